@@ -1,14 +1,12 @@
-"""Measure how well emulated accelerators are fed with CosmoFlow's samples, ours beside DLIO's reader in the same run.
+"""Measure how well emulated accelerators are fed with CosmoFlow's samples.
 
-    python bench/feed.py                              everything; installs DLIO 2.0.0 and TensorFlow, 1.7 GB
-    python bench/feed.py --dlio FOLDER                uses the environment there, or installs it there to keep it
-    python bench/feed.py --no-dlio                    ours alone
+    python bench/feed.py
     python bench/feed.py -o docs/performance/feed     also writes docs/performance/feed.md and .json
 
 An emulated accelerator sleeps as long as one would compute, by default as MLPerf Storage v2.0 says of an H100: 3.5 ms
-for a sample. Its utilisation is DLIO's: the time of computing by all time, without the first step of an epoch. CPU
-seconds are user + system time of all threads. Files are read from the page cache (warm), or after they were removed
-from there (cold); what storage really gave is counted. Measurements take turns, and the median counts.
+for a sample. Its utilisation is the time of computing by all time, without the first step of an epoch. CPU seconds are
+user + system time of all threads. Files are read from the page cache (warm), or after they were removed from there
+(cold); what storage really gave is counted. Measurements take turns, and the median counts.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from statistics import mean, median
 from typing import Any
 
 import numpy as np
-from feed_readers import Plan
+from feed_reader import Plan
 from machine import about, cores, cores_of, describe_machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,34 +36,28 @@ from common.command import positive  # noqa: E402  (from this tree)
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
 from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
-READERS = Path(__file__).with_name("feed_readers.py")
-INSTALL = ROOT / "integrations" / "dlio" / "install.sh"
+READER = Path(__file__).with_name("feed_reader.py")
 UNIVERSES = 4
 """Universes that are generated; files are copies of them."""
-FULL = (128, 128, 128, 4)
-ALIKE = (70, 71, 71, 4)
-"""The shape whose voxels have nearly the bytes of DLIO's samples, 2,828,486 ± 71,311."""
+SIDE = 128
 STEP_S = 0.0035
 GOAL = 0.7
 """Of the utilisation, in MLPerf Storage v2.0."""
 THREADS = 4
-"""Threads that read, as in DLIO's workload."""
+"""Threads that read for each accelerator."""
 BUSY = 0.85
 """The part of the machine's cores below which a row that needs more than all of them did not get them."""
 COLD_SHARE = 0.9
 """The least share from storage for which files are called cold."""
-KINDS = {"gzip": FULL, "raw": FULL, "alike": ALIKE}
-TITLES = {
-    "gzip": "this suite, gzip, 128³ × 4",
-    "raw": "this suite, not compressed, 128³ × 4",
-    "alike": "this suite, not compressed, 70 × 71² × 4",
-    "dlio": "DLIO 2.0.0, tf.data",
+KINDS = {
+    "gzip": "gzip, 128³ × 4",
+    "raw": "not compressed, 128³ × 4",
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: our reader on a kind of file, or DLIO's, by a number of accelerators."""
+    """What is measured: a number of accelerators that read a kind of file."""
 
     kind: str
     cold: bool
@@ -79,28 +71,22 @@ class Case:
 # -- files ---------------------------------------------------------------------------------------------------
 
 
-def files_of(kind: str, files: int) -> int:
-    """Return how many files of a kind there are: DLIO reads some in vain at the end of an epoch, few of many."""
-    return files if KINDS.get(kind) == FULL else 5 * files
-
-
 def write_universe(number: int, folder: Path, files: int) -> None:
     """Write each kind of file of a universe, as often as its share of the files."""
     rng = np.random.default_rng([20_190_521, number])
     y = draw_labels(rng, 1)[0]
-    x = simulate(y, ORIGINAL, Box(grid=FULL[0], particles=FULL[0], length_mpc_h=None), rng)
-    for kind, shape in KINDS.items():
+    x = simulate(y, ORIGINAL, Box(grid=SIDE, particles=SIDE, length_mpc_h=None), rng)
+    for kind in KINDS:
         first = folder / kind / "train" / f"univ_{number:03d}.tfrecord"
-        cut = np.ascontiguousarray(x[: shape[0], : shape[1], : shape[2]])
-        tfrecord.write_sample(first, cut, y, compress=kind == "gzip", level=6)  # as the published files
-        for copy in range(number + UNIVERSES, files_of(kind, files), UNIVERSES):
+        tfrecord.write_sample(first, x, y, compress=kind == "gzip", level=6)  # as the published files
+        for copy in range(number + UNIVERSES, files, UNIVERSES):
             shutil.copy(first, first.with_name(f"univ_{copy:03d}.tfrecord"))
 
 
 def write_files(folder: Path, files: int) -> None:
     for kind in KINDS:
         (folder / kind / "train").mkdir(parents=True)
-    print(f"generating {UNIVERSES} universes, {files} files of each large kind", file=sys.stderr)
+    print(f"generating {UNIVERSES} universes, {files} files of each kind", file=sys.stderr)
     with ProcessPoolExecutor() as pool:
         list(pool.map(write_universe, range(UNIVERSES), [folder] * UNIVERSES, [files] * UNIVERSES))
 
@@ -112,38 +98,23 @@ def sizes(folder: Path) -> list[int]:
 # -- running -------------------------------------------------------------------------------------------------
 
 
-def tensorflow_version(dlio: Path) -> str:
-    """Return the version of TensorFlow in the environment of DLIO."""
-    ask = "import importlib.metadata as m; print(m.version('tensorflow-cpu'))"
-    return subprocess.run([f"{dlio}/bin/python", "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
-
-
 class Bench:
-    """The folder with the files, and the Python of DLIO, if there is one."""
+    """The folder with the files."""
 
-    def __init__(self, folder: Path, given: argparse.Namespace, dlio: Path | None) -> None:
-        self.folder, self.given, self.dlio = folder, given, dlio
+    def __init__(self, folder: Path, given: argparse.Namespace) -> None:
+        self.folder, self.given = folder, given
         write_files(folder, given.files)
-        if dlio:
-            (self.folder / "dlio").mkdir()
-            print("DLIO generates its files", file=sys.stderr)
-            self.reports([self.start("generate", self.plan(Case("dlio", False, 1)))])
 
     def plan(self, case: Case) -> Plan:
         given, folder = self.given, str(self.folder / case.kind)
         epochs = given.cold_epochs if case.cold else given.epochs
-        plan = Plan(folder, files_of(case.kind, given.files), case.cold, given.step_ms / 1e3, given.threads, epochs)
-        return replace(plan, shape=KINDS.get(case.kind, FULL), ranks=case.accelerators, out=str(self.folder / "out"))
+        plan = Plan(folder, given.files, case.cold, given.step_ms / 1e3, given.threads, epochs)
+        return replace(plan, ranks=case.accelerators)
 
-    def start(self, reader: str, plan: Plan) -> subprocess.Popen[str]:
-        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "DFTRACER_ENABLE": "0"}
-        if reader == "ours":
-            python, environment["PYTHONPATH"] = sys.executable, str(ROOT)
-        else:
-            python = f"{self.dlio}/bin/python"
-            environment |= {"PYTHONPATH": "", "PATH": f"{self.dlio}/bin{os.pathsep}{os.environ['PATH']}"}
+    def start(self, plan: Plan) -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         # -P: bench/ has a cosmoflow.py too, and must not come before the package of this name.
-        command = [python, "-P", str(READERS), reader, json.dumps(asdict(plan))]
+        command = [sys.executable, "-P", str(READER), json.dumps(asdict(plan))]
         with self.errors(plan.rank).open("w") as errors:
             pipe = subprocess.PIPE
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
@@ -165,14 +136,13 @@ class Bench:
         texts = [process.communicate()[0] for process in processes]
         for rank, process in enumerate(processes):
             if process.returncode:
-                sys.exit(f"rank {rank} of {process.args[3]} failed:\n{self.errors(rank).read_text()[-2000:]}")
+                sys.exit(f"rank {rank} failed:\n{self.errors(rank).read_text()[-2000:]}")
         return [json.loads(text.splitlines()[-1]) for text in texts if text]
 
     def measured(self, case: Case) -> dict[str, Any]:
         """Return what all accelerators of a case used together."""
         plan = self.plan(case)
-        reader = "dlio" if case.kind == "dlio" else "ours"
-        found = self.reports([self.start(reader, replace(plan, rank=rank)) for rank in range(plan.ranks)])
+        found = self.reports([self.start(replace(plan, rank=rank)) for rank in range(plan.ranks)])
         summed = {key: sum(one[key] for one in found) for key in ("cpu_s", "samples", "read_bytes", "stored_bytes")}
         expected = mean(sizes(self.folder / case.kind)) * summed["samples"]
         if summed["read_bytes"] < 0.98 * expected:
@@ -186,7 +156,6 @@ class Bench:
             "cores_used": summed["cpu_s"] / wall_s,
             "cores_per_accelerator": summed["cpu_s"] / summed["samples"] / plan.step_s,
             "from_storage": min(1.0, summed["stored_bytes"] / summed["read_bytes"]),
-            "read_in_vain": summed["read_bytes"] / expected - 1,
         }
         print(
             f"{case.name:14} {result['cpu_s_per_sample'] * 1e3:7.2f} ms CPU {result['samples_per_s']:6.0f} samples/s "
@@ -199,8 +168,6 @@ class Bench:
 def measure_all(bench: Bench, accelerators: list[int], runs: int) -> list[dict[str, Any]]:
     """Return for each case its medians, and the CPU time and utilisation of each run."""
     cases = [Case(kind, cold, count) for count in accelerators for kind in KINDS for cold in (False, True)]
-    if bench.dlio:
-        cases += [Case("dlio", cold, 1) for cold in (False, True)]
     found: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
     for _ in range(runs):
         for case, results in found.items():
@@ -214,12 +181,6 @@ def measure_all(bench: Bench, accelerators: list[int], runs: int) -> list[dict[s
 
 
 # -- the page ------------------------------------------------------------------------------------------------
-
-
-def ratio(rows: list[dict[str, Any]], cold: bool) -> float | None:
-    """Return DLIO's CPU time per sample by ours, for files of one size and one accelerator."""
-    times = {one["kind"]: one["cpu_s_per_sample"] for one in rows if one["cold"] == cold and one["accelerators"] == 1}
-    return times["dlio"] / times["alike"] if {"dlio", "alike"} <= times.keys() else None
 
 
 def disturbed(row: dict[str, Any], cores: int) -> bool:
@@ -238,7 +199,7 @@ def cells(row: dict[str, Any], all_cores: int) -> str:
         storage = f"**{storage}: not cold**"
     size = row["bytes_per_s"] / row["samples_per_s"] / 1e6
     return (
-        f"| {TITLES[row['kind']]}: {size:.1f} MB | {row['accelerators']} | {row['utilisation']:.0%} "
+        f"| {KINDS[row['kind']]}: {size:.1f} MB | {row['accelerators']} | {row['utilisation']:.0%} "
         f"({lowest:.0f}–{highest:.0f}) | {row['samples_per_s']:.0f} | {row['bytes_per_s'] / 1e6:.0f} | "
         f"{row['cpu_s_per_sample'] * 1e3:.1f} ({least:.1f}–{most:.1f}) ms | {used} | "
         f"{row['cores_per_accelerator']:.1f} | {storage} |"
@@ -247,21 +208,20 @@ def cells(row: dict[str, Any], all_cores: int) -> str:
 
 def lines(result: dict[str, Any]) -> Iterator[str]:
     rows, step_ms, all_cores = result["rows"], result["step_ms"], cores_of(result)
-    tensorflow = f", TensorFlow {result['tensorflow']}" if "tensorflow" in result else ""
     yield "# Performance of feeding accelerators"
     yield ""
     yield (
-        f"Measured by `bench/feed.py` on {describe_machine(result)}{tensorflow}. "
+        f"Measured by `bench/feed.py` on {describe_machine(result)}. "
         f"The load average was {result['load']:.1f} when it began, from other work."
     )
     yield ""
     yield (
         f"An emulated accelerator sleeps {step_ms:g} ms for each sample, by default as an H100 of MLPerf Storage v2.0 "
         f"(CosmoFlow: {1 / STEP_S:.0f} samples/s, 808 MB/s, utilisation at least {GOAL:.0%}). Each has a process with "
-        f"{result['threads']} threads that read. AU: utilisation, the time of computing by all time, as DLIO computes "
-        "it. Cores used: CPU seconds per second. Cores per accelerator: CPU seconds per sample times the samples per "
-        "second of an accelerator that never waits, what a node must have for each one. Medians of runs that take "
-        "turns; of AU and CPU time also least to most."
+        f"{result['threads']} threads that read. AU: utilisation, the time of computing by all time, without "
+        "the first step of an epoch. Cores used: CPU seconds per second. Cores per accelerator: CPU seconds per sample "
+        "times the samples per second of an accelerator that never waits, what a node must have for each one. Medians "
+        "of runs that take turns; of AU and CPU time also least to most."
     )
     for cold in (False, True):
         yield ""
@@ -277,37 +237,14 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         "the files before each epoch. From storage: the part of what was read that came from there (`read_bytes` by "
         "`rchar` of /proc/self/io); what lies below may have a cache of its own."
     )
-    warm, cold_ratio = ratio(rows, False), ratio(rows, True)
-    if warm and cold_ratio:
-        in_vain = max(one["read_in_vain"] for one in rows if one["kind"] == "dlio")
-        yield ""
-        yield (
-            f"DLIO takes {warm:.1f} (warm) and {cold_ratio:.1f} (cold) times the CPU time of our reader for files of "
-            "one size. It cannot read CosmoFlow's records: it generates files of its own with `image` and `size`, by "
-            "its published workload `cosmoflow_h100` with fewer files, and passes nothing of them on to the "
-            f"accelerator; it writes a line in its log for each step, and reads up to {in_vain:.0%} more than it uses. "
-            "The records that ours reads beside it are not compressed, hold as many bytes, and become voxels and "
-            "labels in memory."
-        )
-        yield ""
-        yield (
-            "DLIO emulates the bytes of a sample, not what a real one needs: CosmoFlow's 2.8 MB are gzip, from which "
-            "16.8 MB of voxels are made. That is most of the CPU time of the first rows."
-        )
 
 
 def main() -> int:
-    """Measure, print the page; exit 1 if DLIO needs less CPU time than ours for files of one size."""
+    """Measure, and print the page; return the exit status."""
     given = _arguments()
     facts = about()
     with tempfile.TemporaryDirectory(prefix="bench-feed-", dir=given.scratch) as name:
-        folder = Path(name)
-        dlio = None if given.no_dlio else (given.dlio or folder / "environment").absolute()
-        if dlio:
-            print("installing DLIO, unless it is there", file=sys.stderr)
-            subprocess.run([str(INSTALL), str(dlio)], check=True, env=os.environ | {"PYTHON": sys.executable})
-            facts["tensorflow"] = tensorflow_version(dlio)
-        rows = measure_all(Bench(folder, given, dlio), given.accelerators, given.runs)
+        rows = measure_all(Bench(Path(name), given), given.accelerators, given.runs)
     for row in rows:
         if disturbed(row, cores_of(facts)):
             name = Case(row["kind"], row["cold"], row["accelerators"]).name
@@ -319,21 +256,17 @@ def main() -> int:
     if given.output:
         Path(f"{given.output}.md").write_text(text, encoding="utf-8")
         Path(f"{given.output}.json").write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if (ratio(rows, False) or 1) >= 1 else 1
+    return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dlio", type=Path, metavar="FOLDER", help="the environment of DLIO")
-    parser.add_argument("--no-dlio", action="store_true", help="measure ours alone")
     parser.add_argument("--scratch", metavar="FOLDER", help="a folder on the storage to measure (default: /tmp)")
     parser.add_argument("--step-ms", type=float, default=STEP_S * 1e3, help="of an emulated accelerator (default: 3.5)")
     parser.add_argument("--threads", type=positive, default=THREADS, help=f"that read (default: {THREADS})")
     counts = sorted({1, cores()})
     parser.add_argument("--accelerators", type=positive, nargs="+", default=counts, help=f"at once (default: {counts})")
-    parser.add_argument(
-        "--files", type=positive, default=48, help="of each large kind; of small ones five times as many (48)"
-    )
+    parser.add_argument("--files", type=positive, default=48, help="of each kind (48)")
     parser.add_argument("--epochs", type=positive, default=3, help="in each process, warm (default: 3)")
     parser.add_argument("--cold-epochs", type=positive, default=2, help="in each process, cold (default: 2)")
     parser.add_argument("--runs", type=positive, default=3, help="processes of each case (default: 3)")

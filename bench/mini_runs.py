@@ -57,7 +57,8 @@ def baselines_of(benchmark: str, data: list[str], out: Path, number: int) -> dic
     path = out / f"baselines-{number}.json"
     if not path.exists():
         folder = [override.partition("=")[2] for override in data]
-        subprocess.run([sys.executable, "-m", f"{benchmark}.baselines", *folder, "-o", str(path)], check=True, cwd=ROOT)
+        command = [sys.executable, str(ROOT / "bench/baselines.py"), benchmark, *folder, "-o", str(path)]
+        subprocess.run(command, check=True, cwd=ROOT)
     return dict(json.loads(path.read_text()))
 
 
@@ -144,7 +145,7 @@ HEAD = """\
 A mini problem is the full problem's code, formats and rules on two cores, and a network that trains as the full one
 does reaches its target. It is no proof that a network is needed: classical methods of people who know the physics
 reach the target, too, and are better than the network when it stops there. They are fitted on the training split alone
-(`python -m <benchmark>.baselines`); runs and baselines are on data of new seeds, on which no network was tuned;
+(`bench/baselines.py`); runs and baselines are on data of new seeds, on which no network was tuned;
 the epochs of the embedded-atom fit were chosen on data seed 101.
 
 Ablated networks are trained and evaluated on data without what carries the signal (`bench/mini_ablation.py`): for

@@ -42,12 +42,10 @@ GROUPS: Final = {
         "data split": Command("BENCHMARK.split", "split published files into training and validation (deepcam)"),
         "data summarize": Command("BENCHMARK.summarize", "compute statistics of the training data (deepcam)"),
         "train": Command("BENCHMARK.train", "train to the quality target and write the result log"),
-        "evaluate": Command("BENCHMARK.evaluate", "measure the quality of a checkpoint, or of baselines"),
-        "evaluate baselines": Command("BENCHMARK.baselines", "show what classical methods reach on the mini problem"),
+        "evaluate": Command("BENCHMARK.evaluate", "measure the quality of a checkpoint"),
         "predict": Command("BENCHMARK.predict", "write the predictions of a checkpoint"),
-        "weights": Command("", "export the weights of a checkpoint, or convert them", "COMMAND"),
+        "weights": Command("", "export the weights of a checkpoint", "COMMAND"),
         "weights export": Command("common.export", "write the weights of a checkpoint as safetensors"),
-        "weights convert": Command("BENCHMARK.convert_checkpoint", "convert weights from the reference code, or to it"),
         "new-benchmark": Command("common.new_benchmark", "write a benchmark of your own as a package", "NAME"),
     },
     "Measure": {
@@ -56,7 +54,6 @@ GROUPS: Final = {
             "common.measure.__main__ roofline", "measure what the machine allows, and what limits these steps"
         ),
         "measure power": Command("common.measure.__main__ power", "record the power of this node"),
-        "measure dlio": Command("common.measure.__main__ dlio", "write a workload for DLIO, to test storage"),
         "accept": Command("submission.accept.__main__", "compare this machine with its baseline", "BASELINE"),
         "study": Command("submission.study.__main__", "make runs over axes, and fit and draw their curves", "PLAN"),
     },
@@ -72,7 +69,7 @@ GROUPS: Final = {
         "submit manifest": Command("submission.manifest", "verify that no file of a package has changed"),
         "summary": Command("submission.summary", "show results as tables, or compare two of them", "PATH"),
         "report": Command("submission.report", "write results as a page, and analyse them", "PATH"),
-        "integrations": Command("submission.integrations", "write what ReFrame, JUBE, Ramble, Spack, DLIO run", "DIR"),
+        "integrations": Command("submission.integrations", "write what ReFrame, JUBE, Ramble, Spack run", "DIR"),
     },
 }
 """The commands by the heading of the help. A command of two words follows its first word, which the help shows."""
@@ -80,9 +77,15 @@ COMMANDS: Final = {name: command for commands in GROUPS.values() for name, comma
 RENAMED: Final = {
     **{word: f"{PROGRAM} data {word}" for word in ("synthesize", "fetch", "prepare", "split", "summarize")},
     **{word: f"{PROGRAM} submit {word}" for word in ("system", "assemble", "manifest")},
-    "baselines": f"{PROGRAM} evaluate baselines",
+    **dict.fromkeys(
+        ("baselines", "evaluate baselines"), "python bench/baselines.py BENCHMARK, in a clone of the suite"
+    ),
     "export": f"{PROGRAM} weights export",
-    "convert_checkpoint": f"{PROGRAM} weights convert",
+    **dict.fromkeys(
+        ("convert_checkpoint", "weights convert"),
+        "python bench/parity/convert.py BENCHMARK IN OUT, in a clone of the suite",
+    ),
+    "measure dlio": "DLIO's own workload of CosmoFlow: dlio_benchmark workload=cosmoflow_h100",
     "compare": "python -m submission.summary A --compare B (a measurement: python -m submission.summary fom.json)",
     "analysis": "python -m submission.report PATH... --data FOLDER",
     "cost": "python -m submission.summary PATH... --runs",

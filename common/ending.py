@@ -44,13 +44,12 @@ class Ending:
     although the samples are finite: what the training did, so it counts as a run that missed its target; `stopped`, to
     be continued; `failed`, by an error, of the data too.
     cause: the signal, the callback with its reason, or the error. epochs: those that were evaluated; of a job, in all
-    its instances. unsigned: another rank gave the cause, and nothing proves that it was a rank.
+    its instances.
     """
 
     how: How
     cause: str = ""
     epochs: int = 0
-    unsigned: bool = False
 
     def __post_init__(self) -> None:
         if self.how not in EXIT_STATUS:
@@ -75,8 +74,7 @@ class Ending:
     @property
     def metadata(self) -> dict[str, Any]:
         """The entries of run_stop in the log, which must not name the folders of a machine."""
-        cause = {"cause": FOLDERS.sub("", self.cause)} if self.cause else {}
-        return {"ended": self.how, **cause, **({"unsigned": True} if self.unsigned else {})}
+        return {"ended": self.how, **({"cause": FOLDERS.sub("", self.cause)} if self.cause else {})}
 
 
 class EndingError(BaseException):
@@ -98,8 +96,7 @@ def classify_error(error: BaseException) -> Ending:
 
 def write_ending(folder: Path, ending: Ending) -> None:
     """Record the ending in the folder of the run."""
-    fields = {name: value for name, value in asdict(ending).items() if name != "unsigned" or value}
-    write_whole_file(folder / NAME, json.dumps(fields) + "\n")
+    write_whole_file(folder / NAME, json.dumps(asdict(ending)) + "\n")
 
 
 def forget_ending(folder: Path) -> None:

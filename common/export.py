@@ -30,7 +30,7 @@ From Python, the network with its preprocessing:
   from cosmoflow.train import BENCHMARK
   network = load_network(BENCHMARK, "cosmoflow.safetensors")
 
-docs/guide/weights.md has more: fine-tuning from the file, and checkpoints of the reference codes."""
+docs/guide/weights.md has more: fine-tuning from the file."""
 
 
 def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:

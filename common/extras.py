@@ -20,8 +20,11 @@ TRAINING: Final = ("torch", "numpy", "mlperf_logging", "safetensors")
 """What every training imports."""
 
 
-def missing_extra(error: BaseException, module: str) -> str | None:
-    """Return what `module` needs, to be imported; None if the error is not about an optional package or Windows."""
+def missing_extra(error: BaseException, module: str, extra: str = "") -> str | None:
+    """Return what `module` needs, to be imported; None if the error is not about an optional package or Windows.
+
+    extra: `[NAME]` where it is not that of the module.
+    """
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name = error.name.partition(".")[0]
@@ -32,10 +35,10 @@ def missing_extra(error: BaseException, module: str) -> str | None:
         return None
     package = module.partition(".")[0]
     benchmark = find_package(package)
-    if benchmark and benchmark.distribution:  # which says what it needs
+    if benchmark and benchmark.distribution and not extra:  # which says what it needs
         requirement = benchmark.distribution
     else:
-        extra = "[train]" if benchmark and benchmark.origin else EXTRAS.get(package, f"[{package}]")
+        extra = extra or ("[train]" if benchmark and benchmark.origin else EXTRAS.get(package, f"[{package}]"))
         requirement = f"{ROOT if (ROOT / 'setup.cfg').exists() else DISTRIBUTION}{extra}"
     return f"{command} needs {name}: pip install '{requirement}'"
 

@@ -36,7 +36,7 @@ FETCH: Final = FetchCommand(
             counts={"train": 121_266, "validation": 15_158},
             folders=(RemoteFolder("train", SNAPSHOT, BYTES), RemoteFolder("validation", SNAPSHOT, BYTES)),
             beside=(STATS,),
-            notes=("file by file, at most four connections; Globus is made for this, see docs/guide/data.md",),
+            notes=("file by file; Globus is made for this, see docs/guide/data.md",),
         ),
     ),
     licence="not stated where we looked; ask the authors before you redistribute data",

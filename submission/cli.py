@@ -84,8 +84,8 @@ def _run_words(arguments: Sequence[str] | None) -> int:
             words.append("--help")
         if not words:
             return _print_text(render_usage(), 2)
-        if words[0] in RENAMED:
-            return answer_renamed(words[0], words[1:])
+        if former := next((name for name in (" ".join(words[:2]), words[0]) if name in RENAMED), ""):
+            return answer_renamed(former, words[1 + former.count(" ") :])
         start = next((number for number, word in enumerate(words) if word in HELP), len(words))
         if words[0] in TEXTS:
             _expect_no_more([*words[1:start], *words[start + 1 :]])

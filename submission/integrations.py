@@ -17,7 +17,7 @@ README: Final = "README.md"
 EXAMPLES: Final = """\
 examples:
   python -m submission.integrations                       list the tools
-  python -m submission.integrations tools                 write the files of each: tools/dlio/, tools/jube/ ...
+  python -m submission.integrations tools                 write the files of each: tools/jube/, tools/ramble/ ...
   python -m submission.integrations tools reframe jube    write those of two
 
 The command overwrites nothing. Each tool's README.md says how it runs the suite, and which version was tested.

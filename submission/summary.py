@@ -43,15 +43,14 @@ examples:
   python -m submission.summary v2.0/ --format csv -o tables/           time_to_train.csv and throughput.csv
   python -m submission.summary runs/ --runs                            the FLOPS of each log
   python -m submission.summary result_0.txt --n 10                     of one log, with another exponent of VFLOPS
-  python -m submission.summary Mine/ --compare Theirs/                 two results: what differs, and why
-  python -m submission.summary v2.0/ --compare v3.0/ --benchmark oc20  two rounds: each organisation with itself
+  python -m submission.summary Mine/ --compare Theirs/                 two results: what differs
+  python -m submission.summary v2.0/ --compare v3.0/ --benchmark oc20  two rounds: organisations with themselves
   python -m submission.summary fast.txt --compare slow.txt             two logs: the time of each part
   python -m submission.summary runs/cosmoflow-measure/fom.json         a measurement, and published results
 
 --compare takes result folders, submissions, folders of runs, single logs, or whole rounds. It compares results of the
-same benchmark and scaling; among several it pairs those of the same division, system and batch size, else the nearest
-in size. The last lines list the changes that make B train with A's hyperparameters: arguments of the training command
-if all logs are from this suite, else keys of the log.
+same benchmark. Among several it pairs those of the same division and scaling, and of these those of the same
+organisation or system. It names the others: give the folders of two results to compare them.
 """
 
 
@@ -182,8 +181,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     if unpaired:
         names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
         results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
-        print(f"not compared, nothing to pair with: {results}", file=sys.stderr)
-    write_text(FORMATS[arguments.format]([compare(pair) for pair in pairs], _find_width(arguments)), arguments.output)
+        print(f"not compared, no counterpart of the same name: {results}; name the folder of each", file=sys.stderr)
+    write_text(FORMATS[arguments.format]([compare(*pair) for pair in pairs], _find_width(arguments)), arguments.output)
     return 0
 
 

@@ -57,7 +57,7 @@ def commands(page):
             continue
         lines = [line for line in block.replace("\\\n", " ").splitlines() if NEW not in line]
         for line in [line.removeprefix("$ ") for line in lines if line.startswith("$ ")] or lines:
-            words = shlex.split(line, comments=True) if re.search("-m |mlperf-hpc ", line) else []
+            words = shlex.split(line.partition(" > ")[0], comments=True) if re.search("-m |mlperf-hpc ", line) else []
             if "-m" in words:
                 yield words[words.index("-m") + 1 :]
             elif PROGRAM in words and not {"help", "version", "--help"} & set(words):

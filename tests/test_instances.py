@@ -19,11 +19,13 @@ import torch
 import cosmoflow.train
 import submission.round.__main__
 from common.config import ConfigError, load
-from common.ending import Ending, read_ending
+from common.ending import Ending, read_ending, write_ending
+from common.files import instance_folder
 from common.record import read_run_times, read_value
 from common.settings.run import InstancesConfig, TrainConfig
 from common.stop import STOP
 from common.training.job import (
+    InstancesJob,
     check_ranks,
     config_of,
     job_ending,
@@ -417,3 +419,25 @@ def test_a_throughput_result(config, data, tmp_path, capfd):
     assert told in Path("round/cosmoflow/throughput/output").read_text()
     assert submission.round.__main__.main(arguments) == 1
     assert "epoch" not in capfd.readouterr().out.partition("Round 3.0")[0]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "told", "how"),
+    [
+        ("target_not_met", "target_met", "target_not_met"),
+        (None, "target_met", None),
+        (None, "failed", "failed"),
+        ("stopped", "failed", "failed"),
+        ("target_met", None, "target_met"),
+    ],
+)
+def test_the_store_of_the_ranks_gives_no_instance_its_result(recorded, told, how, tmp_path, monkeypatch):
+    """The folder does; the store, which a stranger may reach, says at most that an instance failed before it began."""
+    monkeypatch.setattr("common.training.job.SHOWN_LATE_S", 0.1)
+    folder = instance_folder(tmp_path, 0)
+    folder.mkdir()
+    if recorded:
+        write_ending(folder, Ending(recorded))
+    job = SimpleNamespace(config=SimpleNamespace(output_dir=tmp_path))
+    ending = InstancesJob._read_ending(job, SimpleNamespace(told=lambda _: told), 0)
+    assert (ending and ending.how) == how

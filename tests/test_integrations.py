@@ -57,8 +57,8 @@ def test_benchmarks_are_those_of_the_suite():
 
 def test_the_command_writes_the_files_of_the_tools_that_are_named(tmp_path, capsys):
     assert main([]) == 0 and [line.split()[0] for line in capsys.readouterr().out.splitlines()] == TOOLS
-    assert main([f"{tmp_path}", "jube", "dlio"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dlio", "jube"]
+    assert main([f"{tmp_path}", "jube", "ramble"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jube", "ramble"]
     assert (tmp_path / "jube" / JUBE_FILE.name).read_bytes() == JUBE_FILE.read_bytes()
     (tmp_path / "jube" / JUBE_FILE.name).write_text("edited")
     for words, problem in ((["reframe", "jube"], "jube exists"), (["refram"], "did you mean 'reframe'")):
@@ -178,7 +178,7 @@ def test_jube_fails_without_the_line(python, tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("required", "outcome"), [("jube", "error"), ("dlio", "skipped")])
+@pytest.mark.parametrize(("required", "outcome"), [("jube", "error"), ("dali", "skipped")])
 def test_a_tool_that_is_required_is_not_silently_missing(required, outcome, tmp_path):
     environment = os.environ | {"MLPERF_HPC_REQUIRE": required, "PATH": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports"]

@@ -55,7 +55,7 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     data = f"data/{benchmark}-measure-{variant}"
     options = ["precision.dtype=fp32", "train.global_batch_size=5", "profile.steps=2", "--steps", "1"]
     options += ["--data", data, "-o", "here.json"]
-    metered = ["power.source=command:echo 250", "power.interval_s=0.05"]
+    metered = ["power.source=command:node:watts:echo 250", "power.interval_s=0.05"]
     assert measure(["mini", *options, *metered]) == 0
     out = capsys.readouterr().out
     line, found = measured(out, Path("here.json"))
@@ -153,7 +153,7 @@ def test_operations_do_not_depend_on_the_kernels():
         (["mini", "instances.count=2"], 2, "one instance"),
         (["mini", "--data", "nowhere"], 1, "nowhere"),
         (["mini", "data.data_dir=elsewhere"], 2, "reads its samples from --data DIR"),
-        (["mini", "power.source=meter"], 2, "source is 'meter'; expected one of ipmi"),
+        (["mini", "power.source=meter"], 2, "power.source is 'meter'; expected one of command"),
     ],
 )
 def test_wrong_use(words, status, told, tmp_path, monkeypatch, capsys):

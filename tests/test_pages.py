@@ -28,13 +28,12 @@ CANNOT = {
     r"^(srun|sbatch|mpirun)\b|--node|--container": "needs a cluster",
     r"\bfetch\b(?!.*(--list|--dry-run))|https://|s3://|\bgit ": "needs the network",
     r"cosmoUni|All-Hist|\bs2ef\b|ClimateNet|data/mine|/data/|data/(oc20|cosmoflow)(?![-\w])": "needs published data",
-    r"point-010|\.cpt|point\.pt oc20": "needs weights of the reference codes",
     r"\btrain \w+ (config|gbs\d+)(?!.*--print-config)|\.train (config|gbs\d+)": "needs the full-size data",
     r"full-size|data/(\S+-)?(128|512|64|small|slabs|full|lmdb|raw)\b": "makes or needs gigabytes of data",
     r"\bmeasure (cosmoflow|deepcam|oc20)\b(?! mini)|\.measure\b(?! mini)|\baccept --record|-measure/|runs/now": (
         "measures for minutes"
     ),
-    r"source[ =](ipmi|redfish|nvidia|rapl)": "needs a meter of power",
+    r"source[ =]'command:node:watts:COMMAND": "needs a meter of power",
     r"litmatter(?!.*--dry-run)|left-out|instances/|runs/weak/|runs/batch": "takes hours, or needs runs that do",
     r"ocean.eddies": "tests/test_installed.py makes and trains one",
     r"my-|own\.py|base\.json|cluster\.json|data/universes|plan\.yaml|\.sif|old/|FILE|DIR|NAME": "needs readers' files",

@@ -27,10 +27,10 @@ from common.ranks.dist import alone
 from common.settings.schedule import StepSchedule
 from common.training import optim
 from deepcam import metrics, model, summarize
-from deepcam.convert_checkpoint import reference_names
 from deepcam.data import dataset, snapshot, stats
 from deepcam.reference import CLASS_WEIGHTS
 from parity import child
+from parity.convert import rename_deepcam
 from parity.rows import Row, largest_relative, relative, spread_ratios
 
 HEIGHT, WIDTH, CHANNELS = 96, 144, 16
@@ -38,7 +38,7 @@ HEIGHT, WIDTH, CHANNELS = 96, 144, 16
 
 def our_names(ours: nn.Module) -> dict[str, str]:
     """Return the official names of parameters and buffers with ours."""
-    return {official: name for name, official in reference_names(ours.state_dict()).items()}
+    return {official: name for name, official in rename_deepcam(ours.state_dict()).items()}
 
 
 class Official:

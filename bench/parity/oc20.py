@@ -31,14 +31,13 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from torch import nn
 
-from common.commands.convert import renamed
 from common.settings.schedule import BoundarySchedule
 from oc20 import model
-from oc20.convert_checkpoint import RULES
 from oc20.data import records, reference_edges
 from oc20.graphs import Frame, build_graph, count_triplets, find_neighbours
 from oc20.train import Oc20
 from parity import child, geometric
+from parity.convert import rename_oc20
 from parity.rows import MissingError, Row, largest_relative, relative, spread_ratios
 
 SLABS = (("Cu", "O", (2, 2, 3)), ("Pt", "C", (3, 3, 4)), ("Ni", "H", (1, 1, 4)))
@@ -49,7 +48,7 @@ SHAKEN = 30
 
 def our_names(ours: nn.Module) -> dict[str, str]:
     """Return the official names of parameters with ours."""
-    return {official: name for name, official in renamed(ours.state_dict(), RULES).items()}
+    return {official: name for name, official in rename_oc20(ours.state_dict()).items()}
 
 
 class Official:

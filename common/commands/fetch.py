@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,37 +13,24 @@ from typing import Any, Final
 
 import msgspec
 
+from common.address import check_address
 from common.bar import open_bar
 from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
 from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
 from common.datasets.manifest import Manifest, describe_file, verify_files
-from common.fetch.download import (
-    Download,
-    DownloadError,
-    Remote,
-    Transfer,
-    check_md5,
-    in_threads,
-    parse_url,
-    probe_url,
-    read_small,
-)
-from common.fetch.published import Archive, Published, RemoteFolder, unpack_archive
+from common.extras import missing_extra
+from common.fetch.download import Downloader, DownloadError, check_md5
+from common.fetch.published import Published, RemoteFolder, unpack_archive
 from common.files import write_whole_file
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"
 """The folder below the dataset's with incomplete files and archives."""
 MOST_LIST_BYTES: Final = 64 << 20
-UNLIKE: Final = 2.0
-"""A file whose size differs from the published one by this factor is another, such as a page with an error."""
 HREF: Final = re.compile(rb'href="([^"/?]+)"')
-NO_SPACE_LEFT: Final = "Free disk space, or choose another folder"
-QUIET: Final = open_bar(disable=True)
 BYTES: Final[dict[str, Any]] = {"unit": "B", "unit_scale": True, "disable": None}
 """How a bar shows bytes."""
-ERRORS: Final = (*DATASET_ERRORS, DownloadError)
 
 
 @dataclass(frozen=True)
@@ -69,7 +55,8 @@ class FetchCommand:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        return run_command(lambda: self._fetch_data(args), ERRORS, "finished work is kept; the same command continues")
+        errors = (*DATASET_ERRORS, DownloadError)
+        return run_command(lambda: self._fetch_data(args), errors, "finished work is kept; the same command continues")
 
     def _fetch_data(self, args: argparse.Namespace) -> int:
         if args.list:
@@ -78,8 +65,14 @@ class FetchCommand:
         if args.folder is None:
             raise UsageError("nothing to do: give DIR, or --list")
         dataset = self._choose_dataset(args.subset)
-        dataset = replace(dataset, address=parse_url(args.url)) if args.url else dataset
-        return _Fetch(self, dataset, args).run()
+        try:
+            dataset = replace(dataset, address=check_address(args.url or dataset.address, ("https", "http")))
+        except ValueError as error:
+            raise UsageError(f"--url {error}") from None
+        try:
+            return _Fetch(self, dataset, args).run()
+        except ImportError as error:
+            raise DownloadError(missing_extra(error, self.module, "[storage]") or str(error)) from error
 
     def _choose_dataset(self, subset: str | None) -> Published:
         if subset is None:
@@ -125,10 +118,11 @@ Download the published data of {self.benchmark}, verify and unpack them, and wri
   {module} data/{self.benchmark} --subset {example}
   {module} data/{self.benchmark}""",
             epilog=f"""\
-An interrupted command continues where it stopped, in the middle of a file if the server allows it. All bytes of a file
-come from one version of it. The command compares published checksums; where there are none, the manifest has those of
-the files that arrived. It overwrites nothing: incomplete files are in DIR/{DOWNLOADS}, and a folder with other data is
-refused. The manifest of a part says variant `subset-...`: a closed result needs the whole.""",
+It needs the extra `storage`. An interrupted command continues where it stopped, in the middle of a file if the server
+serves parts. All bytes of a file come from one version of it. The command compares published checksums; where there are
+none, the manifest has those of the files that arrived. It overwrites nothing: incomplete files are in DIR/{DOWNLOADS},
+and a folder with other data is refused. The manifest of a part says variant `subset-...`: a closed result needs the
+whole.""",
             statuses={130: "interrupted: call again to continue"},
         )
         parser.add_argument("folder", type=folder_place, nargs="?", metavar="DIR", help="new, or interrupted before")
@@ -136,7 +130,7 @@ refused. The manifest of a part says variant `subset-...`: a closed result needs
         parser.add_argument("--dry-run", action="store_true", help="show sizes, and download nothing")
         parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {self._parts_text}")
         parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
-        connections_help = "connections at the same time (default 4, be kind to public servers)"
+        connections_help = "files at the same time, each over one connection (default 4, be kind to public servers)"
         parser.add_argument("--connections", type=positive, default=4, help=connections_help)
         parser.add_argument("--keep", action="store_true", help=f"keep the archives in DIR/{DOWNLOADS} after unpacking")
         return parser
@@ -149,6 +143,7 @@ class _Fetch:
         self.command, self.dataset, self.args = command, dataset, args
         self.folder: Path = args.folder
         self.downloads = self.folder / DOWNLOADS
+        self.server = Downloader(dataset.address, self.downloads)
         names = [archive.name for archive in dataset.archives] or [folder.name for folder in dataset.folders]
         self.heading = Heading(command.benchmark, dataset.variant, {"fetched": names}, 0)
 
@@ -168,50 +163,45 @@ class _Fetch:
         journal.check_heading(self.heading, set(self.dataset.counts))
         if journal.manifest and not (self.folder / PARTS).exists():
             return self._report_result(journal.manifest)
-        archives = []  # each with its download, None if it exists
-        for archive in self.dataset.archives:
-            path = self.downloads / archive.name
-            download = None if path.exists() else Download(self._probe_url(archive.name, archive.bytes), path)
-            archives.append((archive, download))
-        files = [file for folder in self.dataset.folders for file in self._list_files(folder)]
-        self._check_space(archives, journal, len(files))
+        archives = {archive.name: archive.bytes for archive in self.dataset.archives}
+        missing = sum(self.server.count_missing(name, about) for name, about in archives.items())
+        files = {name: folder.bytes for folder in self.dataset.folders for name in self._list_files(folder)}
+        self._check_space(missing, journal, len(files))
         if self.args.dry_run:
             return 0
-        for archive, download in archives:
-            if download is not None:
-                size = download.missing_bytes
-                print(f"downloading {download.remote.url}: {readable_bytes(size)} to go", flush=True)
-                with open_bar(total=size, desc=archive.name, smoothing=0.05, **BYTES) as bar:
-                    download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
-            elif archive.md5:
-                check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
         with journal.open_part(self.heading, 0, 1) as record:
             journal = Journal(self.folder)  # another call may have added files
-            for archive, _ in archives:
+            self._download(archives, missing)
+            for archive in self.dataset.archives:
+                if archive.md5:
+                    check_md5(self.downloads / archive.name, archive.md5)
+            for archive in self.dataset.archives:
                 path = self.downloads / archive.name
                 print(f"unpacking {path}", flush=True)
                 with open_bar(desc=archive.name, **BYTES) as bar:
                     unpack_archive(archive, path, journal, record, bar.update)
-            self._download_files(files, journal, record)
+            self._download_beside(journal, record)
+            files = {name: about for name, about in files.items() if not journal.has_files((name,))}
+            self._download(files, sum(files.values()), lambda name: self._move_file(name, record))
         return self._report_result(self._complete_dataset())
 
-    def _probe_url(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
-        """Return what the server says of a file; DownloadError if its size is not about the published one."""
-        remote = probe_url(f"{self.dataset.address}/{name}", stop)
-        if not published / UNLIKE < remote.bytes < published * UNLIKE:
-            raise DownloadError(
-                f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(published)} are "
-                "published: this is another file, or a page that says why it is not there; look at it in a browser"
-            )
-        return remote
+    def _download(
+        self, files: Mapping[str, float], size: float, finish: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Download files, names with published sizes. size: about what is to come. finish: gets the complete ones."""
+        if not files:
+            return
+        print(f"downloading from {self.dataset.address}: {readable_bytes(size)} to go", flush=True)
+        with open_bar(total=size, desc=str(self.folder), smoothing=0.05, **BYTES) as bar:
+            self.server.download(files, self.args.connections, bar.update, finish)
 
     # -- single files
 
     def _list_files(self, folder: RemoteFolder) -> list[str]:
         """Return the files of a remote folder that belong to the dataset, below its address."""
         url, count = f"{self.dataset.address}/{folder.name}", self.dataset.counts[folder.name]
-        listing = read_small(f"{url}/files.txt", MOST_LIST_BYTES)
-        page = b"" if listing is not None else read_small(f"{url}/", MOST_LIST_BYTES) or b""
+        listing = self.server.read_small(f"{folder.name}/files.txt", MOST_LIST_BYTES)
+        page = b"" if listing is not None else self.server.read_small(f"{folder.name}/", MOST_LIST_BYTES) or b""
         entries = listing.split() if listing is not None else HREF.findall(page)
         names = sorted({name for raw in entries if folder.pattern.fullmatch(name := raw.decode("ascii", "replace"))})
         if len(names) < (count or 1) or (self.dataset.name == FULL and len(names) != count):
@@ -220,37 +210,18 @@ class _Fetch:
             )
         return [f"{folder.name}/{name}" for name in names[:count]]
 
-    def _download_files(self, names: Sequence[str], journal: Journal, record: Part) -> None:
-        """Download single files, each into its place when it is complete, and record them; first those beside."""
+    def _download_beside(self, journal: Journal, record: Part) -> None:
+        """Download the small files beside the splits, those that are there."""
         for name in self.dataset.beside:
             if journal.has_files((name,)):
                 continue
-            if (content := read_small(f"{self.dataset.address}/{name}", MOST_LIST_BYTES)) is None:
+            if (content := self.server.read_small(name, MOST_LIST_BYTES)) is None:
                 print(f"{self.dataset.address}/{name} is not there; going on without it", flush=True)
             else:
                 path = self.downloads / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole_file(path, content)
                 self._move_file(name, record)
-        missing = [name for name in names if not journal.has_files((name,))]
-        if not missing:
-            return
-        print(f"downloading {len(missing):,} files from {self.dataset.address}", flush=True)
-        stop = threading.Event()
-        with open_bar(total=len(missing), unit=" files", desc=str(self.folder), disable=None, smoothing=0.05) as bar:
-
-            def finish_file(name: str) -> None:
-                self._move_file(name, record)
-                bar.update()
-
-            in_threads(lambda name: self._download_file(name, stop), missing, self.args.connections, stop, finish_file)
-
-    def _download_file(self, name: str, stop: threading.Event) -> None:
-        """Download a single file, over one connection, unless it is there."""
-        path = self.downloads / name
-        if not path.exists():
-            published = next(folder.bytes for folder in self.dataset.folders if name.startswith(f"{folder.name}/"))
-            Download(self._probe_url(name, published, stop), path).run(Transfer(1, QUIET, stop))
 
     def _move_file(self, name: str, record: Part) -> None:
         """Move a complete file to its place in the dataset, and record it."""
@@ -262,13 +233,15 @@ class _Fetch:
 
     # -- space and result
 
-    def _check_space(self, archives: Sequence[tuple[Archive, Download | None]], journal: Journal, files: int) -> None:
-        """Print what is to be downloaded; raise DownloadError unless the disk has space for it, packed and unpacked."""
+    def _check_space(self, packed: int, journal: Journal, files: int) -> None:
+        """Print what is to be downloaded; raise DownloadError unless the disk has space for it, packed and unpacked.
+
+        packed: bytes of archives that are to come. files: how many single files the dataset has.
+        """
         bytes_done = sum(entry.bytes for entry in journal.finished.values())
         bytes_per_file = max((folder.bytes for folder in self.dataset.folders), default=0.0)
-        packed = sum(download.missing_bytes for _, download in archives if download)
         to_load = packed + max(0.0, bytes_per_file * files - bytes_done)
-        unpacked = max(0.0, sum(archive.unpacked_bytes for archive, _ in archives) - bytes_done) if archives else 0.0
+        unpacked = max(0.0, sum(archive.unpacked_bytes for archive in self.dataset.archives) - bytes_done)
         base = next(path for path in (self.folder.absolute(), *self.folder.absolute().parents) if path.exists())
         free, needed = shutil.disk_usage(base).free, to_load + unpacked
         print(
@@ -279,7 +252,7 @@ class _Fetch:
         if needed > free:
             raise DownloadError(
                 f"{self.folder}: about {readable_bytes(needed)} needed, {readable_bytes(free)} free; nothing was "
-                f"downloaded. {NO_SPACE_LEFT}"
+                "downloaded. Free disk space, or choose another folder"
             )
 
     def _complete_dataset(self) -> Manifest:

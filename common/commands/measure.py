@@ -39,6 +39,7 @@ from common.data.sampling import step_seed
 from common.files import LOG_NAME, POWER
 from common.measure.fom import ERRORS, NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
+from common.measure.power.sources import parse_source
 from common.named_configs import find_config, is_name
 from common.own_code import describe_codes, import_all
 from common.precision import Precision, resolved
@@ -144,6 +145,8 @@ def _check_config(config: Any, overrides: Sequence[str], output: Path) -> None:
     """Raise UsageError for what cannot be measured, or would take the place of a training's files."""
     if config.instances.count > 1 or config.train.eval_ranks:
         raise UsageError("a measurement has one instance, whose ranks all train: leave instances and eval_ranks out")
+    if config.power.source:
+        parse_source(config.power.source, "power.source")
     if any(override.startswith("data.data_dir=") for override in overrides):
         raise UsageError("a measurement reads its samples from --data DIR: give it instead of data.data_dir")
     if (output.parent / LOG_NAME).exists():

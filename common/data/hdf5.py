@@ -18,23 +18,18 @@ class RefusedDataError(ValueError):
     """What a name of an HDF5 file leads to is not read; the message names it."""
 
 
-def find_member(group: Any, name: str) -> Any:
-    """Return what a group has under a name of one or more parts, None if nothing; RefusedDataError for a link."""
+def find_dataset(group: Any, name: str) -> Any:
+    """Return the dataset of a name of one or more parts, None if there is none.
+
+    RefusedDataError if a link leads to it, if its values are in other files, and if it would take much more memory than
+    they do.
+    """
     for path in accumulate(name.split("/"), "{}/{}".format):
         if not group.id.links.exists(path.encode()):
             return None
         if group.id.links.get_info(path.encode()).type != h5py.h5l.TYPE_HARD:
             raise RefusedDataError(f"`{name}` is a link, which is not followed; copy what it leads to into the file")
-    return group[name]
-
-
-def find_dataset(group: Any, name: str) -> Any:
-    """Return the dataset of a name, None if there is none.
-
-    RefusedDataError if a link leads to it, if its values are in other files, and if it would take much more memory than
-    they do.
-    """
-    dataset = find_member(group, name)
+    dataset = group[name]
     if not isinstance(dataset, h5py.Dataset):
         return None
     plan = dataset.id.get_create_plist()

@@ -1,448 +1,281 @@
-"""Download a file by HTTP in pieces, over several connections; an interrupted download resumes where it stopped.
+"""Download files from a web server by fsspec: several at once, each over one connection; staging has the same client.
 
-    NAME.part        the file so far, with holes where pieces are missing
-    NAME.part.json   a line about the file at the server, then the number of each piece that is complete
+    NAME.VERSION.part   the bytes of a file so far; VERSION: a digest of its size and ETag at the server
 
-Every request asks for the same version of the file (If-Range), every answer is compared with its request, and the file
-gets its name once it is complete and its checksum, if known, is right. A server that does not serve pieces is read from
-start to end, after an interruption again from the start.
+An interrupted download asks for the bytes after those. A file gets its name once it is complete.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import http.client
-import json
-import os
 import re
-import ssl
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from email.message import Message
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from common.address import check_address, check_redirect
-from common.errors import UsageError
+from common.address import check_redirect, mask_secrets
 from common.files import follow_no_link, naming
-from common.lock import try_lock
 from common.version import DISTRIBUTION, VERSION
 
 T = TypeVar("T")
-PIECE: Final = 64 << 20
-"""Bytes of a piece: the most that a killed process downloads again, for each connection."""
-BLOCK: Final = 1 << 20
+Errors = tuple[type[Exception], ...]
+
+BLOCK: Final = 2**20
 TIMEOUT_S: Final = 30.0
 """Without any byte; a server that is silent for longer is asked again."""
-ATTEMPTS: Final = 6
-"""In a row that bring no byte, before a download gives up."""
-LONGEST_WAIT_S: Final = 60.0
+ATTEMPTS: Final = 5
+"""In a row that bring no byte, before a file is given up."""
+FIRST_WAIT_S = 1.0
+"""Before the second attempt; each further wait is twice as long."""
+MOST_REDIRECTS: Final = 5
+TEMPORARY: Final = (408, 425, 429)
+"""Answers of the kind 4xx that may pass, as all of the kind 5xx may."""
 HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
-GONE: Final = {
-    401: "it asks for a login",
-    403: "access is denied",
-    404: "there is no such file",
-    410: "there is no such file any more",
-}
-TEMPORARY: Final = (408, 425, 429, 500, 502, 503, 504)
-DIGITS: Final = 18
-"""Of the longest number of bytes that a server may name."""
-CONTENT_RANGE: Final = re.compile(rf"bytes (\d{{1,{DIGITS}}})-(\d{{1,{DIGITS}}})/(\d{{1,{DIGITS}}})")
-SCHEMES: Final = ("https", "http")
-
-
-class Stopped(Exception):
-    """The work was stopped; finished parts are kept."""
+UNLIKE: Final = 2.0
+"""A file whose size differs from the published one by this factor is another, such as a page with an error."""
+SPAN: Final = re.compile(r"bytes (\d{1,18})-\d*/(\d{1,18})")
+"""A Content-Range: the first byte, and the size of the file."""
 
 
 class DownloadError(RuntimeError):
     """A file cannot be downloaded; the message names its address, what was expected, and how to go on."""
 
 
-class _TryAgainError(Exception):
-    """The network or the server fails at the moment; wait_s: what the server asks for."""
-
-    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
-        super().__init__(reason)
-        self.wait_s = wait_s
-
-
-class Remote(NamedTuple):
-    """A file as its server describes it. etag, modified: which version, "" if unknown. pieces: it serves any."""
-
-    url: str
-    bytes: int
-    etag: str
-    modified: str
-    pieces: bool
-
-    @property
-    def version(self) -> str:
-        """The version that requests for parts name, so that versions never mix; "" if the server tells none."""
-        return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
-
-
-class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but not from https to http; urllib follows none to files."""
-
-    def redirect_request(self, req: Any, *answer: Any) -> Any:
-        try:
-            check_redirect(req.full_url, answer[-1])
-        except ValueError as error:
-            raise DownloadError(str(error)) from None
-        return super().redirect_request(req, *answer)
-
-
-_OPENER: Final = urllib.request.build_opener(Redirects)
-
-
-def parse_url(text: str) -> str:
-    """Return an address without a slash at its end; UsageError unless it is that of a server."""
-    try:
-        return check_address(text, SCHEMES)
-    except ValueError as error:
-        raise UsageError(f"--url {error}") from None
-
-
-def probe_url(url: str, stop: threading.Event | None = None) -> Remote:
-    """Return what the server says of a file; DownloadError if there is no such file, or no size."""
-    with _call_with_retries(lambda: _open_url(url, {"Range": "bytes=0-0"}), url, stop or threading.Event()) as response:
-        headers: Message = response.headers
-        if response.status == 206:
-            size = _content_range(headers, url)[2]
-        elif (length := headers.get("Content-Length", "")).isdecimal() and len(length) <= DIGITS:
-            size = int(length)
-        else:
-            raise DownloadError(f"{url}: the server does not say how large it is, so that nothing shows if all arrived")
-        etag, modified = (headers.get(name, "").strip() for name in ("ETag", "Last-Modified"))
-        return Remote(url, size, etag, modified, response.status == 206)
-
-
-def read_small(url: str, most_bytes: int) -> bytes | None:
-    """Return the content of a small file, None if there is none; DownloadError as `probe_url`, or if it is large."""
-
-    def read_content() -> bytes | None:
-        try:
-            with _open_url(url, {}) as response:
-                content: bytes = response.read(most_bytes + 1)
-                length = response.headers.get("Content-Length", "")
-                wanted = int(length) if length.isdecimal() and len(length) <= DIGITS else 0
-                if len(content) < min(wanted, most_bytes):
-                    raise _TryAgainError(f"the connection ended after {len(content):,} of {wanted:,} bytes")
-                return content
-        except _MissingError:
-            return None
-        except (OSError, http.client.HTTPException) as error:
-            raise _TryAgainError(str(error)) from error
-
-    content: bytes | None = _call_with_retries(read_content, url, threading.Event())
-    if content is not None and len(content) > most_bytes:
-        raise DownloadError(f"{url}: more than {most_bytes:,} bytes; expected a short list")
-    return content
-
-
-class _MissingError(DownloadError):
+class MissingFileError(DownloadError):
     """The server has no such file."""
 
 
-def _open_url(url: str, headers: Mapping[str, str]) -> Any:
-    """Return an answer with content; _TryAgainError for what may pass, DownloadError for what does not."""
-    try:
-        response = _OPENER.open(urllib.request.Request(url, headers={**HEADERS, **headers}), timeout=TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        with error:
-            _raise_refusal(url, error)
-    except (OSError, http.client.HTTPException) as error:  # URLError among them
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            raise DownloadError(
-                f"{url}: the server's certificate is not trusted ({reason.verify_message}); if a proxy of your centre "
-                "replaces it, name its certificates in the environment variable SSL_CERT_FILE"
-            ) from error
-        raise _TryAgainError(str(reason) or type(error).__name__) from error
-    except ValueError as error:
-        raise DownloadError(f"{url} redirects to an address that is malformed ({error}); try another --url") from error
-    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
-        response.close()
-        raise DownloadError(f"{url}: the server compresses what it sends, so that no size fits; try another --url")
-    return response
+# -- the client of web servers
 
 
-def _raise_refusal(url: str, error: urllib.error.HTTPError) -> None:
-    if error.code in (404, 410):
-        raise _MissingError(f"{url}: {GONE[error.code]} ({error.code}); if it has moved, name the new address by --url")
-    if error.code in TEMPORARY:
-        retry_after = error.headers.get("Retry-After", "")
-        wait_s = min(float(retry_after), LONGEST_WAIT_S) if retry_after.isdecimal() else 0.0
-        raise _TryAgainError(f"the server answers {error.code} {error.reason}", wait_s)
-    if error.code == 416:
-        raise DownloadError(f"{url} has become shorter, or is empty; remove its .part files and begin again")
-    reason = GONE.get(error.code, error.reason)
-    raise DownloadError(f"{url}: the server answers {error.code}, {reason}; look at the address in a browser")
+def connect_http(*checks: Callable[..., Awaitable[None]]) -> tuple[Any, Errors, Errors]:
+    """Return a file system of fsspec that reads web servers, the errors that it raises, and those that do not pass.
 
-
-def _call_with_retries(function: Any, url: str, stop: threading.Event) -> Any:
-    """Return what a function returns, after further attempts if it fails for a moment."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return function()
-        except _TryAgainError as error:
-            _wait_before_retry(url, attempt, error, stop)
-    raise AssertionError("the last attempt raises")
-
-
-def _wait_before_retry(url: str, attempt: int, error: _TryAgainError, stop: threading.Event) -> None:
-    """Wait longer after each attempt; DownloadError after the last, Stopped as soon as `stop` is set."""
-    if attempt >= ATTEMPTS:
-        raise DownloadError(
-            f"{url}: {error}, {ATTEMPTS} times in a row; finished pieces are kept: run the command again later, or try "
-            "another --url"
-        ) from error
-    if stop.wait(max(error.wait_s, min(2.0 ** (attempt - 1), LONGEST_WAIT_S))):
-        raise Stopped
-
-
-def _content_range(headers: Message, url: str) -> tuple[int, int, int]:
-    match = CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
-    if not match:
-        raise DownloadError(f"{url}: the server sends a part without saying which; try another --url")
-    first, last, size = map(int, match.groups())
-    return first, last, size
-
-
-def in_threads(
-    work: Callable[[T], object],
-    items: Iterable[T],
-    connections: int,
-    stop: threading.Event,
-    done: Callable[[T], object] = lambda _: None,
-) -> None:
-    """Call `work` with each item, in threads, and `done` with each that is finished, in this thread.
-
-    The first error, or Ctrl-C, sets `stop`, which `work` must look at before it writes anything, and is raised. A
-    single connection is this thread itself.
+    Bytes come as they are stored: a gzip file is not inflated on its way. Proxies are those of the environment.
+    checks: what aiohttp calls for each answer.
     """
-    todo = list(items)
-    if connections == 1 or len(todo) <= 1:
-        for item in todo:
-            work(item)
-            done(item)
-        return
+    import aiohttp
+    from fsspec.implementations.http import HTTPFileSystem
 
-    def attempt_item(item: T) -> T:
-        if stop.is_set():
-            raise Stopped
+    async def check_target(_session: Any, context: Any, request: Any) -> None:
+        url = str(request.response.url)
+        context.redirects = getattr(context, "redirects", 0) + 1
+        if context.redirects > MOST_REDIRECTS:
+            raise PermissionError(f"{mask_secrets(url)} redirects without end")
         try:
-            work(item)
-        except BaseException:
-            stop.set()
-            raise
-        return item
+            check_redirect(url, request.response.headers.get("Location", ""))
+        except ValueError as error:
+            raise PermissionError(str(error)) from None
 
-    pool = ThreadPool(min(connections, len(todo)))
-    results = pool.imap_unordered(attempt_item, todo)
-    try:
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(check_target)
+    trace.on_request_end.extend(checks)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
+    client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
+    files = HTTPFileSystem(client_kwargs={**client, "trace_configs": [trace]}, skip_instance_cache=True)
+    refusals = (PermissionError, aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError)
+    return files, (aiohttp.ClientError, ConnectionError, TimeoutError, PermissionError), refusals
+
+
+def explain_failure(error: Exception, refusals: Errors) -> tuple[str, bool]:
+    """Return the cause of an error of the client, and whether it may pass."""
+    status = getattr(error, "status", 0)  # of an answer of HTTP
+    cause = f"the server answers {status}" if status else mask_secrets(str(error)) or type(error).__name__
+    return cause, not isinstance(error, refusals) and not (400 <= status < 500 and status not in TEMPORARY)
+
+
+# -- downloads
+
+
+class Remote(NamedTuple):
+    """A file as its server describes it. version: its ETag or time of change, "" if it has none."""
+
+    bytes: int
+    version: str
+
+
+class Downloader:
+    """Downloads files by their names below an address into a folder; DownloadError where one cannot be had.
+
+    about: the published size of a file, bytes. ImportError if the extra `storage` is not installed.
+    """
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.address, self.folder = address, folder
+        self._files, self._errors, self._refusals = connect_http()
+
+    def read_small(self, name: str, most_bytes: int) -> bytes | None:
+        """Return the content of a small file, None if there is none."""
+        url = f"{self.address}/{name}"
+
+        async def read_content() -> bytes:
+            content = bytearray()
+            async with self._request(url) as answer:
+                while block := await answer.content.read(BLOCK):
+                    content += block
+                    if len(content) > most_bytes:
+                        raise DownloadError(f"{url}: more than {most_bytes:,} bytes; expected a short list")
+            return bytes(content)
+
+        try:
+            return self._wait_for(self._retry(url, read_content))
+        except MissingFileError:
+            return None
+
+    def count_missing(self, name: str, about: float) -> int:
+        """Return how many bytes of a file are to come."""
+        if (self.folder / name).exists():
+            return 0
+        remote, part = self._wait_for(self._probe(name, about))
+        return remote.bytes - (part.stat().st_size if part.exists() else 0)
+
+    def download(
+        self,
+        files: Mapping[str, float],
+        connections: int,
+        notify: Callable[[int], object],
+        finish: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Download files, names with their published sizes, unless they are there.
+
+        notify: gets the bytes as they come. finish: gets the name of each file that is complete.
+        """
+
+        async def work(names: Iterator[str]) -> None:
+            for name in names:
+                if not (self.folder / name).exists():
+                    await self._download_file(name, files[name], notify)
+                finish(name)
+
+        async def work_at_once() -> None:
+            names = iter(files)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(connections):
+                    group.create_task(work(names))
+
+        try:
+            self._wait_for(work_at_once())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what work in fsspec's thread returns; Ctrl-C cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._files.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    @asynccontextmanager
+    async def _request(self, url: str, span: str = "") -> AsyncIterator[Any]:
+        """Yield the answer to a request for a file. span: of its bytes, for servers that serve parts."""
+        session = await self._files.set_session()
+        async with session.get(url, headers={"Range": span} if span else {}) as answer:
+            answer.raise_for_status()
+            yield answer
+
+    async def _probe(self, name: str, about: float) -> tuple[Remote, Path]:
+        """Return what the server says of a file, and the path of its bytes so far."""
+        url, path = f"{self.address}/{name}", self.folder / name
+
+        async def ask() -> Remote:
+            async with self._request(url, "bytes=0-0") as answer:
+                return _describe_answer(url, answer)[0]
+
+        remote = await self._retry(url, ask)
+        if not about / UNLIKE < remote.bytes < about * UNLIKE:
+            raise DownloadError(
+                f"{url} has {remote.bytes:,} bytes, but about {round(about):,} are published: this is another file, or "
+                "a page that says why it is not there; look at it in a browser"
+            )
+        digest = hashlib.sha256(repr(remote).encode()).hexdigest()[:8]
+        part = path.with_name(f"{path.name}.{digest}.part")
+        for other in set(path.parent.glob(f"{path.name}.{'?' * len(digest)}.part")) - {part}:
+            raise DownloadError(
+                f"{other} is a part of another version of {url}, or came from another address; continue from that "
+                f"address, or begin again: rm {other}"
+            )
+        return remote, part
+
+    async def _download_file(self, name: str, about: float, notify: Callable[[int], object]) -> None:
+        """Download what is missing of a file, and give it its name."""
+        remote, part = await self._probe(name, about)
+        url = f"{self.address}/{name}"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with naming(part), open(part, "ab", opener=follow_no_link) as output:
+
+            async def append_rest() -> None:
+                offset = output.tell()
+                async with self._request(url, f"bytes={offset}-") as answer:
+                    answered, first = _describe_answer(url, answer)
+                    if answered != remote or first > offset:
+                        raise DownloadError(
+                            f"{url} has changed at the server since this download began; begin again: rm {part}"
+                        )
+                    notify(first - offset)  # a server that serves no parts begins at 0
+                    output.truncate(first)
+                    output.seek(first)
+                    while block := await answer.content.read(BLOCK):
+                        notify(output.write(block))
+                if output.tell() < remote.bytes:
+                    raise ConnectionError("the connection ended too early")
+
+            if output.tell() < remote.bytes:
+                await self._retry(url, append_rest, output.tell)
+            if output.tell() != remote.bytes:
+                raise DownloadError(f"{part}: more than the {remote.bytes:,} bytes of {url}; begin again: rm {part}")
+        part.replace(self.folder / name)
+
+    async def _retry(
+        self, url: str, request: Callable[[], Awaitable[T]], count_bytes: Callable[[], int] = lambda: 0
+    ) -> T:
+        """Return what a request brings, after further attempts while it fails for a moment.
+
+        count_bytes: returns how many bytes there are; attempts are counted from the last that brought more.
+        """
+        failures, most = 0, count_bytes()
         while True:
             try:
-                done(next(results))
-            except StopIteration:
-                break
-            except Stopped:  # because of an error, which follows
-                continue
-        if stop.is_set():
-            raise Stopped
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.terminate()  # does not wait for a thread that waits for the network
+                return await request()
+            except self._errors as error:
+                cause, may_pass = explain_failure(error, self._refusals)
+                failures, most = failures + 1 if count_bytes() <= most else 1, max(most, count_bytes())
+                if getattr(error, "status", 0) in (404, 410):
+                    raise MissingFileError(
+                        f"{url}: {cause}: there is no such file; if it has moved, name the new address by --url"
+                    ) from error
+                if not may_pass:
+                    raise DownloadError(
+                        f"{url}: cannot be read: {cause}; look at it in a browser; behind a proxy of your centre, set "
+                        "https_proxy, and SSL_CERT_FILE if it has certificates of its own"
+                    ) from error
+                if failures == ATTEMPTS:
+                    raise DownloadError(
+                        f"{url}: cannot be read, tried {failures} times, the last time: {cause}; what arrived is kept: "
+                        "run the command again later, or try another --url"
+                    ) from error
+            await asyncio.sleep(FIRST_WAIT_S * 2 ** (failures - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Settings of a download: `bar` gets the bytes as they come; `stop` ends all connections within a block."""
-
-    connections: int
-    bar: Any
-    stop: threading.Event
-
-
-class _PartFile:
-    """The file of a download that is not complete; nothing is written any more once `stop` is set."""
-
-    def __init__(self, path: Path, stop: threading.Event) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        self._stop, self._writing = stop, threading.Lock()
-
-    def __enter__(self) -> _PartFile:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if any(raised):
-            self._stop.set()
-        with self._writing:  # a thread that is left behind must not write into whatever gets this number next
-            os.close(self._handle)
-
-    def write_block(self, block: bytes, offset: int) -> None:
-        """Write a block."""
-        with self._writing:
-            if self._stop.is_set():
-                raise Stopped
-            os.pwrite(self._handle, block, offset)
-
-    def record_piece(self, record: IO[str], number: int) -> None:
-        """Record a piece as complete, when it is on the disk."""
-        with self._writing:
-            if self._stop.is_set():
-                raise Stopped
-            os.fdatasync(self._handle)
-            record.write(f"{number}\n")
-            record.flush()
+def _describe_answer(url: str, answer: Any) -> tuple[Remote, int]:
+    """Return what an answer says of its file, and the first byte that it brings."""
+    headers = answer.headers
+    whole = f"bytes 0-/{headers.get('Content-Length', '')}"
+    span = SPAN.fullmatch(headers.get("Content-Range", "") if answer.status == 206 else whole)
+    if not span:
+        raise DownloadError(f"{url}: the server does not say how large it is, so that nothing shows if all arrived")
+    return Remote(int(span[2]), headers.get("ETag") or headers.get("Last-Modified", "")), int(span[1])
 
 
-class Download:
-    """The download of one file to a path, which is new; `missing_bytes` are to come."""
-
-    def __init__(self, remote: Remote, path: Path) -> None:
-        self.remote, self.path = remote, path
-        self.part = path.with_name(f"{path.name}.part")
-        self.record = path.with_name(f"{path.name}.part.json")
-        count = -(-remote.bytes // PIECE) if remote.pieces else 1
-        recorded = self._recorded_pieces()
-        self.missing = [number for number in range(count) if number not in recorded]
-
-    @property
-    def missing_bytes(self) -> int:
-        """The bytes that are missing."""
-        return sum(end - first for first, end in map(self._piece_span, self.missing))
-
-    def run(self, transfer: Transfer, md5: str = "") -> None:
-        """Download what is missing, verify, and give the file its name. DownloadError, Stopped, OSError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._open_record() as record, naming(self.part), _PartFile(self.part, transfer.stop) as part:
-
-            def fill_piece(number: int) -> None:
-                self._download_piece(part, number, transfer)
-                part.record_piece(record, number)
-
-            in_threads(fill_piece, self.missing, transfer.connections, transfer.stop)
-        self._verify_file(md5)
-        self.part.replace(self.path)
-        self.record.unlink(missing_ok=True)
-
-    def _recorded_pieces(self) -> set[int]:
-        """Return the pieces that an earlier call completed; DownloadError if it was about another file."""
-        try:
-            head, *lines = self.record.read_text(encoding="utf-8").split("\n")
-        except FileNotFoundError:
-            if self.part.exists():
-                raise DownloadError(f"{self.part} is there without {self.record.name}: move it away") from None
-            return set()
-        try:
-            earlier = Remote(**json.loads(head))
-        except (ValueError, TypeError):
-            earlier = None
-        if earlier != self.remote:
-            old = f"{earlier.bytes:,} bytes of {earlier.url}" if earlier else "something else"
-            raise DownloadError(
-                f"{self.part} is a part of {old}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
-                f"another version or address; go on from the same, or remove both files: rm {self.part} {self.record}"
-            )
-        recorded = {int(line) for line in lines[:-1] if line.isdecimal()}  # the last may be half a line
-        size = self.part.stat().st_size if self.part.exists() else 0
-        if recorded and self._piece_span(max(recorded))[1] > size:
-            raise DownloadError(f"{self.part} lacks what {self.record.name} says is there; remove both and begin again")
-        return recorded
-
-    @contextmanager
-    def _open_record(self) -> Iterator[Any]:
-        """Open the record for this process alone."""
-        with open(self.record, "a", encoding="utf-8", opener=follow_no_link) as record:
-            if not try_lock(record):
-                raise DownloadError(f"{self.part} is being downloaded by another process; wait for it")
-            if not record.tell():
-                record.write(json.dumps(self.remote._asdict()) + "\n")
-                record.flush()
-            yield record
-
-    def _piece_span(self, number: int) -> tuple[int, int]:
-        """Return the first byte of a piece, and that after its last."""
-        if not self.remote.pieces:
-            return 0, self.remote.bytes
-        return number * PIECE, min((number + 1) * PIECE, self.remote.bytes)
-
-    def _download_piece(self, part: _PartFile, number: int, transfer: Transfer) -> None:
-        first, end = self._piece_span(number)
-        offset, attempt = first, 0
-        while offset < end:
-            try:
-                for block in self._read_blocks(offset, end):
-                    part.write_block(block, offset)
-                    offset += len(block)
-                    transfer.bar.update(len(block))
-                    attempt = 0 if self.remote.pieces else attempt
-                if offset < end:
-                    raise _TryAgainError(f"the connection ended {end - offset:,} bytes too early")
-            except _TryAgainError as error:
-                if not self.remote.pieces:
-                    transfer.bar.update(first - offset)
-                    offset = first
-                attempt += 1
-                _wait_before_retry(self.remote.url, attempt, error, transfer.stop)
-
-    def _read_blocks(self, first: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes of the file from `first` on, as they come; may end too early, as connections do."""
-        headers = {"Range": f"bytes={first}-{end - 1}"} if self.remote.pieces else {}
-        if headers and self.remote.version:
-            headers["If-Range"] = self.remote.version
-        with _open_url(self.remote.url, headers) as response:
-            self._expect_same(response, first, end)
-            while first < end:
-                try:
-                    block = response.read(min(BLOCK, end - first))
-                except (OSError, http.client.HTTPException) as error:
-                    raise _TryAgainError(str(error) or type(error).__name__) from error
-                if not block:
-                    return
-                yield block
-                first += len(block)
-
-    def _expect_same(self, response: Any, first: int, end: int) -> None:
-        """Raise DownloadError unless the answer is the requested part, of the same version of the file."""
-        headers, remote = response.headers, self.remote
-        if response.status == 206:
-            same = _content_range(headers, remote.url) == (first, end - 1, remote.bytes)
-        else:
-            same = not remote.pieces and headers.get("Content-Length") == str(remote.bytes)
-        if not same or headers.get("ETag", "").strip() != remote.etag:
-            raise DownloadError(
-                f"{remote.url} has changed at the server since this download began; remove what is there of it and "
-                f"begin again: rm {self.part} {self.record}"
-            )
-
-    def _verify_file(self, md5: str) -> None:
-        """Raise DownloadError if bytes are missing, or if the checksum is not the published one."""
-        size = self.part.stat().st_size
-        if size != self.remote.bytes:
-            raise DownloadError(
-                f"{self.part}: {size:,} bytes, expected {self.remote.bytes:,}; remove it, and begin again"
-            )
-        if md5:
-            check_md5(self.part, md5, f"rm {self.part} {self.record}")
-
-
-def check_md5(path: Path, md5: str, remove: str) -> None:
-    """Raise DownloadError unless a file has an MD5; remove: the command that makes place for another download."""
+def check_md5(path: Path, md5: str) -> None:
+    """Raise DownloadError unless a file has an MD5."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
     if digest != md5:
         raise DownloadError(
             f"{path}: MD5 {digest}, but {md5} is published: it is damaged, or another file. Nothing was unpacked; "
-            f"remove it and download it again, from another --url if there is one: {remove}"
+            f"remove it and download it again, from another --url if there is one: rm {path}"
         )

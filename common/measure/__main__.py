@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.command import CommandParser, run_command
-from common.measure import dlio
 from common.measure.power import command as power
 from common.measure.roofline import command as roofline
 from common.ranks.launch import LaunchError
 
-COMMANDS: Final = {"roofline": roofline, "power": power, "dlio": dlio}
+COMMANDS: Final = {"roofline": roofline, "power": power}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

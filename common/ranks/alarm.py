@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, Self
 from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
 from common.ranks.groups import is_late, is_lost
 from common.ranks.launch import LaunchError
-from common.ranks.meeting import first_line, is_proof, list_some, prove
+from common.ranks.meeting import call_within, first_line, list_some
 from common.stop import STOP
 
 LOOK_EVERY_S: Final = 0.5
@@ -188,7 +188,7 @@ class Alarm:
                 time.sleep(max(LOOK_EVERY_S / 5, self._world_size / LOOKS_PER_S))
                 self.all_unwound = self._store.add("unwound", 0) >= self._world_size
         self._unwound.set()
-        return ending if ending.how == DIVERGED else first or ending  # this rank needs no proof of what it has seen
+        return ending if ending.how == DIVERGED else first or ending  # what this rank has seen is no hearsay
 
     @property
     def _job_ends(self) -> bool:
@@ -196,8 +196,7 @@ class Alarm:
         return self._outer is not None and self._outer._first is not None
 
     def _write_note(self, ending: Ending) -> str:
-        note = json.dumps([ending.how, ending.cause, self._rank])
-        return json.dumps([note, prove(note)])
+        return json.dumps([ending.how, ending.cause, self._rank])
 
     def _leave_note(self, note: str) -> str | None:
         """Leave news unless there are some; return those that are there, None if there is no store any more.
@@ -341,24 +340,7 @@ class _AnsweringStore:
         self._store = store
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            results: list[tuple[Any, RuntimeError | None]] = []
-
-            def call_store() -> None:
-                try:
-                    results.append((getattr(self._store, name)(*arguments), None))
-                except RuntimeError as error:
-                    results.append((None, error))
-
-            thread = threading.Thread(target=call_store, daemon=True)
-            thread.start()
-            thread.join(STORE_S)
-            result, error = results[0] if results else (None, RuntimeError("the store of the ranks does not answer"))
-            if error:
-                raise error
-            return result
-
-        return call
+        return lambda *arguments: call_within(STORE_S, lambda: getattr(self._store, name)(*arguments))
 
 
 class _Life(NamedTuple):
@@ -392,19 +374,13 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
 
 
 def _read_note(news: str) -> Ending:
-    """Return the ending in a note, which may be anything if the store is open to others.
-
-    `unsigned` unless it comes with the proof that its writer knows the job's key; then it is no result.
-    """
+    """Return the ending in a note, which may be anything if the store is open to others, and so is never a result."""
     try:
-        note, proof = json.loads(news)
-        how, cause, rank = json.loads(note)
-        unsigned = not (proof and is_proof(proof, note))
-        how = how if how == STOPPED or (how == DIVERGED and not unsigned) else FAILED
+        how, cause, rank = json.loads(news)
         cause = "".join(filter(lambda letter: letter.isprintable() or letter == "\n", str(cause)))[:LONGEST_CAUSE]
-        return Ending(how, cause if how == STOPPED else f"rank {int(rank)}: {cause}", unsigned=unsigned)
+        return Ending(STOPPED, cause) if how == STOPPED else Ending(FAILED, f"rank {int(rank)}: {cause}")
     except (ValueError, TypeError, RecursionError):
-        return Ending(FAILED, f"{UNREADABLE} {news[:200]!r}", unsigned=True)
+        return Ending(FAILED, f"{UNREADABLE} {news[:200]!r}")
 
 
 def _show(rank: int, text: str) -> None:

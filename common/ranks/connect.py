@@ -20,7 +20,7 @@ from common.ranks.device import choose_device, find_device_type, identify_only_d
 from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
 from common.ranks.groups import begin_group, connects_lazily, end_collectives
 from common.ranks.launch import Node, RankPosition, complete_position, find_rank_position
-from common.ranks.meeting import choose_interface, find_route, introduce_ranks, opened_store
+from common.ranks.meeting import choose_interface, find_route, introduce_ranks, open_store
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
@@ -65,39 +65,36 @@ def connect(
 def _connect_ranks(
     position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...], failure: Exception | None
 ) -> Iterator[Dist]:
-    number = next(_connections)
+    server, world_size = open_store(position, config.start_timeout_s)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
-    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{number}"
+    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
     ranks: RankGroup | None = None
-    with contextlib.ExitStack() as meeting:
-        server, world_size = meeting.enter_context(opened_store(position, number, config.start_timeout_s))
-        check_open_files(position.rank, world_size, connects_lazily(world_size))
-        store, former = td.PrefixStore(prefix, server), open_sockets()
+    check_open_files(position.rank, world_size, connects_lazily(world_size))
+    store, former = td.PrefixStore(prefix, server), open_sockets()
 
-        def connect_again() -> Any:
-            again = td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
-            return td.PrefixStore(prefix, again)
+    def connect_again() -> Any:
+        again = td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
+        return td.PrefixStore(prefix, again)
 
-        stores = Stores(store, connect_again, server.host)
-        alarm = Alarm(stores, position.rank, world_size, lambda: end_collectives(former, server.port), expected)
-        try:
-            with alarm:
-                if failure:
-                    raise failure
-                route, kind = find_route(server), find_device_type(config.device)
-                facts = [format_cores(bound_cores()), identify_only_device(kind), route]
-                node = introduce_ranks(store, position, world_size, facts, config.start_timeout_s)
-                meeting.close()
-                choose_interface(route, node.reached_at)
-                ranks = _join_ranks(complete_position(position, world_size, node), store, node, kind, config)
-                yield ranks.watched(alarm, Watch(Stores(store, cache(connect_again), server.host), server.port))
-                ranks.end()
-            ranks.close()
-        except BaseException as error:
-            status = alarm.fail(error)
-            if ranks:
-                ranks.end_pulse()
-            raise SystemExit(status) from error
+    stores = Stores(store, connect_again, server.host)
+    alarm = Alarm(stores, position.rank, world_size, lambda: end_collectives(former, server.port), expected)
+    try:
+        with alarm:
+            if failure:
+                raise failure
+            route, kind = find_route(server), find_device_type(config.device)
+            facts = [format_cores(bound_cores()), identify_only_device(kind), route]
+            node = introduce_ranks(store, position, world_size, facts, config.start_timeout_s)
+            choose_interface(route, node.reached_at)
+            ranks = _join_ranks(complete_position(position, world_size, node), store, node, kind, config)
+            yield ranks.watched(alarm, Watch(Stores(store, cache(connect_again), server.host), server.port))
+            ranks.end()
+        ranks.close()
+    except BaseException as error:
+        status = alarm.fail(error)
+        if ranks:
+            ranks.end_pulse()
+        raise SystemExit(status) from error
 
 
 def _join_ranks(position: RankPosition, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:

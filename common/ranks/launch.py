@@ -13,15 +13,11 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-CANDIDATES: Final = 8
-"""How many ports the ranks try, one after the other."""
 PORTS: Final = range(20_000, 30_000)
 """Where ports of Slurm steps are. Above those of most services; below those that Kubernetes gives away (30000 and up)
 and below the ephemeral ones (32768 and up), of which any may be in use by an outgoing connection at any time."""
-
-
 FACTS: Final = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
 """What a `RankPosition` may not know."""
 
@@ -30,16 +26,11 @@ class LaunchError(RuntimeError):
     """The ranks cannot be determined or connected; the message names the variables and says how to fix it."""
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Where the ranks meet: rank 0 is on one of the hosts, most likely on the first, and listens on one of the ports.
+class Address(NamedTuple):
+    """Where rank 0 opens the store in which the ranks meet: MASTER_ADDR and MASTER_PORT."""
 
-    job: what tells these ranks from those of other jobs and steps that may use the same ports; empty if not known.
-    """
-
-    hosts: tuple[str, ...]
-    ports: tuple[int, ...]
-    job: str = ""
+    host: str
+    port: int
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,7 @@ class RankPosition:
     local_size: int | None = None
     node_rank: int | None = None
     nodes: int | None = None
-    meeting: Meeting | None = None
+    address: Address | None = None
 
     def known(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
@@ -218,7 +209,7 @@ def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
             )
     position = _derive_from_node(position)
     _check_position(position, first, environ)
-    return replace(position, meeting=None if position.world_size == 1 else _find_meeting(environ, slurm))
+    return replace(position, address=None if position.world_size == 1 else _find_address(environ, slurm))
 
 
 def _drop_size(launchers: list[Launcher], environ: Mapping[str, str]) -> list[Launcher]:
@@ -256,7 +247,7 @@ def complete_position(position: RankPosition, world_size: int, node: Node) -> Ra
 def guess_node(rank: int, environ: Mapping[str, str]) -> str:
     """Return where a rank of a Slurm step or of torchrun is if they are dealt out in blocks; "" if unknown."""
     nodes, tasks = environ.get("SLURM_STEP_NODELIST", ""), environ.get("SLURM_STEP_TASKS_PER_NODE", "")
-    with contextlib.suppress(ValueError, IndexError):
+    with contextlib.suppress(ValueError, IndexError, ZeroDivisionError):
         if nodes and tasks:
             counts = count_tasks(tasks)
             ends = list(itertools.accumulate(counts))
@@ -342,7 +333,7 @@ def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPositi
 
 def _quote_variables(launcher: Launcher, environ: Mapping[str, str]) -> str:
     names = [launcher.rank, *([launcher.size] if launcher.size else [])]
-    return f"{launcher.name} says " + ", ".join(f"{name}={environ[name]}" for name in names)
+    return f"{launcher.name} says " + ", ".join(f"{name}={environ.get(name)}" for name in names)
 
 
 def _derive_from_node(position: RankPosition) -> RankPosition:
@@ -367,33 +358,23 @@ def _check_position(position: RankPosition, launcher: Launcher, environ: Mapping
             )
 
 
-def _find_meeting(environ: Mapping[str, str], slurm: bool) -> Meeting | None:
-    """Return where the ranks meet: at MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step."""
+def _find_address(environ: Mapping[str, str], slurm: bool) -> Address | None:
+    """Return MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step; None if the environment has neither."""
     host, port = environ.get("MASTER_ADDR"), _read_number(environ, "MASTER_PORT")
     if host and port is not None:
         if not 0 < port < 65_536:
             raise LaunchError(f"MASTER_PORT is {port}, expected a port from 1 to 65535")
-        return Meeting((host,), tuple(range(port, min(port + CANDIDATES, 65_536))))
+        return Address(host, port)
     if host or port is not None:
         raise LaunchError("only one of MASTER_ADDR and MASTER_PORT is set: set both, or unset both")
     nodes, job = environ.get("SLURM_STEP_NODELIST"), _read_number(environ, "SLURM_JOB_ID")
-    if not slurm or not nodes or job is None:
+    # The list of nodes is sorted, and rank 0 is on the first, except in an arbitrary distribution.
+    if not slurm or not nodes or job is None or environ.get("SLURM_DISTRIBUTION", "").startswith("arbitrary"):
         return None
     step = _read_number(environ, "SLURM_STEP_ID") or 0
-    # Jobs and steps that share a node begin with different ports. Those of one are far from each other, so that one
-    # service with many ports does not take them all.
-    ports = tuple(PORTS[(job + 7919 * step + 1009 * attempt) % len(PORTS)] for attempt in range(CANDIDATES))
-    return Meeting(_find_hosts(nodes, environ), ports, f"Slurm step {job}.{step}")
-
-
-def _find_hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hosts on which rank 0 may be: the list is sorted, and only an arbitrary distribution is not."""
     try:
-        hosts = list_hosts(nodes)
-        if environ.get("SLURM_DISTRIBUTION", "").startswith("arbitrary"):
-            return tuple(hosts)
-        return tuple(itertools.islice(hosts, 1))
-    except ValueError:
+        return Address(next(list_hosts(nodes)), PORTS[(job + 7919 * step) % len(PORTS)])
+    except (ValueError, StopIteration):
         raise LaunchError(
             f"SLURM_STEP_NODELIST is {nodes!r}, expected a list such as nid[001-004,007]: "
             f"set MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"

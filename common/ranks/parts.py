@@ -120,7 +120,7 @@ class Parts(Generic[D]):
         self._job.leave()
 
     def tell(self, key: str, text: str) -> None:
-        """Leave a text for the other ranks."""
+        """Leave a word for the other ranks, for what may be lost or forged: the store may be open to others."""
         self._job.store.set(f"told/{key}", text)
 
     def told(self, key: str) -> str | None:

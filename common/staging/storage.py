@@ -14,10 +14,18 @@ from urllib.parse import quote, urlsplit
 
 from tqdm import tqdm
 
-from common.address import check_redirect, mask_secrets
+from common.address import mask_secrets
 from common.datasets.manifest import NAME, Manifest, ManifestError, decode_manifest
 from common.extras import missing_extra
-from common.fetch.download import HEADERS, TEMPORARY, TIMEOUT_S
+from common.fetch.download import (
+    ATTEMPTS,
+    BLOCK,
+    FIRST_WAIT_S,
+    TIMEOUT_S,
+    Errors,
+    connect_http,
+    explain_failure,
+)
 from common.staging.plan import Piece, SourceFile, StagingError
 from common.staging.stage_dir import GZIP_MAGIC
 from common.stop import LOOK_S, STOP
@@ -26,13 +34,7 @@ from common.tree import expect_regular, open_regular
 T = TypeVar("T")
 
 GZIP_LEAST: Final = 18  # bytes of header and trailer
-ATTEMPTS: Final = 5
-"""How often a part of a file is asked for, before staging gives up."""
-FIRST_WAIT_S = 1.0
-"""Before the second attempt; each further wait is twice as long."""
 MOST_MANIFEST_BYTES = 2**30
-BLOCK: Final = 2**20
-MOST_REDIRECTS: Final = 5
 
 
 class SharedStorage:
@@ -131,7 +133,9 @@ class UrlStorage(SharedStorage):
         super().__init__(url.rstrip("/"))
         self._retries = False
         try:
-            self._files, self._errors, self._refusals = connect_s3() if url.startswith("s3:") else connect_http()
+            self._files, self._errors, self._refusals = (
+                connect_s3() if url.startswith("s3:") else connect_http(_check_size)
+            )
         except ImportError as error:
             raise StagingError(f"staging.source {url}: {missing_extra(error, 'storage') or error}") from error
 
@@ -221,9 +225,8 @@ class UrlStorage(SharedStorage):
             except FileNotFoundError:
                 raise
             except self._errors as error:
-                status = getattr(error, "status", 0)  # of an answer of HTTP
-                cause = f"the server answers {status}" if status else mask_secrets(str(error)) or type(error).__name__
-                if isinstance(error, self._refusals) or (400 <= status < 500 and status not in TEMPORARY):
+                cause, may_pass = explain_failure(error, self._refusals)
+                if not may_pass:
                     raise StagingError(f"{url}: cannot be read: {cause}") from error
                 self._announce_retries(url, cause)
                 if attempt == ATTEMPTS or not self._wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
@@ -247,55 +250,16 @@ class UrlStorage(SharedStorage):
         return not (STOP.number or self.failure)
 
 
-Errors = tuple[type[Exception], ...]
-
-
-def connect_http() -> tuple[Any, Errors, Errors]:
-    """Return a file system of fsspec that reads web servers, the errors that it raises, and those that do not pass.
-
-    Bytes come as they are stored: a gzip file is not inflated on its way. Proxies are those of the environment.
-    """
-    import aiohttp
-    from fsspec.implementations.http import HTTPFileSystem
-
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
-    client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
-    client["trace_configs"] = [_trace_answers()]
-    files = HTTPFileSystem(client_kwargs=client, skip_instance_cache=True)
-    return files, (OSError, aiohttp.ClientError), (PermissionError, aiohttp.InvalidURL)
-
-
-def _trace_answers() -> Any:
-    """Return what aiohttp calls for each redirect and answer; StagingError unless they are as they should be.
-
-    The context of a request is the size of its file, in bytes, if the manifest lists it.
-    """
-    import aiohttp
-
-    async def check_target(_session: Any, context: Any, request: Any) -> None:
-        url = str(request.response.url)
-        context.redirects = getattr(context, "redirects", 0) + 1
-        if context.redirects > MOST_REDIRECTS:
-            raise StagingError(f"{mask_secrets(url)} redirects without end")
-        try:
-            check_redirect(url, request.response.headers.get("Location", ""))
-        except ValueError as error:
-            raise StagingError(str(error)) from None
-
-    async def check_size(_session: Any, context: Any, request: Any) -> None:
-        answer, expected = request.response, context.trace_request_ctx
-        header = "Content-Length" if answer.status == 200 else "Content-Range"
-        size = answer.headers.get(header, "").rpartition("/")[2]
-        if expected is not None and answer.status in (200, 206) and size.isdecimal() and size != str(expected):
-            raise StagingError(
-                f"{mask_secrets(str(request.url))}: the server has {size:.20} bytes, its manifest says {expected}: "
-                "upload the file and manifest.json again"
-            )
-
-    trace = aiohttp.TraceConfig()
-    trace.on_request_redirect.append(check_target)
-    trace.on_request_end.append(check_size)
-    return trace
+async def _check_size(_session: Any, context: Any, request: Any) -> None:
+    """Raise StagingError if an answer is about a file of another size than that of the manifest, the context."""
+    answer, expected = request.response, context.trace_request_ctx
+    header = "Content-Length" if answer.status == 200 else "Content-Range"
+    size = answer.headers.get(header, "").rpartition("/")[2]
+    if expected is not None and answer.status in (200, 206) and size.isdecimal() and size != str(expected):
+        raise StagingError(
+            f"{mask_secrets(str(request.url))}: the server has {size:.20} bytes, its manifest says {expected}: "
+            "upload the file and manifest.json again"
+        )
 
 
 def connect_s3() -> tuple[Any, Errors, Errors]:

@@ -25,13 +25,14 @@ import torch
 from common import mllog
 from common.command import as_called
 from common.config import ConfigError, Override, to_dict
-from common.ending import COMPLETED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, TRAINED, Ending, read_ending
+from common.ending import COMPLETED, FAILED, FINAL, STOPPED, TARGET_MET, TARGET_NOT_MET, TRAINED, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.measure.fom import NAME
 from common.provenance import shown_path
 from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
+from common.ranks.meeting import poll
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL, NO_TARGET
@@ -60,6 +61,8 @@ from common.training.run import (
 )
 from common.training.tracking.trackers import check_installed
 
+SHOWN_LATE_S: Final = 60.0
+"""A shared file system may remember for so long that a file is not there."""
 SHOWN: Final = 70
 """Characters of an ending in the summary; the whole is in the instance's ended.json."""
 
@@ -285,13 +288,26 @@ class InstancesJob:
         self._train_instances(parts, plan, shared)
         parts.meet("trained")
         if main:
-            endings: dict[int, Ending | None] = {**plan.ended}
-            for number in plan.todo:
-                text = parts.told(f"ended/{number}")
-                endings[number] = Ending(**json.loads(text)) if text else None
+            endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
             parts.tell("status", str(self._finish_job(plan, endings).exit_status))
         parts.meet("judged")
-        return int(parts.told("status") or 1)
+        status = parts.told("status") or ""
+        return int(status) if status.isdecimal() else 1
+
+    def _read_ending(self, parts: Parts[Dist], number: int) -> Ending | None:
+        """Return how an instance of this job ended; None: not started.
+
+        Its folder says so: what is in the store of the ranks only tells for how long it is worth looking there, on a
+        file system that shows late what another node wrote, and which instances failed before they changed anything.
+        """
+        told, ending = parts.told(f"ended/{number}"), None
+        for _ in poll(SHOWN_LATE_S if told in FINAL else 0):
+            ending = read_ending(instance_folder(self.config.output_dir, number))
+            if told is None or (ending and ending.how == told):
+                break
+        if told == FAILED and not (ending and ending.how in (FAILED, *FINAL)):
+            return Ending(FAILED, "before its training began; see the output of its ranks")
+        return ending
 
     def _stage_data(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
@@ -322,7 +338,7 @@ class InstancesJob:
             number = plan.todo[index]
             ending = self._train_instance(parts, config_of(self.config, number, plan.base), start, number, staged)
             if parts.is_main:
-                parts.tell(f"ended/{number}", json.dumps(asdict(ending)))
+                parts.tell(f"ended/{number}", ending.how)
             free_memory(self.dist.device)
             now_ms = mllog.elapsed_ms()  # the next instance finds the data staged
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)

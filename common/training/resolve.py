@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from common.closed import compare
 from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
+from common.measure.power.sources import parse_source
 from common.named_configs import find_config
 from common.own_code import find_registered, import_all
 from common.provenance import shown_path
@@ -80,11 +81,13 @@ def _check_numbers(config: RunConfig) -> None:
 
 
 def _check_names(config: RunConfig) -> None:
-    """Raise UsageError for names that nothing registers."""
+    """Raise UsageError for names that nothing registers, and for a source of power that there is not."""
     if config.optim.name not in LOG_NAMES:
         find_registered("optimizer", config.optim.name, "optim.name", LOG_NAMES)
     if config.train.problem is not None:
         find_registered("problem", config.train.problem, "train.problem")
+    if config.power.source:
+        parse_source(config.power.source, "power.source")
 
 
 def _check_instances(config: RunConfig) -> None:

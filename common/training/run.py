@@ -564,8 +564,7 @@ class Training:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
-            command = as_called(f"python -m {self.benchmark.name}.baselines")
-            self._say(f"a classical method reaches {reference.baseline:g} ({command})")
+            self._say(f"a classical method reaches {reference.baseline:g}: see {self.benchmark.name}/README.md")
         if self.own_code:
             self._say(f"{describe_codes(self.own_code)}: this run is not the reference")
         for line in self._next_steps(reference.variant) if self.shared is None else ():

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -178,7 +178,7 @@ def write(path: Path, weights: Weights) -> None:
         with whole_file(path) as part:
             save_file(tensors, part, metadata)
     except SafetensorError as error:  # which a full disk raises, too
-        cannot_be_written(path, error)
+        raise CheckpointError(f"{path}: cannot be written ({error})") from error
 
 
 def check_new(path: Path) -> None:
@@ -187,8 +187,3 @@ def check_new(path: Path) -> None:
         raise CheckpointError(f"{path}: the file already exists; name another")
     if not path.parent.is_dir():
         raise CheckpointError(f"{path}: there is no folder {path.parent}; make it first")
-
-
-def cannot_be_written(path: Path, error: Exception) -> NoReturn:
-    """Raise CheckpointError for an error of a library that writes a file."""
-    raise CheckpointError(f"{path}: cannot be written ({error})") from error

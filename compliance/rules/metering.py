@@ -289,8 +289,8 @@ class WholeNode(FileRule):
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "Counters of processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies."
     fix = (
-        "Measure the node with `mlperf-hpc measure power --source ipmi`, or another meter of the whole node; "
-        "otherwise submit without power/."
+        "Measure the whole node, such as by its board controller (docs/guide/power.md has the commands); otherwise "
+        "submit without power/."
     )
     good = (lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),)
     bad = (

@@ -15,7 +15,6 @@ from common.version import VERSION
 from compliance.formats.json import json_text
 from compliance.formats.table import csv_records, csv_text
 from submission.results.analysis import Analysis
-from submission.results.figures.panel import HALF
 from submission.results.figures.trends import fit_name
 from submission.results.fits.fit import Fit
 from submission.results.page.analysis import draw_fits, pictures
@@ -84,9 +83,10 @@ def _read_file_names(folder: Path) -> set[str]:
 
 def _render_files(analysis: Analysis) -> dict[str, str]:
     others = dict(_write_csv(analysis))
-    others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in pictures(analysis.sets) if picture.wide}
-    fits = zip(analysis.fits, draw_fits(analysis, HALF), strict=True)
-    others |= {f"{fit_name(fit)}.svg": standalone(svg) for fit, svg in fits if svg}
+    others |= {
+        f"{picture.name}.svg": standalone(picture.drawing) for picture in pictures(analysis.sets) if picture.drawing
+    }
+    others |= {f"{fit_name(fit)}.svg": standalone(drawing) for fit, drawing in draw_fits(analysis) if drawing}
     return {DATA: json_text(_describe_analysis(analysis) | {"files": [DATA, *others]})} | others
 
 

@@ -37,13 +37,13 @@ def list_figures(spec: CurveSpec) -> list[str]:
     return [f"{figure_name(spec)}{end}.svg" for end in ("", "-best")[: 1 + (spec.law == "isoflop")]]
 
 
-def draw_curve(curve: Curve, width: int = HALF) -> Html:
+def draw_curve(curve: Curve) -> Html:
     """Draw the points and laws of a curve; where there is no law, the figure says why. Empty without points."""
     spec, points = curve.spec, [point for line in curve.lines for point in line.points]
     if not points:
         return Html("")
     title = f"{spec.title[:1].upper()}{spec.title[1:]}"
-    figure = Figure(figure_name(spec), title, _describe(curve), width)
+    figure = Figure(figure_name(spec), title, _describe(curve), HALF)
     panel = _make_panel(figure, curve, points)
     looks = list(islice(zip(cycle(SHAPES), cycle(COLOURS), strict=False), len(curve.lines)))
     for line, (_, colour) in zip(curve.lines, looks, strict=True):
@@ -63,16 +63,16 @@ def draw_curve(curve: Curve, width: int = HALF) -> Html:
     return _write_legend(figure, curve, looks)
 
 
-def draw_best_sizes(curve: Curve, width: int = HALF) -> Html:
+def draw_best_sizes(curve: Curve) -> Html:
     """Draw the minima of an IsoFLOP curve over compute, with their law; empty for others and without a law."""
     if curve.spec.law != "isoflop" or not (law := curve.law):
         return Html("")
     spec, minima = curve.spec, law.parabolas
-    figure = Figure(f"{figure_name(spec)}-best", "Best size over compute", [law.formula], width)
+    figure = Figure(f"{figure_name(spec)}-best", "Best size over compute", [law.formula], HALF)
     xs = _spread_between(minima[0].compute, minima[-1].compute, is_log=True)
     path = [(x, law.at(x), law.interval(x)) for x in xs]
     sizes = [parabola.minimum for parabola in minima] + [end for *_, band in path for end in band]
-    x = Axis(logarithmic(xs, LEFT, width - RIGHT), spec.by)
+    x = Axis(logarithmic(xs, LEFT, HALF - RIGHT), spec.by)
     panel = Panel(figure, x, Axis(logarithmic(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}"))
     _draw_law(panel, path, COLOURS[0])
     for parabola in minima:

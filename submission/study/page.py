@@ -8,9 +8,8 @@ from typing import Final
 
 from common.command import counted
 from submission.results.figures.labels import amount
-from submission.results.figures.panel import HALF, NARROW
 from submission.results.fits.laws import LAWS, Law, Omission
-from submission.results.page.html import Html, disclosure, element, joined, table, theme_switch
+from submission.results.page.html import Html, disclosure, element, joined, scrollable, table, theme_switch
 from submission.results.page.sheets import write_page
 from submission.results.quantity_tables import number
 from submission.study.curves import Curve, is_number, order_variables
@@ -76,8 +75,8 @@ def _draw_section(curve: Curve) -> Html:
     """Return figure, laws, residuals and what was left out."""
     figures = []
     for draw in (draw_curve, draw_best_sizes):
-        if drawing := joined(draw(curve, width) for width in (HALF, NARROW)):
-            figures.append(element("figure", drawing, class_="plots"))
+        if drawing := draw(curve):
+            figures.append(element("figure", scrollable(drawing, curve.spec.title), class_="plots"))
     if not figures:
         figures.append(element("p", "No run has a point on this curve."))
     laws = [_describe_law(curve, *each) for each in curve.laws]

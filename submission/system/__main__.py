@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, clean, counted, file_place, positive, run_command
+from common.command import CommandParser, UsageError, clean, counted, file_place, run_command
 from common.files import write_whole_file
-from common.ranks.launch import LaunchError, RankPosition, find_rank_position
+from common.ranks.launch import LaunchError, find_rank_position
 from common.styles import print_warning, use_styles
 from common.tree import NAMED
 from compliance.check_system import check_description
@@ -30,8 +29,8 @@ from submission.system.describe import (
     render_description,
 )
 from submission.system.hardware import Fields
-from submission.system.machine import NO_READING, Machine, check_source, power_note, probe_machine, read_node
-from submission.system.nodes import Answer, answer_calls, collect_answers, count_parts, meeting_folder, open_call
+from submission.system.machine import check_source, power_note
+from submission.system.nodes import Node, count_parts, describe_node, format_lines, read_nodes
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
@@ -40,27 +39,27 @@ same environment or container. Fields that cannot be detected are marked "{OPEN}
   python -m submission.system                                       show the description
   python -m submission.system -o our_cluster.json --set submitter="Example University" status=onprem
   python -m submission.system -o our_cluster.json --from last_round.json       take unknown fields from there
-  srun --ntasks-per-node=1 python -m submission.system -o our_cluster.json     all nodes of the job, merged
-  mpirun --map-by ppr:1:node python -m submission.system -o our_cluster.json   the same with Open MPI, also torchrun
+  srun --ntasks-per-node=1 python -m submission.system --this-node > nodes.jsonl    lines about each node of the job
+  python -m submission.system --merge nodes.jsonl -o our_cluster.json          the description of these nodes
   python -m submission.system --check our_cluster.json              list missing or wrong fields
   python -m submission.system --check our_cluster.json --logs runs/cosmoflow   also compare with logs"""
 EPILOG: Final = """\
 In one process, number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
 
-On several nodes, one process per node describes it, and rank 0 merges the descriptions and counts number_of_nodes. The
-processes meet in a hidden folder beside FILE, which all nodes must see; it is removed at the end. Where nodes differ, a
-warning names them, FILE gets the value of most nodes, and hw_notes or sw_notes list the others, after the notes of
-OTHER.json; --set FIELD=VALUE overrides. If a node is missing after the timeout, the error names it and nothing is
-written. Give each process all accelerators of its node. Host names are on standard error only, never in FILE.
+On several nodes, start --this-node by the launcher: srun, mpirun or torchrun. One process of each node prints lines,
+or every process if the launcher does not say which share a node. --merge skips other lines, counts each host once as
+number_of_nodes, and writes nothing if the launcher started more nodes. Where nodes differ, a warning names them, the
+description gets the value of most nodes, and hw_notes or sw_notes list the others, after the notes of OTHER.json;
+--set FIELD=VALUE overrides. Give each process all accelerators of its node. The lines and standard error have the names
+of hosts, the description never.
 
 --power SOURCE reads a meter of the whole node; `python -m common.measure power --help` lists them. {host} is the node's
-host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on hardware).
-Standard error has the reading of each node, hw_notes that of all. If a node gives no reading, a warning names it."""
+host name, without its domain, as in 'file:node:watts:/run/meters/{host}'. Standard error has the reading of each node,
+hw_notes that of all. If a node gives no reading, a warning names it."""
 STATUSES: Final = {
     0: "written, or checked without errors (warnings are possible)",
     1: "errors in the description, or a node is missing",
 }
-TIMEOUT_S: Final = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,47 +69,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=file_place, metavar="FILE", help="write there instead of standard output")
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
     add("--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from")
-    add("--power", metavar="SOURCE", help="also read the power of each node once; see below")
+    add("--this-node", action="store_true", help="print JSON lines about this node, for --merge")
+    add("--merge", nargs="+", type=Path, metavar="FILE", help="describe the nodes with lines in these files")
+    add("--power", metavar="SOURCE", help="also read the power of this node once; see below")
     add("--force", action="store_true", help="replace an existing, different FILE")
-    add("--timeout", type=positive, default=TIMEOUT_S, metavar="SECONDS", help="wait for other nodes (default: 60)")
     add = parser.add_argument_group("check a description").add_argument
     add("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
     add("--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with")
     args = parser.parse_args(argv)
-    return run_command(lambda: _check_file(args) if args.check else _write_description(args), (OSError, LaunchError))
+    return run_command(lambda: _check_file(args) if args.check else _describe(args), (OSError, LaunchError))
 
 
-def _write_description(args: argparse.Namespace) -> int:
-    """Write the description of this machine, or of all nodes of a job; return the exit status."""
-    launch = find_rank_position(os.environ)
+def _describe(args: argparse.Namespace) -> int:
+    """Print lines about this node, or write the description of this machine or of merged nodes; return the status."""
+    launch = find_rank_position({} if args.merge else os.environ)
     parts, total = count_parts(launch)
     if not parts:  # another process of the node describes it
         return 0
     try:
-        set_fields, other = _parse_settings(args.set), _read_other(args.other)
-        if args.output and not args.output.parent.is_dir():
-            raise UsageError(f"-o {args.output}: there is no folder {args.output.parent}; make it first")
-        if args.power is not None:
-            check_source(args.power)
-        if args.logs:
-            raise UsageError("--logs needs a description to compare with: add --check FILE")
-        if parts < total and args.output is None:
-            raise UsageError(f"{total} processes describe their nodes: give -o FILE in a folder that all nodes share")
+        set_fields, other = _check_use(args, total if parts < total else 1)
     except UsageError:
         if launch.rank:  # rank 0 tells
             return 2
         raise
-    if parts == total:
-        nodes = [_make_answer(launch, parts, args.power)]
-    else:
-        folder = meeting_folder(args.output, launch, os.environ)
-        if launch.rank:
-            return 0 if answer_calls(folder, _make_answer(launch, parts, args.power), args.timeout) else 1
-        with open_call(folder) as answers:
-            nodes = collect_answers(answers, _make_answer(launch, parts, args.power), launch, args.timeout)
-    fields, notes = _merge_nodes(nodes, set_fields)
-    if args.power:
-        notes.setdefault("hw_notes", []).extend(_report_powers(nodes, args.power))
+    if args.this_node:
+        print(*format_lines(describe_node(launch, args.power)), sep="\n", flush=True)
+        return 0
+    nodes = read_nodes(args.merge) if args.merge else [describe_node(launch, args.power)]
+    fields, notes = _merge_nodes(nodes, set_fields) if args.merge else (nodes[0].fields, {})
+    if any(node.source for node in nodes):
+        notes.setdefault("hw_notes", []).extend(_report_powers(nodes))
     description = describe_system(set_fields, other, fields, notes)
     text = render_description(description.fields)
     if args.output is None:
@@ -123,35 +111,50 @@ def _write_description(args: argparse.Namespace) -> int:
     return 0
 
 
-def _make_answer(launch: RankPosition, parts: int, power: str | None) -> Answer:
-    """Describe the node of this process. power: the source to read its power from, None for no reading."""
-    host = socket.gethostname()
-    reading = read_node(power, host) if power else NO_READING
-    return Answer(launch.rank, parts, launch.node_rank, host, probe_machine(Machine()), reading)
+def _check_use(args: argparse.Namespace, processes: int) -> tuple[Mapping[str, str], Mapping[str, object]]:
+    """Return the fields that are set, and those of the other description; UsageError for options that do not fit.
+
+    processes: that were started to describe their nodes.
+    """
+    if args.this_node and (args.output or args.set or args.other or args.merge):
+        raise UsageError("--this-node prints what this node detects: give -o, --set and --from to --merge")
+    if args.merge and args.power is not None:
+        raise UsageError("--power reads the node it runs on: give it to --this-node")
+    if args.logs:
+        raise UsageError("--logs needs a description to compare with: add --check FILE")
+    if processes > 1 and not args.this_node:
+        raise UsageError(
+            f"{processes} processes would each describe their node: add --this-node and write the output to a file; "
+            "then run python -m submission.system --merge FILE once, with the other options"
+        )
+    if args.output and not args.output.parent.is_dir():
+        raise UsageError(f"-o {args.output}: there is no folder {args.output.parent}; make it first")
+    if args.power is not None:
+        check_source(args.power)
+    return _parse_settings(args.set), _read_other(args.other)
 
 
-def _node_names(nodes: Sequence[Answer]) -> list[str]:
-    return [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
+def _node_names(nodes: Sequence[Node]) -> list[str]:
+    return [f"{number} ({node.host})" for number, node in enumerate(nodes)]
 
 
-def _report_powers(nodes: Sequence[Answer], source: str) -> list[str]:
+def _report_powers(nodes: Sequence[Node]) -> list[str]:
     """Print the power of each node, or why there is none; return the texts for the notes."""
     for name, node in zip(_node_names(nodes), nodes, strict=True):
-        watts, problem = node.power.watts, node.power.problem
+        watts, problem = node.power.watts, node.power.problem or "--this-node ran there without --power"
         line = f"warning: no power of node {name}: {problem}" if watts is None else f"node {name}: {watts:g} W"
         print(clean(line), file=sys.stderr)
-    note = power_note([node.power for node in nodes], source)
+    sources = dict.fromkeys(node.source for node in nodes if node.source)
+    note = power_note([node.power for node in nodes], " and ".join(sources))
     return [note] if note else []
 
 
-def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tuple[Fields, dict[str, list[str]]]:
+def _merge_nodes(nodes: Sequence[Node], set_fields: Mapping[str, str]) -> tuple[Fields, dict[str, list[str]]]:
     """Return the merged fields, and the texts for each field of notes; warn of differences except in set fields."""
-    if len(nodes) == 1:
-        return nodes[0].fields, {}
     unset = [{name: node.fields[name] for name in node.fields if name not in set_fields} for node in nodes]
     merged, differences = merge_fields(unset)
-    verdict = "which differ; the value of most nodes is written" if differences else "all the same"
-    print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
+    verdict = "; they differ, and the value of most is written" if differences else ""
+    print(f"{counted(len(nodes), 'node')} read{verdict}", file=sys.stderr)
     for difference in differences:
         print_warning(clean(difference.format_warning(_node_names(nodes))))
     return merged, collect_notes(differences, len(nodes))
@@ -196,8 +199,10 @@ def _write_file(text: str, output: Path, force: bool) -> str:
 
 def _check_file(args: argparse.Namespace) -> int:
     """Print the findings; return the exit status of the checker."""
-    if args.output or args.set or args.other or args.force or args.power is not None:
-        raise UsageError("--check only reads: do not combine it with -o, --set, --from, --power or --force")
+    if args.output or args.set or args.other or args.force or args.this_node or args.merge or args.power is not None:
+        raise UsageError(
+            "--check only reads: do not combine it with -o, --set, --from, --force, --this-node, --merge or --power"
+        )
     for path in (args.check, *args.logs):
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import UsageError
-from common.measure.power.keys import OF_PARTS
+from common.measure.power.keys import PARTS
 from common.measure.power.recorder import TimedReader
-from common.measure.power.sources import Clock, ReadingError, is_watts, open_source
+from common.measure.power.sources import Clock, ReadingError, is_watts, open_source, parse_source
 from common.provenance import versions
-from common.settings.machine import check_power_source
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
@@ -212,14 +211,12 @@ NO_READING: Final = Reading()
 
 def check_source(text: str) -> None:
     """Raise UsageError unless a text names a source of the power of whole nodes."""
-    check_power_source("--power", text)
-    name = source_name(text)
-    if name in OF_PARTS:
-        raise UsageError(f"--power: {name} reads parts of a node; expected a meter of the whole node, such as ipmi")
+    if parse_source(text, "--power").scope == PARTS:
+        raise UsageError(f"--power {text} reads parts of a node; expected command:node:… or file:node:…")
 
 
 def source_name(text: str) -> str:
-    """Return the name of the source in a text such as `command:echo 250`."""
+    """Return the name of the source in a text such as `command:node:watts:echo 250`."""
     return text.partition(":")[0]
 
 

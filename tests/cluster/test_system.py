@@ -19,16 +19,19 @@ LAUNCHERS = {
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_the_system_of_a_job_has_its_nodes(cluster, tmp_path, name):
     nodes, command = LAUNCHERS[name]
-    module = "-m submission.system --set submitter=us -o".split()
-    done = cluster.run(*command.split(), *module, str(tmp_path / "system.json"))
-    assert done.status == 0 and f"{nodes} nodes, all the same" in done.text, str(done)
-    fields = json.loads((tmp_path / "system.json").read_text())
+    lines, path = tmp_path / "nodes.jsonl", tmp_path / "system.json"
+    done = cluster.run(*command.split(), *"-m submission.system --this-node".split())
+    assert done.status == 0, str(done)
+    lines.write_text(done.text)
+    done = cluster.run(*"python -m submission.system --set submitter=us --merge".split(), str(lines), "-o", str(path))
+    assert done.status == 0 and f"{nodes} nodes read" in done.text, str(done)
+    fields = json.loads(path.read_text())
     assert (fields["number_of_nodes"], fields["submitter"]) == (str(nodes), "us")
-    assert "nid0" not in str(fields) and len(list(tmp_path.iterdir())) == 1
+    assert "nid0" not in str(fields)
 
 
 @pytest.mark.exhaustive
-def test_a_folder_that_the_nodes_do_not_share_is_told(cluster):
-    done = cluster.run(*"srun -N 2 python -m submission.system -o /mnt/system.json --timeout 3".split())
-    assert done.status == 1 and "no description of node 1 of 2" in done.text, str(done)
-    assert done.text.count("error: no description") == 1 and cluster.left_on_nodes() == []
+def test_several_nodes_without_lines_are_one_error(cluster):
+    done = cluster.run(*"srun -N 2 python -m submission.system -o /mnt/system.json".split())
+    assert done.status == 2 and done.text.count("error: 2 processes would each describe") == 1, str(done)
+    assert cluster.left_on_nodes() == []

@@ -1,6 +1,7 @@
 """Full disks, made for real: small file systems in memory, which only root may mount."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from common.files import whole_file
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging.stage import StagingConfig, StagingError, source_files, stage_dataset
+from tests.common.commands.test_fetch import TAR, command
+from tests.common.fetch.server import FileServer
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
 
@@ -66,3 +69,19 @@ def test_staging_tells_a_lack_of_inodes_from_one_of_bytes(disk, tmp_path, inodes
         source: Path = tmp_path / "source"
         stage_dataset(source_files(source, names), source, config, dist, {})
     assert bool(config.stage_dir.exists()) == (inodes == 25)  # what is finished serves the next call
+
+
+def test_a_download_that_does_not_fit_goes_on_when_there_is_space(disk, monkeypatch, capsys):
+    folder = disk("size=24k") / "data"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 10**9))
+    with FileServer({"/all.tar": TAR}) as server:
+        assert command(server.url).main([str(folder)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and "No space left on device; finished work is kept: free disk" in error
+        (part,) = (folder / "download").iterdir()
+        part_size = part.stat().st_size
+        assert part_size > 4000 and TAR.startswith(part.read_bytes())
+        server.asked.clear()
+        subprocess.run(["mount", "-o", "remount,size=1m", folder.parent], check=True)
+        assert command(server.url).main([str(folder)]) == 0
+        assert server.asked[-1] == ("/all.tar", f"bytes={part_size}-")

@@ -112,4 +112,4 @@ def test_the_picture_of_the_readme_is_drawn_from_the_published_logs(sets: list[A
     (drawn,) = (one for one in pictures(sets) if one.name == "v0-7-cosmoflow-time-to-solution")
     picture = ROOT / "docs" / "images" / "time-to-solution.svg"
     assert f"docs/images/{picture.name})" in (ROOT / "README.md").read_text()
-    assert picture.read_text() == standalone(drawn.wide)
+    assert picture.read_text() == standalone(drawn.drawing)

@@ -16,25 +16,25 @@ from common.command import UsageError, check_new, file_place
 from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, record_power
 from common.measure.power.sources import Clock, open_source
-from common.settings.machine import check_power_settings, check_power_source
+from common.settings.machine import check_power_settings
 from common.stop import STOP
 
 SUMMARY: Final = "record the power of this node"
 DESCRIPTION: Final = """\
 Record the power of this node to a power file of MLPerf: until Ctrl-C, for some seconds, or while a command runs.
 
-sources, meters of the whole node:
-  ipmi[:OPTIONS]   ipmitool dcmi power reading; options such as "ipmi:-I lanplus -H bmc -U admin -E"
-  redfish:URL      https://HOST/redfish/v1/Chassis/ID/Power, with REDFISH_USER and REDFISH_PASSWORD
-  command:PROGRAM  a program, with its arguments, that prints watts
-  file:PATH        a file whose last line is watts, rewritten for every reading
-estimates of parts, not of the whole node:
-  rapl[:ROOT]      energy counters of the processors; ROOT is /sys/class/powercap
-  nvml             the sum of all GPUs, from nvidia-smi
+sources:
+  command:SCOPE:UNIT:COMMAND   a shell command that prints a number
+  file:SCOPE:UNIT:PATH         a file whose last line is a number, rewritten for every reading
+  rapl[:ROOT]                  energy counters of the processors; ROOT is /sys/class/powercap
+  nvml                         the sum of all GPUs, from nvidia-smi
+SCOPE is node for a meter of the whole node, device for one of parts of it, as rapl and nvml are. A command of devices
+may print a number in each line; they are added. UNIT is watts, or joules for a counter of energy.
+docs/guide/power.md has commands for ipmitool, Redfish, nvidia-smi and rocm-smi.
 
 examples:
-  python -m common.measure power --source ipmi -o node_0.txt                   until Ctrl-C
-  python -m common.measure power --source ipmi -o node_0.txt -- sleep 60       while a command runs"""
+  python -m common.measure power --source "command:node:watts:echo 250" -o node_0.txt               until Ctrl-C
+  python -m common.measure power --source "command:node:watts:echo 250" -o node_0.txt -- sleep 60   while it runs"""
 GRACE_S: Final = 10.0
 """After a stop signal, how long to wait for the command before the file is completed."""
 POLL_S: Final = 0.1
@@ -89,10 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record; return the exit status of the measured command, 1 without any reading."""
     clock = Clock()
     _check_arguments(arguments)
-    try:
-        name, source = open_source(arguments.source, clock)
-    except UsageError as error:
-        raise UsageError(f"--source: {error}") from None
+    name, source = open_source(arguments.source, clock, "--source")
     parts = source.scope == PARTS
     _check_output(arguments.output, name if parts else None, arguments.append)
     current = "DC" if arguments.dc or parts else "AC"
@@ -125,7 +122,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
     """Raise UsageError for values that cannot be used."""
-    check_power_source("--source", arguments.source)
     check_power_settings(
         arguments.interval, arguments.efficiency, arguments.dc, names=("--interval", "--efficiency", "--dc")
     )

@@ -12,7 +12,7 @@ NODE: Final = "node"
 PARTS: Final = "estimate of parts"
 """The scope of readings of some parts of a node, such as its processors."""
 OF_PARTS: Final = ("rapl", "nvml")
-"""Sources with this scope; their files have these names. A test compares this list with the sources."""
+"""Sources that always have this scope; command and file have the one that their user states."""
 NODE_FILE: Final = re.compile(r"node_\d+\.txt")
-PARTS_FILE: Final = re.compile(rf"({'|'.join(OF_PARTS)})_\d+\.txt")
+PARTS_FILE: Final = re.compile(rf"({'|'.join(OF_PARTS)}|command|file)_\d+\.txt")
 """Names of the power files that a training or a measurement writes, by their scope."""

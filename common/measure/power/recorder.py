@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 from common.errors import UsageError
 from common.files import follow_no_link
 from common.measure.power.keys import EFFICIENCY, NODE, NODE_FILE, PARTS, PARTS_FILE, READING, START, STOP
-from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, ReadingError, Source, is_watts
+from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Meter, ReadingError, is_watts
 from common.record import Record, format_record, parse_line
 from common.values import is_number
 
@@ -29,7 +29,7 @@ class Measurement:
     """A source and how it is read. efficiency: of the power supplies; current: AC or DC, where the meter is."""
 
     name: str
-    source: Source
+    source: Meter
     interval_s: float = 0.5
     efficiency: float = 1.0
     current: str = "AC"
@@ -56,7 +56,7 @@ class Summary:
 class TimedReader:
     """Reads a source in a thread, which is left to itself if the source does not answer."""
 
-    def __init__(self, source: Source, timeout_s: float = READ_TIMEOUT_S) -> None:
+    def __init__(self, source: Meter, timeout_s: float = READ_TIMEOUT_S) -> None:
         self._source, self._timeout_s = source, timeout_s
         self._thread: threading.Thread | None = None
 

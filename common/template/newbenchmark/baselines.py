@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from functools import partial
+import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
-from common.commands import baselines
-from common.commands.baselines import Baseline, Baselines, Say
 from common.datasets.manifest import NAME, read_manifest
 
 from newbenchmark.data.dataset import Dataset
@@ -18,17 +14,14 @@ from newbenchmark.reference import MINIS
 from newbenchmark.settings import DataConfig
 from newbenchmark.synthesize import SYNTHESIS
 
-PENALTY: Final = 1e-3
 
-
-def fit_baselines(folder: Path, say: Say) -> Iterator[Baseline]:
-    """Yield the baselines of the data in a folder, fitted to the training split alone."""
+def fit_baselines(folder: Path) -> Iterator[tuple[str, float]]:
+    """Yield name and quality of the baselines of the data in a folder, fitted to the training split alone."""
     (x, y), (judged_x, judged_y) = (read_spectra(folder, split) for split in ("train", "validation"))
     mean = y.mean(0)
-    yield Baseline("constant", float(np.abs(judged_y - mean).mean()), "the mean of the labels")
-    weights = np.linalg.solve(x.T @ x + PENALTY * np.eye(x.shape[1]), x.T @ (y - mean))
-    error = float(np.abs(judged_x @ weights + mean - judged_y).mean())
-    yield Baseline("ridge", error, "linear model of the logarithm of the spectrum", {"penalty": PENALTY})
+    yield "the mean of the labels", float(np.abs(judged_y - mean).mean())
+    weights = np.linalg.solve(x.T @ x + 1e-3 * np.eye(x.shape[1]), x.T @ (y - mean))
+    yield "linear model of log spectra", float(np.abs(judged_x @ weights + mean - judged_y).mean())
 
 
 def read_spectra(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -39,8 +32,15 @@ def read_spectra(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     return np.log(power + 1e-6), np.stack(labels).astype(np.float64)
 
 
-BASELINES: Final = Baselines("newbenchmark", MINIS, fit_baselines, SYNTHESIS.provide_data)
-main = partial(baselines.main, BASELINES)
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit the baselines and print them beside the target."""
+    parser = argparse.ArgumentParser("python -m newbenchmark.baselines")
+    parser.add_argument("data_dir", nargs="?", type=Path, default=Path("data/newbenchmark-mini"))
+    folder = parser.parse_args(argv).data_dir
+    SYNTHESIS.provide_data(folder, MINIS[0].variant)
+    for name, quality in fit_baselines(folder):
+        print(f"{quality:.4f}  {name}; target {MINIS[0].target.range_text}")
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,9 +17,7 @@ from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
 from submission.results.comparison.sides import (
     ABSENT,
-    Pair,
     Side,
-    changes,
     differing,
     mean,
     read_configured,
@@ -64,24 +62,21 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two results of one benchmark side by side.
+    """Two results of one benchmark side by side."""
 
-    changes: `key=value` for B to train with A's hyperparameters, quoted for a shell. as_overrides: the keys are
-    those of B's configuration, not of its log.
-    """
-
-    pair: Pair
+    a: Side
+    b: Side
     sections: tuple[Section, ...]
-    changes: tuple[str, ...]
-    as_overrides: bool
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark of both."""
+        return self.a.results.benchmark or ""
 
 
-def compare(pair: Pair) -> Comparison:
+def compare(a: Side, b: Side) -> Comparison:
     """Compare two results of a benchmark."""
-    a, b = pair.a, pair.b
     of_logs, of_configurations = ((settings(a.runs), settings(b.runs)) for settings in (read_logged, read_configured))
-    as_overrides = all(of_configurations)
-    wanted, present = of_configurations if as_overrides else of_logs
     staging = {a.staging_clock, b.staging_clock} - {""}
     clocks = CLOCKS if BOTH in staging or len(staging) > 1 else ""
     counts = COUNTS if len({_first_epoch(run) for run in (*a.runs, *b.runs)}) > 1 else ""
@@ -90,7 +85,7 @@ def compare(pair: Pair) -> Comparison:
         _list_facts("Runs", _about(a), _about(b), everything=True),
         _list_measures("Score", score_a, score_b, lambda key: "" if key == "models" or " staging, " in key else clocks),
         _list_facts("Hyperparameters, as logged", *of_logs, everything=True),
-        *([_list_facts("Configuration", *of_configurations)] if as_overrides else []),
+        *([_list_facts("Configuration", *of_configurations)] if all(of_configurations) else []),
         _list_measures(
             *("Convergence, means as in the score", _convergence(a), _convergence(b)),
             lambda key: counts if key.startswith("epochs to target") else "",
@@ -99,8 +94,7 @@ def compare(pair: Pair) -> Comparison:
         _list_measures("Time, means of all runs", _times(a), _times(b), lambda key: clocks if key == RUN_TIME else ""),
         _list_facts("System and software", _system(a), _system(b)),
     )
-    present_sections = tuple(section for section in sections if section.lines or section.same)
-    return Comparison(pair, present_sections, tuple(changes(wanted, present)), as_overrides)
+    return Comparison(a, b, tuple(section for section in sections if section.lines or section.same))
 
 
 def _list_facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:

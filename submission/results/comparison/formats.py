@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from common.command import as_called, clean, counted
+from common.command import clean, counted
 from common.values import is_number, same
 from compliance.benchmarks import describe_plugin
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code, markdown_text
 from compliance.formats.table import TextTable, plain_text, shortened
 from submission.results.comparison.comparison import Comparison, ComparisonLine, Section
-from submission.results.comparison.sides import ABSENT, Varied, yaml_text
+from submission.results.comparison.sides import ABSENT, Varied
 from submission.results.rows import mark_benchmark
 
 MAX_FACT: Final = 48
@@ -26,32 +26,27 @@ SMALLEST: Final = 0.001
 
 
 def write_table(comparisons: Sequence[Comparison], width: int | None = None) -> str:
-    """Return each comparison as a table in lines of at most `width` characters, and the changes, which are not cut."""
-    blocks = []
-    for comparison in comparisons:
-        blocks.append(plain_text(_table(_title(comparison), comparison, comparison.sections), width))
-        blocks.append("\n".join([_ending(comparison), *(f"  {clean(change)}" for change in comparison.changes)]))
-    return "\n\n".join(blocks) + "\n"
+    """Return each comparison as a table in lines of at most `width` characters."""
+    tables = (_table(_title(comparison), comparison, comparison.sections) for comparison in comparisons)
+    return "\n\n".join(plain_text(table, width) for table in tables) + "\n"
 
 
 def write_markdown(comparisons: Sequence[Comparison], _: int | None = None) -> str:
     """Return the comparisons as Markdown; text from logs is escaped."""
     blocks = []
     for comparison in comparisons:
-        a, b = comparison.pair.a.name, comparison.pair.b.name
-        blocks.append(f"## {_title(comparison)}\n\nA: {code(a)}  \nB: {code(b)}")
+        names = f"A: {code(comparison.a.name)}  \nB: {code(comparison.b.name)}"
+        blocks.append(f"## {_title(comparison)}\n\n{names}")
         for section in comparison.sections:
             table = _table(section.title, comparison, [section])
             headings = tuple((name, "") for name, _ in table.headings)
             blocks.append(markdown_text(replace(table, headings=headings, groups=())))
-        blocks.append(_ending(comparison))
-        blocks += ["\n".join(f"- {code(change)}" for change in comparison.changes)] if comparison.changes else []
     return "\n\n".join(blocks) + "\n"
 
 
 def write_json(comparisons: Sequence[Comparison], _: int | None = None) -> str:
     """Return the comparisons as one JSON object in ASCII; absent values are left out."""
-    return json_text({"schema": 1, "comparisons": [_document(comparison) for comparison in comparisons]})
+    return json_text({"schema": 2, "comparisons": [_document(comparison) for comparison in comparisons]})
 
 
 FORMATS: Final = {"table": write_table, "markdown": write_markdown, "json": write_json}
@@ -62,7 +57,7 @@ FORMATS: Final = {"table": write_table, "markdown": write_markdown, "json": writ
 
 def _table(title: str, comparison: Comparison, sections: Sequence[Section]) -> TextTable:
     """Return sections as one table, with their titles as groups and their lines indented."""
-    a, b = (clean(side.name) for side in (comparison.pair.a, comparison.pair.b))
+    a, b = (clean(side.name) for side in (comparison.a, comparison.b))
     cells = [(clean(section.title), (f"  {name}", *row)) for section in sections for name, *row in _rows(section)]
     headings = (("", ""), ("A", a), ("B", b), ("B / A", ""))
     return TextTable(title, headings, tuple(row for _, row in cells), (False,) * 4, tuple(group for group, _ in cells))
@@ -105,7 +100,7 @@ def _format_fact(value: Any) -> str:
         return "–"
     if isinstance(value, Varied):
         return ", ".join(f"{_format_fact(each)} ({counted(runs, 'run')})" for each, runs in value.counts)
-    text = value if isinstance(value, str) and not _is_json(value) else yaml_text(value)
+    text = value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
     return shortened(text, MAX_FACT)
 
 
@@ -118,38 +113,23 @@ def _is_json(text: str) -> bool:
 
 
 def _title(comparison: Comparison) -> str:
-    pair = comparison.pair
-    name = mark_benchmark(pair.benchmark, False, describe_plugin(pair.benchmark))
-    return f"{name} ({pair.why})" if pair.why else name
-
-
-def _ending(comparison: Comparison) -> str:
-    """Return the line that introduces the changes."""
-    if not comparison.changes:
-        return "B has A's hyperparameters."
-    if comparison.as_overrides:
-        command = as_called(f"python -m {comparison.pair.benchmark}.train CONFIG")
-        return f"To train B with A's hyperparameters, add to {command}:"
-    return "To train B with A's hyperparameters, set these (keys of the log):"
+    return mark_benchmark(comparison.benchmark, False, describe_plugin(comparison.benchmark))
 
 
 # -- for programs ------------------------------------------------------------------------------------------
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:
-    pair = comparison.pair
     return {
-        "benchmark": pair.benchmark,
-        **({"paired_by": pair.why} if pair.why else {}),
-        **{name: {"path": side.path, "name": side.name} for name, side in (("a", pair.a), ("b", pair.b))},
+        "benchmark": comparison.benchmark,
+        "a": {"path": comparison.a.path, "name": comparison.a.name},
+        "b": {"path": comparison.b.path, "name": comparison.b.name},
         "sections": [
             {key: getattr(section, key) for key in ("title", "kind", "same")}
             | {"lines": [_line_record(line) for line in section.lines]}
             for section in comparison.sections
         ],
-        "changes": list(comparison.changes),
-        "as_overrides": comparison.as_overrides,
-        "plugin": describe_plugin(pair.benchmark),
+        "plugin": describe_plugin(comparison.benchmark),
     }
 
 

@@ -1,11 +1,7 @@
-"""The two sides of a comparison: find the results below two paths, pair them, and compare their hyperparameters."""
+"""The two sides of a comparison: find the results below two paths, pair them, and read their hyperparameters."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,10 +12,8 @@ from typing import Any, Final
 from common.errors import UsageError
 from common.values import identity, is_number, same
 from compliance.engine.options import Options
-from compliance.formats.words import plain
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.judged_run import JudgedRun
-from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import TimeToTrain, staging_clock
 from compliance.rcp.stats import olympic_mean
@@ -53,25 +47,11 @@ class Side:
         return staging_clock([run for run in self.runs if run.verdict != "FAIL"] or self.runs)
 
     @property
-    def organisations(self) -> frozenset[str]:
-        """The organisations of the result, several for A+B, in lower case."""
-        return frozenset(self.results.organisation.lower().split("+"))
-
-    @property
-    def kind(self) -> tuple[tuple[str, Any], ...]:
-        """What results that are paired should have in common, the most important first; "" is not told."""
-        return (
-            ("", self.results.variant),
-            ("division", self.results.division),
-            ("system", self.results.system),
-            ("batch size", self.runs[0].batch_size),
-        )
-
-    @property
-    def units(self) -> float | None:
-        """Accelerators of the whole system (processors of a system without), None if nothing says them."""
-        units = self.results.system_scale or self.results.instance_scale
-        return units if units and units > 0 else None
+    def identity(self) -> tuple[object, ...]:
+        """What paired results have in common; of the last parts, only as many as tell them from others."""
+        results = self.results
+        kind = results.variant, results.division, self.row.scaling
+        return results.benchmark, kind, results.organisation.lower(), results.system
 
     def mean(self, measure: Callable[[JudgedRun], float | None]) -> float | None:
         """Return the mean of a measure over the runs that have it; None if none has."""
@@ -86,11 +66,6 @@ class Side:
         return mean(values)
 
 
-PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
-YAML_KEYWORDS: Final = {"null", "true", "false"}
-"""Words that YAML does not read as text."""
-
-
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
     known = [value for value in values if value is not None and is_number(value)]
@@ -99,91 +74,56 @@ def mean(values: Iterable[float | None]) -> float | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two results to compare. why: what they have in common, "" where nothing else could be paired."""
+def pair_results(a: str, b: str, options: Options, benchmark: str | None) -> tuple[list[tuple[Side, Side]], list[Side]]:
+    """Return the pairs of results to compare, in the order of A, and those without a counterpart.
 
-    benchmark: str
-    a: Side
-    b: Side
-    why: str = ""
-
-
-def pair_results(a: str, b: str, options: Options, benchmark: str | None) -> tuple[list[Pair], list[Side]]:
-    """Return the results to compare, by benchmark and scaling, and those that nothing is left to compare with.
-
-    If both sides have results of several organisations, each is compared with results of its own. Among several results
-    those are paired first that have most in common: organisation, division, system, batch size, and the nearest number
-    of units.
-    Raises UsageError without a common benchmark, if nothing can be paired, or for a path that does not exist.
+    Two results are a pair if they are the only ones of a benchmark on their sides; else the only ones of the same
+    problem, division and scaling, or of these and the same organisation, or of the same system, too.
+    Raises UsageError without a common benchmark, without a pair, or for a path that does not exist.
     """
-    of_a, of_b = _find_sides(a, options), _find_sides(b, options)
-    common = [name for name in of_a if name in of_b and benchmark in (None, name)]
+    both = [_find_sides(path, options) for path in (a, b)]
+    benchmarks = [dict.fromkeys(str(side.results.benchmark) for side in sides) for sides in both]
+    common = [name for name in benchmarks[0] if name in benchmarks[1] and benchmark in (None, name)]
     if not common:
-        there = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
+        there = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in zip((a, b), benchmarks, strict=True))
         wanted = f"results of {benchmark}" if benchmark else "results of one benchmark"
         raise UsageError(
             f"expected {wanted} on both sides: {there}. python -m compliance.check shows what the logs are"
         )
-    rounds = all(len({side.organisations for sides in of.values() for side in sides}) > 1 for of in (of_a, of_b))
-    matches: list[Pair] = []
-    alone: list[Side] = []
-    for name in common:
-        both = {side.row.scaling for side in of_a[name]} & {side.row.scaling for side in of_b[name]}
-        # Without a scaling in common, results of any are paired.
-        for scaling in [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]:
-            mine, others = ([side for side in of[name] if scaling in ("", side.row.scaling)] for of in (of_a, of_b))
-            pairs = _pair_sides(name, mine, others, rounds)
-            used = {id(side) for pair in pairs for side in (pair.a, pair.b)}
-            matches += pairs
-            alone += [side for side in (*mine, *others) if id(side) not in used]
-    if not matches:
+    mine, theirs = ([side for side in sides if side.results.benchmark in common] for sides in both)
+    mine.sort(key=lambda side: common.index(str(side.results.benchmark)))
+    pairs = [(side, other) for side in mine if (other := _find_counterpart(side, mine, theirs))]
+    used = {id(side) for pair in pairs for side in pair}
+    alone = [side for side in (*mine, *theirs) if id(side) not in used]
+    if not pairs:
         folders = ", ".join(dict.fromkeys((alone[0].path, alone[-1].path)))
         raise UsageError(
-            f"no organisation has results in both {a} and {b}; name the folder of one result each, such as {folders}"
+            f"no result of {a} has one of the same name in {b}; name the folder of one result each, such as {folders}"
         )
-    return matches, alone
+    return pairs, alone
 
 
-def _find_sides(path: str, options: Options) -> dict[str, list[Side]]:
-    """Return the results below a path by benchmark, and the logs outside of results."""
+def _find_counterpart(side: Side, mine: list[Side], theirs: list[Side]) -> Side | None:
+    """Return the result to compare with one of mine: the two alone have the first parts of their identity."""
+    for parts in range(1, len(side.identity) + 1):
+        equal, others = (
+            [each for each in sides if each.identity[:parts] == side.identity[:parts]] for sides in (mine, theirs)
+        )
+        if len(equal) == len(others) == 1:
+            return others[0]
+    return None
+
+
+def _find_sides(path: str, options: Options) -> list[Side]:
+    """Return the results below a path whose benchmark is known, and the logs outside of results."""
     report = read_logs([path], options)
     named = {id(results) for results in report.sets}
-    sides: dict[str, list[Side]] = {}
+    sides = []
     for results in every_set(report):
         if results.benchmark and results.runs:
             names = (results.name, results.folder) if id(results) in named else (path, path)
-            sides.setdefault(results.benchmark, []).append(Side(*names, results, row_of(results, report)))
+            sides.append(Side(*names, results, row_of(results, report)))
     return sides
-
-
-def _pair_sides(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pair]:
-    """Return the pairs of results of one benchmark and scaling, in the order of A; each result is in one at most.
-
-    own: only results of an organisation they have in common.
-    """
-    possible = [(mine, theirs) for mine in a for theirs in b if not own or mine.organisations & theirs.organisations]
-    partners: dict[int, Side] = {}
-    for mine, theirs in sorted(possible, key=lambda pair: _distance(*pair)):
-        if id(mine) not in partners and not any(theirs is side for side in partners.values()):
-            partners[id(mine)] = theirs
-    chosen, several = [(side, partners[id(side)]) for side in a if id(side) in partners], len(a) > 1 or len(b) > 1
-    return [Pair(benchmark, *pair, _explain_pair(*pair) if several else "") for pair in chosen]
-
-
-def _distance(a: Side, b: Side) -> tuple[float, ...]:
-    """Return how much two results differ: first in what they have in common, then in the number of units."""
-    strangers = not a.organisations & b.organisations
-    different = (mine != others for (_, mine), (_, others) in zip(a.kind, b.kind, strict=True))
-    units = abs(math.log(a.units / b.units)) if a.units and b.units else math.inf
-    return (strangers, *different, units)
-
-
-def _explain_pair(a: Side, b: Side) -> str:
-    """Return what two results have in common, and their numbers of units if these differ."""
-    same = [name for (name, mine), (_, others) in zip(a.kind, b.kind, strict=True) if name and mine and mine == others]
-    size = "" if a.units == b.units else f"nearest size: {plain(a.units)} and {plain(b.units)} units"
-    return "; ".join(filter(None, (f"same {', '.join(same)}" if same else "", size)))
 
 
 # -- hyperparameters ------------------------------------------------------------------------------------------
@@ -216,28 +156,6 @@ def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys that differ or exist on one side only: first those of `mine`, in its order."""
     keys = dict.fromkeys((*mine, *other))
     return [key for key in keys if not same(mine.get(key, ABSENT), other.get(key, ABSENT))]
-
-
-def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """Return `key=value`, quoted for a shell, for each key with another value or none in `present`.
-
-    Keys that differ between the runs of `wanted` are left out, because they have no single value.
-    """
-    keys = (key for key in differing(wanted, present) if key in wanted and not isinstance(wanted[key], Varied))
-    return [shlex.quote(f"{key}={yaml_text(wanted[key])}") for key in keys]
-
-
-def yaml_text(value: Any) -> str:
-    """Return a value as one line of YAML; text is quoted only if it would be read as another type."""
-    if isinstance(value, str):
-        return value if PLAIN_WORD.fullmatch(value) and value.lower() not in YAML_KEYWORDS else json.dumps(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(yaml_text, value))}]"
-    if isinstance(value, dict):
-        # JSON turns numeric keys, such as the epochs of a schedule, into text.
-        keys = (key if re.fullmatch(r"-?\d+", key) else yaml_text(key) for key in value)
-        return f"{{{', '.join(f'{key}: {yaml_text(item)}' for key, item in zip(keys, value.values(), strict=True))}}}"
-    return json.dumps(value)
 
 
 def _read_configuration(run: Run) -> dict[str, Any]:

@@ -35,7 +35,7 @@ Peak = tuple[float, float]
 """The watts and the peak of a device, in TFLOPS."""
 
 
-def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw the peak of each accelerator by its watts, with the FLOPS over the training time of results below it.
 
     Results on devices whose watts no data sheet gives are left out; without others there is no figure.
@@ -48,8 +48,8 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
     formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
     devices = _name_peaks(known, formats)
     points = [_find_point(each.row.operations) for each in sets]
-    figure = Figure(name, title_of("Peak against power, and what results achieve", sets), _describe(sets), width)
-    x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
+    figure = Figure(name, title_of("Peak against power, and what results achieve", sets), _describe(sets))
+    x = logarithmic([watts for watts, _ in devices], LEFT, WIDE - RIGHT)
     y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
     panel.draw_iso_lines(Iso(slope=1, factor=1e-3, unit=" GFLOPS/W"))
@@ -60,8 +60,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
         spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
     spots = spread(spots, MARK)
     panel.taken += [around(spot, 6) for spot in spots]
-    labels = [(panel.locate(*peak), text) for peak, text in devices.items()]
-    labels += _find_best(sets, spots) if figure.is_wide else []  # a phone has no room for both
+    labels = [*((panel.locate(*peak), text) for peak, text in devices.items()), *_find_best(sets, spots)]
     panel.write_labels([spot for spot, _ in labels], [text for _, text in labels])
     for (watts, peak), text in devices.items():
         hint = f"{text}: {peak:,.4g} TFLOPS, {watts:,.0f} W"

@@ -36,7 +36,7 @@ ROOM: Final = 80
 STEPS: Final = 40
 
 
-def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def data_per_node(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw the stored data per node of results of a benchmark, with memory and disk of a node; empty without any."""
     known = [(each, each.data) for each in sets if each.data]
     if not known:
@@ -46,10 +46,10 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     limits = (f" of {amount(held.memory / GIGA)}" if held.memory else "" for held in data)
     sizes = [f"{amount(held.stored / GIGA)} GB{limit}" for held, limit in zip(data, limits, strict=True)]
     described = [f"{text}, {size}." for text, size in zip(texts, sizes, strict=True)]
-    figure = Figure(name, title_of("Data per node", results), described, width)
+    figure = Figure(name, title_of("Data per node", results), described)
     bottom = TOP + HEIGHT
-    named = figure.is_wide and len(results) <= MANY
-    x = logarithmic([held.nodes for held in data], LEFT, width - RIGHT, ROOM if named else PADDING)
+    named = len(results) <= MANY
+    x = logarithmic([held.nodes for held in data], LEFT, WIDE - RIGHT, ROOM if named else PADDING)
     amounts = [size for held in data for size in (held.raw, held.stored, held.memory, held.disk) if size]
     y = logarithmic([size / GIGA for size in amounts], bottom, TOP)
     panel = Panel(figure, Axis(x, "nodes of a run"), Axis(y, "GB per node"))
@@ -67,7 +67,7 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     end: float = bottom + BOTTOM
     if not named:
         rows = list(zip(texts, sizes, strict=True))
-        end = figure.list_results(results, rows, Box(LEFT, end + LINE, width - RIGHT, math.inf))
+        end = figure.list_results(results, rows, Box(LEFT, end + LINE, WIDE - RIGHT, math.inf))
     items = [("fit", "data per node, as stored")]
     items += [("track open", "decoded")] if any(held.raw != held.stored for held in data) else []
     memory = f"memory of a node; files have at most {100 * CACHEABLE:g} % of it"

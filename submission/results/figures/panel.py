@@ -17,8 +17,8 @@ from submission.results.figures.labels import LINE, Box, amount, colour, enclose
 from submission.results.page.html import Html, joined
 from submission.results.quantities import AnalysedSet
 
-WIDE, HALF, NARROW = 960, 580, 360
-"""Widths of a figure on a screen or paper, of one of two side by side, and of one on a phone."""
+WIDE, HALF = 960, 580
+"""Widths of a figure, and of one of two side by side."""
 PADDING: Final = 30
 """Space in a panel between its edge and the outermost points."""
 MARK: Final = 5.5
@@ -51,15 +51,10 @@ UNITS: Final = "accelerators (or processors)"
 class Figure(Drawing):
     """A drawing that grows downwards. descriptions: its contents in sentences."""
 
-    def __init__(self, name: str, title: str, descriptions: Iterable[str], width: int) -> None:
+    def __init__(self, name: str, title: str, descriptions: Iterable[str], width: int = WIDE) -> None:
         super().__init__(f"{name}-{width}", title, " ".join(descriptions), 0)
         self._failing: list[Html] = []
-        self.width, self.class_ = width, f"plot {'wide' if width > NARROW else 'narrow'}"
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it is for a screen or paper, not for a phone."""
-        return self.width > NARROW
+        self.width, self.class_ = width, "plot wide"
 
     def finish(self, top: float, *legends: Sequence[tuple[str, str]]) -> Html:
         """Draw legends below everything else, samples with their names in lines that fit; return the drawing."""

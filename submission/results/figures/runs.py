@@ -9,7 +9,7 @@ from itertools import chain, starmap
 from typing import Final
 
 from submission.results.figures.drawing import Point, short
-from submission.results.figures.labels import LINE, amount, by_benchmark, fitted, labels, text_width, title_of
+from submission.results.figures.labels import amount, by_benchmark, fitted, labels, text_width, title_of
 from submission.results.figures.panel import MANY_RUNS, MARK, WIDE, Figure, colour_of, dots, drawable, mark_items
 from submission.results.page.html import Html
 from submission.results.quantities import EPOCH_TIME, EPOCHS, NO_STAGING, STAGING, AnalysedSet, LogPca
@@ -19,11 +19,8 @@ PARTS: Final = {"staging": "staging_time", "train": "train_time", "eval": "eval_
 NAMES: Final = {"staging": "staging", "train": "training", "eval": "evaluation", "rest": "rest"}
 BAR: Final = 19
 NAME_WIDTH, TIME_WIDTH = 350, 214
-"""Width of the names before the bars and of the times after them, in a wide figure."""
-NOT_COUNTED, NOT_LOGGED = "staging not counted", "no staging logged"
-SIGNS: Final = {"": "", NOT_COUNTED: " *", NOT_LOGGED: " †"}
-"""What a narrow figure has beside a time in place of these words."""
-COLUMNS, COLUMNS_NARROW = 6, 2
+"""Width of the names before the bars and of the times after them."""
+COLUMNS: Final = 6
 GAP: Final = 14
 LABELS: Final = 62
 """Height of the lines below a cell, with a gap."""
@@ -32,14 +29,14 @@ LOWEST: Final = 0.45
 PERCENTS: Final = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 500, 900)
 
 
-def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def time_shares(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw a bar for each result, from the longest run of a benchmark to the shortest."""
     benchmarks = by_benchmark([each for each in sets if shares(each)])
     if not benchmarks:
         return Html("")
     drawn = list(chain.from_iterable(benchmarks.values()))
     title = title_of("Shares of the time of a run", drawn)
-    figure = Figure(name, title, starmap(_describe_shares, benchmarks.items()), width)
+    figure = Figure(name, title, starmap(_describe_shares, benchmarks.items()))
     top = 6.0
     for title, several in benchmarks.items():
         figure.text((8, top + 16), title, "heading")
@@ -50,9 +47,7 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
                 top = _draw_bar(figure, each, label, top)
         top += 10
     items = [(f"part {part}", text) for part, text in NAMES.items()]
-    signs = set() if figure.is_wide else {_explain_missing(each) for each in drawn}
-    hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in signs]
-    return figure.finish(top + 10, [*items, *hints, *mark_items(drawn)])
+    return figure.finish(top + 10, [*items, *mark_items(drawn)])
 
 
 def shares(each: AnalysedSet) -> dict[str, float]:
@@ -64,7 +59,7 @@ def shares(each: AnalysedSet) -> dict[str, float]:
 
 def _explain_missing(each: AnalysedSet) -> str:
     """Return why a bar has no staging, "" if it has."""
-    reason = NOT_LOGGED if each.excluded.get(STAGING) == NO_STAGING else NOT_COUNTED
+    reason = "no staging logged" if each.excluded.get(STAGING) == NO_STAGING else "staging not counted"
     return "" if "staging" in shares(each) else reason
 
 
@@ -72,19 +67,12 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
     """Draw the bar of a result; return its lower end."""
     parts, missing, minutes = shares(each), _explain_missing(each), each.mean("run_time")
     time = f"{amount(minutes)} min" if minutes else ""
-    if figure.is_wide:
-        left, length = NAME_WIDTH, figure.width - NAME_WIDTH - TIME_WIDTH
-        figure.text((left - 22, top + 14), fitted(label, NAME_WIDTH - 30), "name", "end")
-        figure.mark((left - 11, top + 9), each, label)
-        figure.text((left + length + 66, top + 14), time, "name", "end")
-        if missing:
-            figure.text((left + length + 74, top + 14), missing)
-    else:
-        left, length = 8, figure.width - 16
-        figure.mark((15, top + 8), each, label)
-        figure.text((26, top + 13), fitted(label, length - 100), "name")
-        figure.text((left + length, top + 13), f"{time}{SIGNS[missing]}", "label", "end")
-        top += LINE + 2
+    left, length = NAME_WIDTH, WIDE - NAME_WIDTH - TIME_WIDTH
+    figure.text((left - 22, top + 14), fitted(label, NAME_WIDTH - 30), "name", "end")
+    figure.mark((left - 11, top + 9), each, label)
+    figure.text((left + length + 66, top + 14), time, "name", "end")
+    if missing:
+        figure.text((left + length + 74, top + 14), missing)
     x = float(left)
     for part, share in parts.items():
         wide = length * share / sum(parts.values())
@@ -93,7 +81,7 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
         if wide > text_width(text) + 4:
             figure.text((x + wide / 2, top + 14), text, f"share {part}", "middle")
         x += wide
-    return top + BAR + (7 if figure.is_wide else 11)
+    return top + BAR + 7
 
 
 def _describe_shares(title: str, sets: list[AnalysedSet]) -> str:
@@ -106,34 +94,29 @@ def _describe_shares(title: str, sets: list[AnalysedSet]) -> str:
 # -- whether runs differ in epochs or in the time of an epoch --------------------------------------------------
 
 
-def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def variation(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw each result's runs around their mean, with the ellipses of one and two standard deviations."""
     benchmarks = by_benchmark([each for each in sets if each.pca])
     if not benchmarks:
         return Html("")
     title = title_of("Variation of epochs and of the time of an epoch between runs", [*chain(*benchmarks.values())])
-    figure = Figure(name, title, starmap(_describe_variation, benchmarks.items()), width)
-    columns = COLUMNS if figure.is_wide else COLUMNS_NARROW
-    wide = (width - GAP * (columns + 1)) / columns
+    figure = Figure(name, title, starmap(_describe_variation, benchmarks.items()))
+    wide = (WIDE - GAP * (COLUMNS + 1)) / COLUMNS
     top = 6.0
     for title, several in benchmarks.items():
         across, up = _find_reach([each.pca for each in several if each.pca])
         cell = Cell(wide, wide * up / across, wide / 2 / across)
         figure.text((8, top + 16), title, "heading")
         figure.text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
-        start = (8, top + 55) if not figure.is_wide else (8 + columns // 2 * (wide + GAP), top + 37)
-        figure.text(start, f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean")
-        top += 48 if figure.is_wide else 66
+        figure.text((8 + COLUMNS // 2 * (wide + GAP), top + 37), f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean")
+        top += 48
         step = cell.height + LABELS
         for at, (each, label) in enumerate(zip(several, labels(several), strict=True)):
-            row, column = divmod(at, columns)
+            row, column = divmod(at, COLUMNS)
             _draw_runs(figure, each, label, (GAP + column * (wide + GAP), top + row * step), cell)
-        top += math.ceil(len(several) / columns) * step + 8
+        top += math.ceil(len(several) / COLUMNS) * step + 8
     items = [*mark_items([*chain(*benchmarks.values())]), ("ellipse", "1 and 2 standard deviations")]
-    if figure.is_wide:
-        items += [("component", "first component: its share of the variance and its direction; r: correlation")]
-    else:
-        items += [("component", "first component: its share and"), ("", "direction; r: correlation")]
+    items += [("component", "first component: its share of the variance and its direction; r: correlation")]
     return figure.finish(top + 8, items)
 
 

@@ -54,7 +54,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     if not sets:
         return Html("")
     figure = Figure(name, title_of("Time to solution by compute units", sets), [_describe_times(sets)], width)
-    texts, bottom = labels(sets), TIME_TOP + (500 if len(sets) > FEW and figure.is_wide else 340)
+    texts, bottom = labels(sets), TIME_TOP + (500 if len(sets) > FEW else 340)
     units, means = [each.units or 1 for each in sets], [each.mean("run_time") or 1 for each in sets]
     x = logarithmic(units, TIME_LEFT, width - TIME_RIGHT, ROOM if width == WIDE else PADDING)
     y = logarithmic([*means, *(value for each in sets for value in run_values(each, "run_time"))], bottom, TIME_TOP)
@@ -64,7 +64,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     points = [panel.locate(count, mean) for count, mean in zip(units, means, strict=True)]
     for each, point in zip(sets, points, strict=True):
         panel.draw_runs(each, "run_time", point, upright=True)
-    is_named, top = figure.is_wide and len(sets) <= MANY, bottom + TIME_BOTTOM
+    is_named, top = len(sets) <= MANY, bottom + TIME_BOTTOM
     if not (is_named and panel.write_labels(points, texts, sets=sets, all_near=True)):
         panel.write_numbers(points)
         rows = [(text, f"{amount(mean)} min") for text, mean in zip(texts, means, strict=True)]
@@ -95,14 +95,14 @@ def _describe_times(sets: Sequence[AnalysedSet]) -> str:
 # -- what a time to solution is made of ------------------------------------------------------------------------
 
 
-def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def compute_analysis(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw batch size, epochs and throughput of each result of a benchmark by its units, in panels; and a list."""
     quantities = [(each.units, each.row.batch_size, each.mean(EPOCHS), each.mean(THROUGHPUT)) for each in sets]
     sets = [each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))]
     if not sets:
         return Html("")
     title = title_of("Batch size, epochs to solution and throughput", sets)
-    figure = Figure(name, title, [_describe_batches(sets)], width)
+    figure = Figure(name, title, [_describe_batches(sets)])
     figure.text((8, 22), sets[0].marked_benchmark, "heading")
     bottom = _Block(figure, sets).draw(20.0)
     items = [*mark_items(sets), ("triangle", "training"), ("cross", "evaluation")]
@@ -123,9 +123,8 @@ class _Block:
 
     def draw(self, top: float) -> float:
         """Draw all; return the lower end."""
-        columns = 2 if self.figure.is_wide else 1
-        width, step = self.figure.width / columns, BLOCK_TOP + BLOCK_HEIGHT + BLOCK_BOTTOM
-        corners = [(width * (at % columns), top + step * (at // columns)) for at in range(6)]
+        width, step = WIDE / 2, BLOCK_TOP + BLOCK_HEIGHT + BLOCK_BOTTOM
+        corners = [(width * (at % 2), top + step * (at // 2)) for at in range(6)]
         for at, (left, up) in enumerate(corners[:5]):
             ends = (left + BLOCK_LEFT, left + width - BLOCK_RIGHT), (up + BLOCK_TOP + BLOCK_HEIGHT, up + BLOCK_TOP)
             if at == 4:
@@ -134,7 +133,7 @@ class _Block:
                 self._draw_panel(at // 2 == 1, at % 2 == 1, *ends)
         left, up = corners[5]
         minutes = (f"{amount(each.mean('run_time') or 0)} min" for each in self.sets)
-        area = Box(left, up + (BLOCK_TOP if columns == 2 else LINE), left + width, math.inf)
+        area = Box(left, up + BLOCK_TOP, left + width, math.inf)
         end = self.figure.list_results(self.sets, list(zip(self.names, minutes, strict=True)), area)
         return max(end, corners[4][1] + step)
 
@@ -161,7 +160,7 @@ class _Block:
         x = Axis(logarithmic(self.units, *across), UNITS)
         if by_epochs:
             x = Axis(logarithmic(_range(self.sets, EPOCHS, self.epochs), *across), "E, epochs to solution")
-        y = Axis(logarithmic(ys, *up), title, numbers=not (by_epochs and self.figure.is_wide))
+        y = Axis(logarithmic(ys, *up), title, numbers=not by_epochs)
         panel = Panel(self.figure, x, y)
         if iso := self._find_iso(of_rates, by_epochs):
             panel.draw_iso_lines(iso)

@@ -10,7 +10,7 @@ from typing import Final
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
 from submission.results.figures.labels import YEARS, Box, around, labels, slug, title_of
-from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, mark_items, spread
+from submission.results.figures.panel import HALF, WIDE, Axis, Figure, Panel, drawable, logarithmic, mark_items, spread
 from submission.results.fits.fit import Fit
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
@@ -30,20 +30,19 @@ FIT_LEFT, FIT_RIGHT, FIT_TOP, FIT_HEIGHT, FIT_BOTTOM = 60, 20, 38, 300, 52
 STEPS: Final = 40
 
 
-def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
     winners = _find_best(sets)
     rounds = sorted({each.row.round for each in sets}, key=_order_rounds)
     if len(rounds) < 2 or not winners:
         return Html("")
-    figure = Figure(name, title_of("Best results by round", sets), _describe_best(winners), width)
+    figure = Figure(name, title_of("Best results by round", sets), _describe_best(winners))
     panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(winners)))
-    columns = 2 if figure.is_wide else 1
-    wide, tall = width / columns, BEST_TOP + BEST_HEIGHT + BEST_BOTTOM
-    row, column = -1, columns - 1
+    wide, tall = WIDE / 2, BEST_TOP + BEST_HEIGHT + BEST_BOTTOM
+    row, column = -1, 1
     for at, (weak, title) in enumerate(panels):
         # Throughput starts a new row.
-        column = 0 if column == columns - 1 or (at and panels[at - 1][0] != weak) else column + 1
+        column = 0 if column == 1 or (at and panels[at - 1][0] != weak) else column + 1
         row += column == 0
         lines = {kind[2]: results for kind, results in winners.items() if kind[:2] == (weak, title)}
         _draw_best(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
@@ -109,12 +108,12 @@ def fit_name(fit: Fit) -> str:
     return slug(f"fit {fit.y.name} {fit.x.name} {fit.title.partition(': ')[2]}")
 
 
-def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Html:
+def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet]) -> Html:
     """Draw a fit over the range of its points; empty without a law. sets: the results by the names of its points."""
     if fit.power is None or not fit.is_law:
         return Html("")
-    figure = Figure(fit_name(fit), f"{fit.title[0].upper()}{fit.title[1:]}", [fit.said], width)
-    x = logarithmic([point.x for point in fit.points], FIT_LEFT, width - FIT_RIGHT)
+    figure = Figure(fit_name(fit), f"{fit.title[0].upper()}{fit.title[1:]}", [fit.said], HALF)
+    x = logarithmic([point.x for point in fit.points], FIT_LEFT, HALF - FIT_RIGHT)
     low, high = (math.log(pick(point.x for point in fit.points)) for pick in (min, max))
     xs = [math.exp(low + (high - low) * at / STEPS) for at in range(STEPS + 1)]
     band = [interval for at in xs if (interval := fit.power.interval(at))]

@@ -17,12 +17,12 @@ from submission.results.cost_model.model import cost_table, error_table
 from submission.results.figures.hardware import peak_against_power
 from submission.results.figures.labels import by_benchmark, slug
 from submission.results.figures.memory import data_per_node
-from submission.results.figures.panel import HALF, NARROW, WIDE
 from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
 from submission.results.figures.trends import best_by_round, draw_fit
+from submission.results.fits.fit import Fit
 from submission.results.fits.projection import Projections, projection_table
-from submission.results.page.html import Html, disclosure, element, joined, table
+from submission.results.page.html import Html, disclosure, element, joined, scrollable, table
 from submission.results.page.sheets import Part
 from submission.results.quantities import QUANTITIES, AnalysedSet
 from submission.results.quantity_tables import number, short_name, tables
@@ -80,14 +80,14 @@ class Picture:
     round: str
     title: str
     caption: str
-    draw: Callable[[Sequence[AnalysedSet], str, int], Html]
+    draw: Callable[[Sequence[AnalysedSet], str], Html]
     sets: list[AnalysedSet]
     folded: bool = False
 
     @cached_property
-    def wide(self) -> Html:
-        """The drawing for a screen, for paper and for a file; empty if there is nothing to draw."""
-        return self.draw(self.sets, self.name, WIDE)
+    def drawing(self) -> Html:
+        """The drawing; empty if there is nothing to draw."""
+        return self.draw(self.sets, self.name)
 
 
 def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
@@ -119,9 +119,9 @@ def _file_name(round_: str, *words: str) -> str:
 
 def _draw(picture: Picture) -> Html:
     """Return the figure with its title and caption, empty if there is nothing to draw."""
-    if not picture.wide:
-        return picture.wide
-    drawing = joined([picture.wide, picture.draw(picture.sets, picture.name, NARROW)])
+    if not picture.drawing:
+        return picture.drawing
+    drawing = scrollable(picture.drawing, picture.title or BEST)
     caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
     if picture.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
@@ -152,15 +152,14 @@ def _projections(projected: Projections) -> Iterator[Html]:
     yield disclosure("How each was projected", element("ul", *notes))
 
 
-def draw_fits(analysis: Analysis, width: int) -> list[Html]:
-    """Return the drawing of each fit; empty where there is no law. width: HALF for the page and a file, or NARROW."""
+def draw_fits(analysis: Analysis) -> Iterator[tuple[Fit, Html]]:
+    """Yield each fit and its drawing, which is empty where there is no law."""
     sets = {each.full_name: each for each in analysis.sets}
-    return [draw_fit(fit, sets, width) for fit in analysis.fits]
+    yield from ((fit, draw_fit(fit, sets)) for fit in analysis.fits)
 
 
 def _fits(analysis: Analysis) -> Iterator[Html]:
-    drawings = (draw_fits(analysis, width) for width in (HALF, NARROW))
-    for fit, *widths in zip(analysis.fits, *drawings, strict=True):
+    for fit, drawing in draw_fits(analysis):
         critical = fit.critical
         sentences = [fit.said]
         if critical is not None:
@@ -176,8 +175,7 @@ def _fits(analysis: Analysis) -> Iterator[Html]:
         rows += [(other.name, "", "", other.reason) for other in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.symbol} ({fit.y.unit})", "left out because")
         points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
-        drawing = joined(widths)
-        figure = element("figure", drawing, class_="plots") if drawing else ""
+        figure = element("figure", scrollable(drawing, fit.title), class_="plots") if drawing else ""
         yield element("div", *(element("p", sentence) for sentence in sentences), figure, points)
 
 

@@ -110,7 +110,12 @@ def table_of_kinds(
         element("tbody", *lines),
         class_=class_,
     )
-    return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption or "table")
+    return scrollable(whole, caption or "table", "scroll")
+
+
+def scrollable(content: Html, label: str, class_: str = "canvas") -> Html:
+    """Return contents in a frame that scrolls where they are too wide, also by keyboard; label: its name."""
+    return element("div", content, class_=class_, tabindex="0", role="group", aria_label=label)
 
 
 def shorten_end(text: str, most: int) -> str:

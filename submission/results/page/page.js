@@ -160,7 +160,7 @@
   // Touch gives these events, too: a tap shows the card until the next one elsewhere.
   document.addEventListener("pointerover", (event) => show(pointAt(event.target)));
   document.addEventListener("pointerdown", (event) => show(pointAt(event.target)));
-  addEventListener("scroll", () => show(current), { passive: true });
+  addEventListener("scroll", () => show(current), { passive: true, capture: true });
 
   // Figures take the focus, the arrow keys go from point to point.
   all("svg[role=img]").forEach((figure) => {
@@ -171,6 +171,7 @@
       const points = all("*", figure).filter((part) => part.parentElement.localName !== "title" && isPoint(part));
       if (!points.length) return;
       at = (at + step + points.length) % points.length;
+      points[at].scrollIntoView({ block: "nearest", inline: "nearest" });
       show(points[at]);
     };
     frame.addEventListener("focus", () => { if (frame.matches(":focus-visible")) move(at < 0 ? 1 : 0); });

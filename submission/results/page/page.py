@@ -18,7 +18,7 @@ from compliance.model.package import Package
 from compliance.model.report import Report
 from submission.results.analysis import Analysis, analyse_report
 from submission.results.figures.labels import by_benchmark
-from submission.results.figures.panel import HALF, NARROW
+from submission.results.figures.panel import HALF
 from submission.results.figures.scaling import time_to_solution
 from submission.results.page.analysis import WHICH_RUNS, draw_analysis
 from submission.results.page.findings import Site, badge, findings
@@ -32,7 +32,7 @@ from submission.results.page.glance import (
     package_id,
     read_failures,
 )
-from submission.results.page.html import Html, disclosure, element, joined, stream, table, theme_switch
+from submission.results.page.html import Html, disclosure, element, joined, scrollable, stream, table, theme_switch
 from submission.results.page.provenance import package_provenance, provenance_of
 from submission.results.page.results_table import ResultLine, filter_form, tables
 from submission.results.page.sections import draw_card, label
@@ -129,11 +129,11 @@ def write_report(
 def _times_to_solution(analysis: Analysis) -> Html:
     """Return figure 1 of the analysis, for each benchmark."""
     sets = [each for each in analysis.sets if not each.problem]
-    drawings = [
-        joined(time_to_solution(several, f"time-{at}", width) for width in (HALF, NARROW))
-        for at, several in enumerate(by_benchmark(sets).values(), 1)
-    ]
-    figures = [element("figure", drawing, class_="plots") for drawing in drawings if drawing]
+    figures = []
+    for at, (benchmark, several) in enumerate(by_benchmark(sets).items(), 1):
+        if drawing := time_to_solution(several, f"time-{at}", HALF):
+            frame = scrollable(drawing, f"Time to solution, {benchmark}")
+            figures.append(element("figure", frame, class_="plots"))
     if not figures:
         return Html("")
     return element("section", element("h2", "Time to solution"), element("div", *figures, class_="pairs"), id="times")

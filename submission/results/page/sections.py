@@ -20,7 +20,7 @@ from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
 from submission.results.figures import result_charts as charts
 from submission.results.page.findings import Site, badge, findings
-from submission.results.page.html import Html, disclosure, element, joined, shorten_end, table
+from submission.results.page.html import Html, disclosure, element, joined, scrollable, shorten_end, table
 from submission.results.page.provenance import facts_table, shared_facts
 from submission.results.page.results_table import ResultLine
 
@@ -176,8 +176,7 @@ def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
 def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
     items = [element("li", _swatch(class_), text) for class_, text in keys]
     legend = element("ul", *items, class_="legend") if items else ""
-    canvas = element("div", chart, class_="canvas", tabindex="0", role="group", aria_label=title)
-    return element("figure", element("figcaption", title), canvas, legend, *more)
+    return element("figure", element("figcaption", title), scrollable(chart, title), legend, *more)
 
 
 def _swatch(class_: str) -> Html:

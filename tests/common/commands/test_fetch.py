@@ -9,6 +9,7 @@ import sys
 import tarfile
 import threading
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from deepcam.fetch import FETCH as DEEPCAM
 from oc20.fetch import FETCH as OC20
 from tests.common.fetch.server import FileServer
 
+HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp")))
+pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec and aiohttp: pip install '.[storage]'")
 ROOT = Path(__file__).parents[3]
 CONTENT = {
     f"{split}/{name}.tfrecord": bytes([number]) * 3000
@@ -69,8 +72,7 @@ def command(url, body=TAR, **changed):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(download, "LONGEST_WAIT_S", 0.01)
-    monkeypatch.setattr(download, "PIECE", 4096)
+    monkeypatch.setattr(download, "FIRST_WAIT_S", 0.01)
     with FileServer({"/all.tar": TAR}) as running:
         yield running
 
@@ -206,8 +208,6 @@ def test_unpacking_goes_on_where_it_stopped(server, folder):
 SCRIPT = """
 import sys
 from tests.common.commands.test_fetch import command
-from common.fetch import download
-download.PIECE = 4096
 sys.exit(command(sys.argv[1]).main([sys.argv[2]]))
 """
 
@@ -216,11 +216,11 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
     silent, asked = threading.Event(), threading.Event()
 
     def stop_answering(_):
-        if len(server.asked) > 6:
+        if len(server.asked) > 3:  # two for the size, and one that is cut
             asked.set()
             silent.wait()
 
-    server.on_request = stop_answering
+    server.faults, server.on_request = [("cut", 20_000)], stop_answering
     words = [sys.executable, "-c", SCRIPT, server.url, str(folder)]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert asked.wait(60)
@@ -230,7 +230,26 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
     assert process.returncode == 130 and err == "interrupted: finished work is kept; the same command continues\n"
     server.on_request = lambda _: None
     assert command(server.url).main([str(folder)]) == 0
-    assert content(folder) == EXPECTED
+    assert content(folder) == EXPECTED and server.asked[-1] == ("/all.tar", "bytes=20000-")
+
+
+def test_without_the_packages_the_error_names_the_extra(folder, capsys, monkeypatch):
+    def connect_nothing():
+        raise ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
+
+    monkeypatch.setattr(download, "connect_http", connect_nothing)
+    assert command("https://example.org").main([str(folder)]) == 1
+    error = capsys.readouterr().err
+    assert error == f"error: python -m cosmoflow.fetch needs no_such_aiohttp: pip install '{ROOT}[storage]'\n"
+
+
+def test_a_wrong_checksum_unpacks_nothing_now_nor_later(server, folder, capsys):
+    wrong = command(server.url)
+    wrong = replace(wrong, sets=(replace(wrong.sets[0], archives=(replace(wrong.sets[0].archives[0], md5="0" * 32),)),))
+    for _ in range(2):
+        assert wrong.main([str(folder)]) == 1
+        assert f"{'0' * 32} is published" in capsys.readouterr().err and not (folder / "train").exists()
+    assert len(server.asked) == 3  # the file is there
 
 
 # -- single files
@@ -282,7 +301,7 @@ def test_a_list_without_all_files_is_not_the_dataset(snapshots, folder, capsys):
 def test_single_files_go_on_where_they_stopped(snapshots, folder, capsys):
     missing = snapshots.files.pop(f"/train/{list(SNAPSHOT)[2]}")
     assert deepcam(snapshots.url).main([str(folder), "--connections", "1"]) == 1
-    assert "there is no such file (404)" in capsys.readouterr().err and not (folder / NAME).exists()
+    assert "the server answers 404: there is no such file" in capsys.readouterr().err and not (folder / NAME).exists()
     snapshots.files[f"/train/{list(SNAPSHOT)[2]}"], snapshots.asked = missing, []
     assert deepcam(snapshots.url).main([str(folder)]) == 0
     assert not [path for path, _ in snapshots.asked if path == f"/train/{next(iter(SNAPSHOT))}"]

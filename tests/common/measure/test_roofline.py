@@ -156,7 +156,10 @@ def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
     ("words", "told"),
     [
         (["roofline", "fom.json", "-o", "fom.json"], "fom.json is a file; expected a folder"),
-        (["power", "--source", "command:echo 1", "-o", ".", "--append"], ". is a folder, a device or a pipe"),
+        (
+            ["power", "--source", "command:node:watts:echo 1", "-o", ".", "--append"],
+            ". is a folder, a device or a pipe",
+        ),
     ],
 )
 def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from common.ending import Ending, EndingError, classify_error
-from common.ranks import alarm, meeting
+from common.ranks import alarm
 from common.ranks import dist as dist_room
 from common.ranks.connect import connect
 from common.ranks.launch import LaunchError
@@ -297,7 +297,7 @@ def wait_for_stranger(dist, folder):
             STOP.sleep(300)
         except alarm.Stopped as error:
             ending = error.ending
-            raise EndingError(Ending(ending.how, f"{ending.how} {ending.cause} {ending.unsigned}")) from None
+            raise EndingError(Ending(ending.how, f"{ending.how} {ending.cause}")) from None
 
 
 def die(dist, folder):
@@ -362,8 +362,6 @@ if __name__ == "__main__":
             alarm.Alarm._read_news = lambda self: (time.sleep(5), read_news(self))[1]
         steps.remove("inattentive")
     if os.environ.get("RANK") in steps:  # this rank is a stranger, whose messages run code where they are unpickled
-        os.environ.pop(meeting.JOB_KEY, None)
-        meeting.is_proof = lambda *_: True
         dist_room.format_json = lambda _: pickle.dumps(Folder(Path(folder, "broken_into")))
         dist_room.parse_json = lambda _: time.sleep(1) or object()
     steps = [step for step in steps if not step.isdecimal()]

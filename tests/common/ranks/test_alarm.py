@@ -17,7 +17,6 @@ import torch.distributed as td
 
 from common.ending import Ending
 from common.ranks.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
-from common.ranks.meeting import JOB_KEY
 from common.stop import STOP
 
 ROOT = Path(__file__).parents[3]
@@ -95,27 +94,13 @@ def test_what_the_main_thread_does():
     assert re.fullmatch(r"test_what_the_main_thread_does \(test_alarm\.py:\d+\)", doing) and not waits
 
 
-@pytest.mark.parametrize(("key", "unsigned"), [("", True), ("secret", False), ("other", True)])
-def test_a_note_that_proves_nothing_is_marked(key, unsigned, monkeypatch):
-    """A stranger may write into the store, but what it says is marked in the record of the run."""
-    monkeypatch.setenv(JOB_KEY, key)
+@pytest.mark.parametrize("how", ["target_met", "target_not_met", "diverged", "won", 7, "failed"])
+def test_a_stranger_cannot_leave_a_result(how):
     store = td.HashStore()
-    Alarm(Stores(store, lambda: store), 1, 2, lambda: None).trip(Ending("failed", "no space"))
-    monkeypatch.setenv(JOB_KEY, "secret" if key else "")
+    store.set("news/0", json.dumps([how, "\x1b[31mred", 1]))
     with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure():
         raise ValueError("a consequence")
-    assert found.value.ending == Ending("failed", "rank 1: no space", unsigned=unsigned)
-    assert ("unsigned" in found.value.ending.metadata) == unsigned
-
-
-@pytest.mark.parametrize("how", ["target_met", "target_not_met", "diverged", "won", 7])
-def test_a_stranger_cannot_leave_a_result(how, monkeypatch):
-    monkeypatch.delenv(JOB_KEY, raising=False)
-    store = td.HashStore()
-    store.set("news/0", json.dumps([json.dumps([how, "\x1b[31mred", 1]), ""]))
-    with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure():
-        raise ValueError("a consequence")
-    assert found.value.ending == Ending("failed", "rank 1: [31mred", unsigned=True)
+    assert found.value.ending == Ending("failed", "rank 1: [31mred")
 
 
 def test_an_unreadable_note_is_shown_by_one_rank(capsys, monkeypatch):
@@ -136,9 +121,8 @@ def test_an_error_after_another_rank_has_left_is_shown(capsys):
     assert capsys.readouterr().err == "rank 0: error: mine\n"
 
 
-def test_a_rank_that_has_seen_the_loss_diverge_needs_no_proof(monkeypatch):
+def test_ranks_that_have_seen_the_loss_diverge_say_so(monkeypatch):
     """The others see it, too, and perhaps a moment before."""
-    monkeypatch.delenv(JOB_KEY, raising=False)
     monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
     store, diverged = td.HashStore(), FloatingPointError("the loss is nan")
     endings = [Alarm(Stores(store, lambda: store), rank, 2, lambda: None).report(diverged) for rank in (1, 0)]

@@ -1,12 +1,10 @@
 """common.ranks.launch: places from the environments of the launchers, as they set them on clusters."""
 
-from dataclasses import replace
-
 import pytest
 
 from common.ranks.launch import (
+    Address,
     LaunchError,
-    Meeting,
     Node,
     RankPosition,
     complete_position,
@@ -112,17 +110,12 @@ CRAY = SRUN | {
     "PALS_RANKID": "5",
     "PALS_NODEID": "1",
 }
-PORTS = (24567, 25576, 26585, 27594, 28603, 29612, 20621, 21630)
-STEP = Meeting(("nid001",), PORTS, "Slurm step 1234567.0")
-
-
-def by_hand(host, port):
-    return Meeting((host,), tuple(range(port, port + 8)))
+STEP = Address("nid001", 24567)
 
 
 PLACES = {
     "nothing": ({"HOME": "/home/me"}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
-    "torchrun": (TORCHRUN, RankPosition("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500))),
+    "torchrun": (TORCHRUN, RankPosition("torchrun", 5, 8, 1, 4, 1, 2, Address("nid001", 29500))),
     "torchrun, one process": (
         TORCHRUN
         | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
@@ -131,7 +124,7 @@ PLACES = {
     ),
     "set by hand": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
-        RankPosition("environment", 1, 2, meeting=by_hand("a", 1)),
+        RankPosition("environment", 1, 2, address=Address("a", 1)),
     ),
     "sbatch without srun": (SBATCH, RankPosition("single", 0, 1, 0, 1, 0, 1)),
     "srun": (SRUN, RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP)),
@@ -142,11 +135,11 @@ PLACES = {
     "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP)),
     "srun, position set by hand in the script": (
         SRUN | {"RANK": "9", "WORLD_SIZE": "11", "LOCAL_RANK": "1", "MASTER_ADDR": "nid001", "MASTER_PORT": "4000"},
-        RankPosition("environment", 9, 11, 1, 3, 2, 3, by_hand("nid001", 4000)),
+        RankPosition("environment", 9, 11, 1, 3, 2, 3, Address("nid001", 4000)),
     ),
     "srun, one torchrun per node": (
         SRUN | TORCHRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
-        RankPosition("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500)),
+        RankPosition("torchrun", 5, 8, 1, 4, 1, 2, Address("nid001", 29500)),
     ),
     "srun --pty bash": (
         SRUN
@@ -196,15 +189,15 @@ PLACES = {
     ),
     "Kubeflow PyTorchJob": (
         {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"},
-        RankPosition("environment", 1, 4, meeting=by_hand("job-master-0", 23456)),
+        RankPosition("environment", 1, 4, address=Address("job-master-0", 23456)),
     ),
-    "srun --distribution=arbitrary: rank 0 may be on any node": (
+    "srun --distribution=arbitrary: rank 0 may be anywhere": (
         SRUN | {"SLURM_DISTRIBUTION": "arbitrary"},
-        RankPosition("slurm", 9, 11, 1, 3, 2, 3, replace(STEP, hosts=("nid001", "nid002", "nid007"))),
+        RankPosition("slurm", 9, 11, 1, 3, 2, 3),
     ),
     "the last port": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65535"},
-        RankPosition("environment", 1, 2, meeting=Meeting(("a",), (65535,))),
+        RankPosition("environment", 1, 2, address=Address("a", 65535)),
     ),
     "empty values": ({"RANK": "", "WORLD_SIZE": ""}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
 }
@@ -253,13 +246,12 @@ def test_refused(environ, message):
 
 
 def test_steps_of_a_job_meet_elsewhere():
-    """Jobs and steps begin with different ports; each tries several, below the ephemeral ones."""
-    meetings = [
-        find_rank_position(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}).meeting for job in "12" for step in "01"
+    """Jobs and steps have different ports, below the ephemeral ones."""
+    positions = [
+        find_rank_position(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}) for job in "12" for step in "01"
     ]
-    assert len({meeting.ports[0] for meeting in meetings}) == len({meeting.job for meeting in meetings}) == 4
-    for meeting in meetings:
-        assert len(set(meeting.ports)) == 8 and all(20_000 <= port < 30_000 for port in meeting.ports)
+    ports = {position.address.port for position in positions}
+    assert len(ports) == 4 and all(20_000 <= port < 30_000 for port in ports)
 
 
 @pytest.mark.parametrize(

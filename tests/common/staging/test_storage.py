@@ -12,6 +12,7 @@ import pytest
 
 from common.address import check_redirect
 from common.config import ConfigError, load
+from common.fetch import download
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir, storage
@@ -154,7 +155,7 @@ def test_a_wrong_redirect_is_named_at_once(server, config, target, message):
     server.faults = [("redirect", target)] * 20
     with pytest.raises(StagingError, match=rf"{MANIFEST} {message}"):
         stage(config)
-    assert len(server.asked) <= 1 + storage.MOST_REDIRECTS
+    assert len(server.asked) <= 1 + download.MOST_REDIRECTS
 
 
 def test_a_redirect_to_another_host_is_printed(server, config, capsys):
@@ -223,7 +224,7 @@ def test_without_a_good_manifest_nothing_is_made(server, config, manifest, messa
 
 
 def test_without_the_packages_the_error_names_the_extra(config, monkeypatch):
-    def connect_nothing():
+    def connect_nothing(*_):
         raise ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
 
     monkeypatch.setattr(storage, "connect_http", connect_nothing)

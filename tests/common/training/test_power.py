@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config import rebuild
 from common.measure.power.recorder import Measurement, read_energy, record_power
 from common.measure.power.sources import Clock, open_source
 from common.ranks.dist import alone
@@ -23,7 +24,7 @@ from tests.test_instances import data  # noqa: F401  (a fixture)
 from tests.test_train import one_thread  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parents[3]
-METER = "power.source=command:echo 250"
+METER = "power.source=command:node:watts:echo 250"
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
 def test_a_meter_that_falls_silent_gives_no_energy(run, capsys):
     Path("once").write_text("#!/bin/sh\n[ ! -e said ] && touch said && echo 250\n")
     Path("once").chmod(0o755)
-    assert run("power.source=command:./once") == 4
+    assert run("power.source=command:node:watts:./once") == 4
     found, told = json.loads(Path("run/fom.json").read_text()), capsys.readouterr().out
     assert found["energy_j"] is found["energy_scope"] is found["samples_per_j"] is None
     assert "power: run/power/node_0.txt: 1 readings" in told and "quality" in told.splitlines()[-1].split()[-2]
@@ -108,14 +109,19 @@ def test_a_resumed_run_goes_on_with_its_file(run):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["power.source=meter"], 2, "source is 'meter'; expected one of ipmi"),
+        (["power.source=meter"], 2, "power.source is 'meter'; expected one of command"),
         (
-            ["power.source=command:no_such_program"],
+            ["power.source=command:node:watts:no_such_program"],
             1,
-            "power.source is 'command:no_such_program': no_such_program: not f",
+            "power.source is 'command:node:watts:no_such_program': no_such_program: not f",
         ),
         (["power.source=rapl:nowhere"], 1, "power.source is 'rapl:nowhere': nowhere: expected intel-rapl:N"),
-        (["power.source=command:false"], 1, "power.source is 'command:false': no reading: false: exit status 1"),
+        (["power.source=command:node:watts:false"], 1, "': no reading: false: exit status 1"),
+        (
+            ["power.source=ipmi"],
+            2,
+            "power.source ipmi was removed; give instead, in single quotes: command:node:watts:ipmitool",
+        ),
         ([METER, "power.interval_s=2"], 2, "interval_s is 2; expected 0.05 to 1 seconds"),
         ([METER, "power.efficiency=94"], 2, "efficiency is 94; expected a share"),
         ([METER, "power.efficiency=0.9", "power.dc=true"], 2, "expected 1 with dc"),
@@ -128,6 +134,10 @@ def test_a_source_without_readings_fails_the_run_before_it_begins(arguments, sta
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and error.count("\n") == 1
     assert not Path("run/result_0.txt").exists()
+
+
+def test_a_checkpoint_of_a_former_source_can_be_read():
+    assert rebuild(PowerConfig, {"source": "ipmi"}, "checkpoint").source == "ipmi"
 
 
 @pytest.fixture
@@ -143,7 +153,7 @@ def processes(monkeypatch):
 def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, capsys):
     ranks = alone()
     ranks.node_rank, ranks.is_main = node, node == 0
-    with recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks):
+    with recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, ranks):
         assert os.getsid(processes[0].pid) == processes[0].pid, "Ctrl-C would reach it"
         processes[0].kill()
         processes[0].wait()
@@ -156,13 +166,13 @@ def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monke
     monkeypatch.setattr(power, "FIRST_READING_S", 5.0)
     ahead = Clock(wall=lambda: time.time() + 10_000)
     (tmp_path / "power").mkdir()
-    source = open_source("command:echo 1", ahead)[1]
+    source = open_source("command:node:watts:echo 1", ahead)[1]
     record_power(
         tmp_path / "power/node_0.txt", Measurement("command", source), lambda seconds: seconds > 0.5, ahead, print
     )
     with (
         pytest.raises(ValueError, match="the clock was set"),
-        recording_power(PowerConfig(source="command:echo 1"), tmp_path, alone()),
+        recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, alone()),
     ):
         pytest.fail("the run began")
 
@@ -171,8 +181,8 @@ def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, m
     ranks = alone()
     monkeypatch.setattr(ranks, "find_first", lambda value: value or "node 1: no meter")
     with (
-        pytest.raises(ValueError, match=r"power\.source is .command:echo 1.: node 1: no meter"),
-        recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks),
+        pytest.raises(ValueError, match=r"power\.source is .command:node:watts:echo 1.: node 1: no meter"),
+        recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, ranks),
     ):
         pytest.fail("the run began")
     assert processes[0].returncode == 0
@@ -181,5 +191,5 @@ def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, m
 def test_one_rank_of_a_node_records(tmp_path, processes):
     ranks = alone()
     ranks.local_rank = 1
-    with recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks):
+    with recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, ranks):
         assert not processes

@@ -50,7 +50,7 @@ TAR = tar_of("result_0.txt")
 STORED = ("zip", "torch.save", "tar", "tar.gz")
 """Files that contain the lines of a log as they are: the official tool reads them."""
 JSON = {"submitter": "University", "division": "closed", "system_name": "n64", "number_of_nodes": "16"}
-DLIO = {"start": "2025-01-01", "num_accelerators": 8, "metric": {"train_au_mean_percentage": 99.0}}
+STORAGE = {"start": "2025-01-01", "num_accelerators": 8, "metric": {"train_au_mean_percentage": 99.0}}
 FILES = {
     "zip": (zip_of("result_0.txt"), "a zip archive", "unzip FILE"),
     "an empty zip": (b"PK\5\6" + bytes(18), "a zip archive", "unzip FILE"),
@@ -75,7 +75,7 @@ FILES = {
     "annex, a link as text": (b"../.git/annex/objects/a/b/SHA256E-s9--0.txt", "git-annex", "git annex get"),
     "system": (json.dumps(JSON, indent=2).encode(), "a system description", "system --check"),
     "system with a mark": (b"\xef\xbb\xbf" + json.dumps(JSON).encode(), "a system description", "system --check"),
-    "Storage": (json.dumps(DLIO, indent=4).encode(), "MLPerf Storage", "mlpstorage"),
+    "Storage": (json.dumps(STORAGE, indent=4).encode(), "MLPerf Storage", "mlpstorage"),
     "Inference": (b"=" * 48 + b"\nMLPerf Results Summary\n" + b"=" * 48 + b"\nSUT name : x", "Inference", "submission"),
     "no token": (VALID.replace(b":::MLLOG ", b""), "without `:::MLLOG `", "mllog"),
     "JSON": (b'{"epoch": 1}\n{"epoch": 2}\n', "a JSON object", "result_<i>.txt"),

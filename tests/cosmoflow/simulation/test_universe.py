@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cosmoflow.baselines import Statistics, measure_differences
 from cosmoflow.simulation import drift
 from cosmoflow.simulation.drift import DRIFT
 from cosmoflow.simulation.universe import (
@@ -18,7 +17,9 @@ from cosmoflow.simulation.universe import (
     linear_power,
     simulate,
 )
+from tests.bench_script import bench_script
 
+baselines = bench_script("baselines.cosmoflow")
 FIDUCIAL = (0.3, 0.8, 0.96, 0.7)
 
 
@@ -194,9 +195,9 @@ def test_in_a_mirror_the_drift_has_the_other_sign_and_isotropic_statistics_are_t
     same = drift.simulate(labels, DRIFT, box, Noise(noise[:, ::-1]))
     assert (same == counts[:, ::-1]).mean() < 0.9
 
-    statistics = Statistics(16)
+    statistics = baselines.Statistics(16)
     assert statistics(counts[:, ::-1]) == pytest.approx(statistics(counts), rel=1e-9)
-    thirds = [measure_differences(part).reshape(3, -1, 2, 4)[:, :, 0] for part in (counts, counts[:, ::-1])]
+    thirds = [baselines.measure_differences(part).reshape(3, -1, 2, 4)[:, :, 0] for part in (counts, counts[:, ::-1])]
     for axis, sign in enumerate((1, -1, 1)):
         assert thirds[1][axis] == pytest.approx(sign * thirds[0][axis], rel=1e-4, abs=1e-5)
 
@@ -208,6 +209,7 @@ def test_without_a_drift_a_universe_has_no_preferred_direction():
         for w in (1.0, 0.0)
     )
     skew = [
-        np.mean([measure_differences(counts)[:4] for counts in universes], axis=0) for universes in (drifting, still)
+        np.mean([baselines.measure_differences(counts)[:4] for counts in universes], axis=0)
+        for universes in (drifting, still)
     ]
     assert abs(skew[0]).max() > 5 * abs(skew[1]).max()

@@ -2,7 +2,6 @@
 
 import math
 import random
-import re
 
 import pytest
 
@@ -83,7 +82,7 @@ def test_the_page_has_every_run_with_its_command_and_escapes_all_of_it(tmp_path)
     assert evil not in page and page.count("&lt;script&gt;") >= 8
     assert all(run.command in page for run in runs[:-1]) and "12 of 13 runs with a result" in page
     assert "With 95 % intervals" in page and "Residuals" in page and "1 run not on this curve" in page
-    assert len(re.findall("<svg", page)) == 2 and "src=" not in page
+    assert page.count("<svg") == 1 and "src=" not in page
     write_study_page(result, trace_curves(result), tmp_path / "study.html")
     (tmp_path / "other.html").write_text("mine")
     with pytest.raises(FileExistsError):

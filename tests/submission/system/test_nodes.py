@@ -1,26 +1,20 @@
-"""The description of several nodes: processes under the variables of each launcher, and how their answers merge."""
+"""The description of several nodes: their lines under the variables of each launcher, and how they merge."""
 
 import json
 import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from common.ranks.launch import LaunchError, find_rank_position
 from submission.system.__main__ import main
 from submission.system.describe import collect_notes, merge_fields
-from submission.system.nodes import Answer, collect_answers, count_parts, meeting_folder, open_call
-
-ROOT = Path(__file__).parents[3]
+from submission.system.nodes import count_parts
 
 
-def srun(rank, nodes=2, per_node=1, job="7"):
+def srun(rank, nodes=2, per_node=1):
     """Return the variables of a rank that srun starts."""
     return {
-        "SLURM_JOB_ID": job,
+        "SLURM_JOB_ID": "7",
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": f"{nodes * per_node}",
         "SLURM_STEP_NUM_NODES": f"{nodes}",
@@ -49,173 +43,146 @@ def by_hand(rank):
     return {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
-def start(variables, *words):
-    """Start the command as one rank; CUDNN_VERSION stands for what differs between nodes."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.Popen(
-        [sys.executable, "-m", "submission.system", *map(str, words)],
-        env=kept | {"PYTHONPATH": str(ROOT)} | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def print_node(variables, monkeypatch, capsys, host="", power=""):
+    """Return what --this-node prints in a process with a launcher's variables; host: that it takes itself to be on."""
+    with monkeypatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("SLURM_")]:
+            patch.delenv(name)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        if host:
+            patch.setattr("socket.gethostname", lambda: host)
+        assert main(["--this-node", *(["--power", power] if power else [])]) == 0
+    return capsys.readouterr().out
 
 
-def ended(ranks):
-    """Return the exit statuses, and what each rank printed on standard error."""
-    said = [rank.communicate(timeout=60)[1] for rank in ranks]
-    return [rank.returncode for rank in ranks], said
+@pytest.fixture
+def lines(monkeypatch, capsys):
+    """Return what makes the lines of three nodes of a job: nid0 to nid2; CUDNN_VERSION is what differs."""
+
+    def make(*versions, power=""):
+        variables = [srun(rank, nodes=3) | {"CUDNN_VERSION": version} for rank, version in enumerate(versions)]
+        return [print_node(each, monkeypatch, capsys, f"nid{at}", power) for at, each in enumerate(variables)]
+
+    return make
+
+
+def merge(tmp_path, text, *words):
+    """Merge the nodes of a text into system.json; return the status."""
+    (tmp_path / "nodes.jsonl").write_text(text)
+    return main(["--merge", str(tmp_path / "nodes.jsonl"), "-o", str(tmp_path / "system.json"), "--force", *words])
+
+
+def read_fields(tmp_path):
+    return json.loads((tmp_path / "system.json").read_text())
 
 
 @pytest.mark.parametrize(
-    ("ranks", "nodes"),
+    ("ranks", "printing"),
     [
         ([srun(rank) for rank in range(2)], 2),
         ([srun(rank, per_node=2) for rank in range(4)], 2),
         ([srun(rank, nodes=1, per_node=2) for rank in range(2)], 1),
         ([torchrun(rank) for rank in range(4)], 2),
-        # These launchers do not number the nodes; the host names do, and all ranks here share one.
-        ([openmpi(rank) for rank in range(4)], 1),
-        ([by_hand(rank) for rank in range(2)], 1),
+        ([openmpi(rank) for rank in range(4)], 2),
+        # Nothing says which ranks share a node: each prints a line, and the host counts once.
+        ([by_hand(rank) for rank in range(2)], 2),
+        ([{}], 1),
     ],
-    ids=["srun", "srun-2-per-node", "srun-1-node", "torchrun", "openmpi", "by-hand"],
+    ids=["srun", "srun-2-per-node", "srun-1-node", "torchrun", "openmpi", "by-hand", "single"],
 )
-def test_the_nodes_of_a_launch_are_merged(tmp_path, ranks, nodes):
-    path = tmp_path / "system.json"
-    statuses, said = ended([start(variables, "-o", path) for variables in ranks])
-    assert statuses == [0] * len(ranks), said
-    assert f"{path}: written" in said[0] and not any(said[1:]), "rank 0 alone speaks"
-    assert json.loads(path.read_text())["number_of_nodes"] == str(nodes)
-    assert list(path.parent.iterdir()) == [path]
+def test_one_process_of_a_node_prints_lines_that_srun_leaves_whole(tmp_path, ranks, printing, monkeypatch, capsys):
+    hosts = [rank.get("SLURM_NODEID", str(at // 2)) for at, rank in enumerate(ranks)]
+    printed = [print_node(rank, monkeypatch, capsys, host) for rank, host in zip(ranks, hosts, strict=True)]
+    said = [text for text in printed if text]
+    assert len(said) == printing and all(len(line.encode()) < 1024 for text in said for line in text.splitlines())
+    assert merge(tmp_path, "".join(printed)) == 0
+    assert read_fields(tmp_path)["number_of_nodes"] == str(len(set(hosts)))
 
 
-def differing(path, *words):
-    """Return what two nodes with different software say, and the fields that they write."""
-    ranks = [start({**srun(rank), "CUDNN_VERSION": f"{8 + rank}"}, "-o", path, *words) for rank in range(2)]
-    statuses, said = ended(ranks)
-    assert statuses == [0, 0], said
-    return said[0], json.loads(path.read_text())
+def test_lines_are_read_from_files_in_any_order_among_others(tmp_path, lines, capsys):
+    first, second, third = lines("8", "8", "8")
+    (tmp_path / "more").write_text(f"{second}{first}")
+    mixed = "".join(f"1: {line}\nLoading modules\n" for line in reversed(third.splitlines()))
+    text = mixed + first + '\x00\n{"node": 1}\n'
+    assert merge(tmp_path, text, "--merge", str(tmp_path / "nodes.jsonl"), str(tmp_path / "more")) == 0
+    assert "3 nodes read\n" in capsys.readouterr().err
+    assert read_fields(tmp_path)["number_of_nodes"] == "3" and "nid" not in str(read_fields(tmp_path))
 
 
-def test_differences_are_told_and_noted(tmp_path):
-    said, fields = differing(tmp_path / "system.json")
-    assert "2 nodes, which differ; the value of most nodes is written\nwarning: other_software_stack: " in said
-    assert "cuDNN 9 on node 1 (" in said
-    assert fields["other_software_stack"].endswith("cuDNN 8") and "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"]
-
-
-def test_differences_are_noted_after_what_people_note(tmp_path):
-    """And in place of those of an earlier description."""
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps({"sw_notes": "built with love; other_software_stack: cuDNN 7 on 1 of 2 nodes"}))
-    _, fields = differing(tmp_path / "system.json", "--from", other)
-    assert fields["sw_notes"].startswith("built with love; other_software_stack: ")
-    assert "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"] and "cuDNN 7" not in fields["sw_notes"]
-    _, fields = differing(tmp_path / "set.json", "--from", other, "--set", "sw_notes=as given")
-    assert fields["sw_notes"] == "as given"
-
-
-def test_the_power_of_each_node_is_told_and_noted_once(tmp_path):
-    """The meter of node 1 is broken, which does not count as a difference between the nodes."""
-    meter = tmp_path / "meter"
-    meter.write_text(
-        '#!/bin/sh\n[ $SLURM_NODEID = 1 ] && echo "no answer" >&2 && exit 3\necho $((240 + SLURM_NODEID * 10))\n'
-    )
-    meter.chmod(0o755)
-    path = tmp_path / "system.json"
-    words = ("-o", path, "--power", f"command:{meter} {{host}}")
-    statuses, said = ended([start(srun(rank, nodes=3), *words) for rank in range(3)])
-    assert statuses == [0, 0, 0] and not any(said[1:]), said
-    host = socket.gethostname()
-    assert "3 nodes, all the same" in said[0]
-    assert f"\nnode 0 ({host}): 240 W\n" in said[0] and f"\nnode 2 ({host}): 260 W\n" in said[0]
-    assert f"warning: no power of node 1 ({host}): {meter}: exit status 3: no answer" in said[0]
-    notes = json.loads(path.read_text())["hw_notes"]
-    assert notes.endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
-
-
-def test_given_fields_do_not_differ(tmp_path):
-    said, fields = differing(tmp_path / "system.json", "--set", "other_software_stack=cuDNN")
-    assert "2 nodes, all the same" in said and "warning" not in said
+def test_differences_are_told_and_noted(tmp_path, lines, capsys):
+    text = "".join(lines("8", "8", "9"))
+    assert merge(tmp_path, text) == 0
+    said, fields = capsys.readouterr().err, read_fields(tmp_path)
+    assert "3 nodes read; they differ, and the value of most is written\nwarning: other_software_stack: " in said
+    assert "cuDNN 9 on node 2 (nid2)" in said
+    assert "cuDNN 8" in fields["other_software_stack"] and "cuDNN 9 on 1 of 3 nodes" in fields["sw_notes"]
+    assert merge(tmp_path, text, "--set", "other_software_stack=cuDNN") == 0
+    said, fields = capsys.readouterr().err, read_fields(tmp_path)
+    assert "3 nodes read\n" in said and "warning" not in said
     assert fields["other_software_stack"] == "cuDNN" and "cuDNN" not in fields["sw_notes"]
 
 
-def test_what_a_killed_launch_left_is_not_merged(tmp_path):
-    path = tmp_path / "system.json"
-    folder = meeting_folder(path, find_rank_position(srun(0)), srun(0))
-    stale = folder / "call_stale"
-    stale.mkdir(parents=True)
-    (folder / "call").write_text("call_stale")
-    old = {"rank": 1, "parts": 1, "node": 1, "host": "old", "fields": {"cooling": "old"}}
-    (stale / "rank_1.json").write_text(json.dumps(old))
-    node = start(srun(1), "-o", path)
-    while json.loads((stale / "rank_1.json").read_text())["host"] == "old":
-        assert node.poll() is None, "it answers the stale call, and waits for another"
-    statuses, said = ended([start(srun(0), "-o", path), node])
-    assert statuses == [0, 0], said
-    fields = json.loads(path.read_text())
-    assert fields["number_of_nodes"] == "2" and "old" not in fields["cooling"] and not folder.exists()
+def test_differences_are_noted_after_what_people_note(tmp_path, lines):
+    """And in place of those of an earlier description."""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"sw_notes": "built with love; other_software_stack: cuDNN 7 on 1 of 2 nodes"}))
+    assert merge(tmp_path, "".join(lines("8", "8", "9")), "--from", str(other)) == 0
+    notes = read_fields(tmp_path)["sw_notes"]
+    assert notes.startswith("built with love; other_software_stack: ")
+    assert "cuDNN 9 on 1 of 3 nodes" in notes and "cuDNN 7" not in notes
 
 
-def test_a_missing_node_is_named(tmp_path, capsys, monkeypatch):
-    for name, value in srun(0, nodes=3).items():
-        monkeypatch.setenv(name, value)
-    node = start(srun(2, nodes=3), "-o", tmp_path / "system.json", "--timeout", "5")
-    assert main(["-o", str(tmp_path / "system.json"), "--timeout", "1"]) == 1
-    error = capsys.readouterr().err
-    assert "no description of node 1 of 3" in error or "no description of nodes 1, 2 of 3" in error
-    assert "give -o a folder that they share" in error and list(tmp_path.iterdir()) == []
-    node.communicate(timeout=60)
-
-
-def test_a_node_that_no_call_reaches_ends(tmp_path):
-    statuses, said = ended([start(srun(1), "-o", tmp_path / "system.json", "--timeout", "1")])
-    assert (statuses, said) == ([1], [""])
-
-
-@pytest.mark.parametrize("words", [[], ["-o", "x.json", "--set", "coolnig=air"], ["-o", "x.json", "--power", "rapl"]])
-def test_wrong_use_ends_all_ranks_and_is_told_once(words):
-    statuses, said = ended([start(srun(rank), *words) for rank in range(2)])
-    assert statuses == [2, 2] and said[0].startswith("error: ") and said[1] == ""
-
-
-def pals(rank, job):
-    """Return the variables of a rank on a Cray: those of PALS, and of its library's PMI, which alone says how many."""
-    names = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": 0, "LOCAL_SIZE": 1}
-    return {"PALS_APID": job, "PALS_RANKID": f"{rank}", **{f"PMI_{name}": f"{value}" for name, value in names.items()}}
-
-
-@pytest.mark.parametrize("launch", [lambda rank, job: srun(rank, job=job), pals], ids=["srun", "pals"])
-def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
-    ranks = [launch(rank, job) for job in "12" for rank in range(2)]
-    paths = [meeting_folder(tmp_path / "s.json", find_rank_position(rank), rank) for rank in ranks]
-    assert paths[0] == paths[1] != paths[2] == paths[3] and paths[0].parent == tmp_path
+def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, capsys):
+    """The meter of node 1 is broken, which does not count as a difference between the nodes."""
+    meter = tmp_path / "meter"
+    meter.write_text('#!/bin/sh\n[ $1 = nid1 ] && echo "no answer" >&2 && exit 3\necho $((240 + SLURM_NODEID * 10))\n')
+    meter.chmod(0o755)
+    assert merge(tmp_path, "".join(lines("8", "8", "8", power=f"command:node:watts:{meter} {{host}}"))) == 0
+    said = capsys.readouterr().err
+    assert "3 nodes read\n" in said and "\nnode 0 (nid0): 240 W\n" in said and "\nnode 2 (nid2): 260 W\n" in said
+    assert f"warning: no power of node 1 (nid1): {meter} nid1: exit status 3: no answer" in said
+    notes = read_fields(tmp_path)["hw_notes"]
+    assert notes.endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("change", "said"),
     [
-        "{",
-        "[]",
-        '{"parts": 1}',
-        '{"rank": 1, "parts": true, "node": 1, "host": "a", "fields": {}}',
-        '{"rank": 1, "parts": -1, "node": 1, "host": "a", "fields": {}}',
-        '{"rank": 2, "parts": 1, "node": 1, "host": "a", "fields": {}}',
-        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": {"cooling": 3}}',
-        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": ' + "[" * 100_000,
-        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": {}, "power": 250}',
-        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": {}, "power": {"watts": -1, "problem": ""}}',
+        (lambda one, two, three: one + three, "2 nodes (nid0, nid2), which are 2 of the 3 nodes or ranks"),
+        (lambda one, two, three: one + two + three.replace('"nid2"', '"nid1"'), "2 nodes (nid0, nid1)"),
+        (lambda one, two, three: "srun: error\n", "no lines about a node"),
+        (lambda one, two, three: one + two.replace("cuDNN 8", "cuDNN 9").replace("nid1", "nid0"), "another other_soft"),
+        (lambda one, two, three: one[:90] + two + three, "nodes.jsonl:1: not the description of a node"),
+        (lambda one, two, three: one.partition("\n")[2] + two + three, "fields of nid0: a line is missing"),
+        (lambda one, two, three: one + two.replace('"parts":1', '"parts":0'), "not the description of a node"),
+        (lambda one, two, three: one.replace('"parts":1', '"parts":true'), "not the description of a node"),
+        (lambda one, two, three: one.replace('"watts":null', '"watts":-1'), "not the description of a node"),
+        (lambda one, two, three: one.replace('"fields":{', '"fields":{"cooling":3,'), "not the description of a node"),
+        (lambda one, two, three: one.partition("{")[1] + '"mlperf_hpc_node":' + "[" * 100_000, "not the description"),
     ],
 )
-def test_bad_answers_are_refused(tmp_path, text):
-    place = find_rank_position(srun(0))
-    with (
-        open_call(tmp_path / "folder") as answers,
-        pytest.raises(LaunchError, match=r"rank_1\.json .*nothing is written"),
-    ):
-        (answers / "rank_1.json").write_text(text)
-        collect_answers(answers, Answer(0, 1, 0, "a", {}), place, 5)
-    assert list(tmp_path.iterdir()) == []
+def test_lines_that_do_not_describe_all_nodes_are_refused(tmp_path, lines, capsys, change, said):
+    assert merge(tmp_path, change(*lines("8", "8", "8"))) == 1
+    assert said in capsys.readouterr().err and not (tmp_path / "system.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "system.json"], "2 processes would each describe their node: add --this-node"),
+        (["--this-node", "-o", "system.json"], "--this-node prints"),
+        (["--this-node", "--power", "rapl"], "reads parts of a node"),
+    ],
+)
+def test_wrong_use_ends_all_ranks_and_is_told_once(words, said, monkeypatch, capsys):
+    errors = []
+    for rank in range(2):
+        for name, value in srun(rank).items():
+            monkeypatch.setenv(name, value)
+        assert main(words) == 2
+        errors.append(capsys.readouterr().err)
+    assert said in errors[0] and errors[1] == ""
 
 
 def test_a_launcher_must_say_how_many_ranks_there_are():

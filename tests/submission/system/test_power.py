@@ -5,9 +5,7 @@ import os
 
 import pytest
 
-from common.measure.power.keys import OF_PARTS, PARTS
-from common.measure.power.sources import SOURCES, Clock
-from common.settings.machine import POWER_SOURCES
+from common.measure.power.sources import Clock
 from submission.system.__main__ import main
 from submission.system.machine import Reading, power_note, read_node
 
@@ -37,7 +35,7 @@ def described(tmp_path, *words):
 
 
 def test_the_power_is_told_and_noted(tmp_path, capsys):
-    status, notes = described(tmp_path, "--power", "command:echo 250")
+    status, notes = described(tmp_path, "--power", "command:node:watts:echo 250")
     assert status == 0 and notes.endswith(f"{NOTE}250 W (command)")
     assert "node 0 (" in capsys.readouterr().err.partition("): 250 W\n")[0]
 
@@ -45,7 +43,7 @@ def test_the_power_is_told_and_noted(tmp_path, capsys):
 def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"hw_notes": f"hot water; {NOTE}999 W (ipmi)"}))
-    words = ("--from", str(other), "--power", "command:echo 250")
+    words = ("--from", str(other), "--power", "command:node:watts:echo 250")
     assert described(tmp_path, *words)[1] == f"hot water; {NOTE}250 W (command)"
     assert described(tmp_path, *words, "--set", "hw_notes=as given", "--force")[1] == "as given"
 
@@ -53,18 +51,16 @@ def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("command:sh -c 'echo broken >&2; exit 3'", "sh: exit status 3: broken"),
-        ("command:echo {host}", "expected watts, one number, not "),
-        ("command:echo -- -5", "expected watts"),
-        ("command:printf -5", "-5.0 is not a power in watts"),
-        ("command:echo nan", "nan is not a power in watts"),
-        ("command:no-such-meter", "no-such-meter: not found; install it, or name another source"),
-        ("file:missing", "missing: no such file"),
-        ("redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power", "REDFISH_USER and REDFISH_PASSWORD"),
+        ("command:node:watts:echo broken >&2; exit 3", "echo broken >&2; exit 3: exit status 3: broken"),
+        ("command:node:watts:echo {host}", "expected watts, one number above 0, not "),
+        ("command:node:watts:echo -5", "expected watts, one number above 0, not '-5'"),
+        ("command:node:watts:echo nan", "not 'nan'"),
+        ("command:node:watts:echo 2e6", "2000000.0 is not a power in watts"),
+        ("command:node:watts:no-such-meter", "no-such-meter: not found; install it, or name another source"),
+        ("file:node:watts:missing", "missing: no such file"),
     ],
 )
 def test_without_a_reading_the_reason_is_told(source, said, tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("REDFISH_USER", raising=False)
     monkeypatch.setattr("submission.system.machine.PATIENCE_S", 0)
     status, notes = described(tmp_path, "--power", source)
     warning = next(
@@ -73,29 +69,12 @@ def test_without_a_reading_the_reason_is_told(source, said, tmp_path, capsys, mo
     assert status == 0 and said in warning and "power" not in notes
 
 
-@pytest.mark.parametrize("source", ["rapl", "nvml", "rapl:/tmp", "bogus", "", "250"])
+@pytest.mark.parametrize("source", ["rapl", "nvml", "rapl:/tmp", "command:device:watts:echo 250", "bogus", "", "250"])
 def test_a_source_that_does_not_read_whole_nodes_is_wrong_use(source, tmp_path, capsys):
     assert main(["-o", str(tmp_path / "system.json"), "--power", source]) == 2
     error = capsys.readouterr().err
-    assert "reads parts of a node" in error or "expected one of ipmi, redfish" in error
+    assert "reads parts of a node" in error or "expected one of command, file" in error
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_sources_of_parts_are_all_that_say_so(tmp_path, monkeypatch):
-    for name in ("ipmitool", "nvidia-smi"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
-    package = tmp_path / "intel-rapl:0"
-    package.mkdir()
-    for name, text in {"name": "package-0", "energy_uj": "1", "max_energy_range_uj": "9"}.items():
-        (package / name).write_text(text)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name in ("USER", "PASSWORD"):
-        monkeypatch.setenv(f"REDFISH_{name}", "x")
-    settings = {"redfish": "https://a/b", "rapl": str(tmp_path), "command": "ipmitool", "file": str(package / "name")}
-    assert tuple(SOURCES) == POWER_SOURCES
-    scopes = {name: SOURCES[name](settings.get(name, ""), Clock()).scope for name in SOURCES}
-    assert {name for name, scope in scopes.items() if scope == PARTS} == set(OF_PARTS)
 
 
 def test_a_file_counts_once_its_meter_writes(tmp_path):
@@ -103,12 +82,12 @@ def test_a_file_counts_once_its_meter_writes(tmp_path):
     path.write_text("240\n")
     os.utime(path, (1, 1))
     time = Time(lambda: None, lambda: path.write_text("250\n"))
-    assert read_node(f"file:{tmp_path}/{{host}}", "n1.example.org", time.clock()) == Reading(250.0)
-    assert "waiting until it changes" in read_node(f"file:{path}", "n1", Time().clock()).problem
+    assert read_node(f"file:node:watts:{tmp_path}/{{host}}", "n1.example.org", time.clock()) == Reading(250.0)
+    assert "waiting until it changes" in read_node(f"file:node:watts:{path}", "n1", Time().clock()).problem
 
 
 def test_the_note_has_the_range_of_the_nodes_that_were_read():
     readings = [Reading(watts) for watts in (260, 240.04, 251.7)]
-    assert power_note(readings, "ipmi") == f"{NOTE}240 to 260 W (ipmi)"
-    assert power_note([*readings, Reading(None, "x")], "redfish:u") == f"{NOTE}240 to 260 W (redfish, 3 of 4 nodes)"
-    assert power_note([Reading(None, "x")], "ipmi") == ""
+    assert power_note(readings, "command:x") == f"{NOTE}240 to 260 W (command)"
+    assert power_note([*readings, Reading(None, "x")], "file:x") == f"{NOTE}240 to 260 W (file, 3 of 4 nodes)"
+    assert power_note([Reading(None, "x")], "command:x") == ""

@@ -1,4 +1,4 @@
-"""IPMI with the real ipmitool, and a simulated board management controller: ipmi_sim of OpenIPMI."""
+"""The documented source for ipmitool, with the real one on a simulated board controller: ipmi_sim of OpenIPMI."""
 
 import json
 import shutil
@@ -13,6 +13,7 @@ from common.measure.__main__ import main
 from common.measure.power.sources import Clock, ReadingError, open_source
 
 MISSING = [name for name in ("ipmitool", "ipmi_sim", "cc") if shutil.which(name) is None]
+PAGE = Path(__file__).parents[4] / "docs/guide/power.md"
 MODULE = Path(__file__).with_name("dcmi.c")
 LAN = """\
 name "test"
@@ -41,7 +42,9 @@ def controller(tmp_path, monkeypatch):
     (tmp_path / "state").mkdir()
     monkeypatch.setenv("IPMI_PASSWORD", "secret")
     words = ["ipmi_sim", "-n", "-c", tmp_path / "lan.conf", "-f", tmp_path / "commands", "-s", tmp_path / "state"]
-    source = f"ipmi:-I lanplus -C 3 -H 127.0.0.1 -p {port} -U admin -E"
+    options = f"-I lanplus -C 3 -H 127.0.0.1 -p {port} -U admin -E"
+    (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith("command:node:watts:ipmitool dcmi")]
+    source = line.replace("ipmitool", f"ipmitool {options}")
     with subprocess.Popen(words) as process:
         try:
             wait_for(source)
@@ -79,10 +82,10 @@ def test_the_power_of_a_node_comes_from_its_controller(controller, tmp_path, cap
     assert {record["value"] for record in found if record["key"] == "power_reading"} == {1300}
 
 
-def test_a_controller_without_a_reading_is_told(controller):
+def test_a_deactivated_reading_is_no_reading(controller):
     source, watts = controller
     watts.unlink()
-    with pytest.raises(ReadingError, match="the board management controller gives no power reading"):
+    with pytest.raises(ReadingError, match="not '0 Power reading state is: deactivated'"):
         open_source(source, Clock())[1].read_watts()
-    with pytest.raises(ReadingError, match=r"exit status 1|no answer"):
+    with pytest.raises(ReadingError, match=r"Unable to establish|no answer"):
         open_source(source.replace("-U admin", "-U nobody"), Clock())[1].read_watts()

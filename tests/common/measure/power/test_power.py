@@ -1,6 +1,5 @@
 """Power files: what they contain after meters and clocks that work or do not, and that the checker accepts them."""
 
-import io
 import itertools
 import json
 import os
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.error import HTTPError
 
 import pytest
 
@@ -18,8 +16,7 @@ from common.measure.__main__ import main
 from common.measure.power import sources
 from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
-from common.measure.power.redfish import find_node_watts
-from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
+from common.measure.power.sources import Clock, ReadingError, open_source, read_command
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
 from compliance.samples.package import SamplePackage
@@ -67,7 +64,7 @@ def meter_file(tmp_path, time, runs=lambda seconds: True):
             os.utime(path, ns=(0, int(seconds * 1e9)))
 
     time.events = update
-    return open_source(f"file:{path}", time.clock)[1]
+    return open_source(f"file:node:watts:{path}", time.clock)[1]
 
 
 def test_a_constant_meter_gives_its_energy(tmp_path):
@@ -123,15 +120,21 @@ def ended(process):
         return True
 
 
-@pytest.mark.parametrize(
-    ("script", "told"), [("sleep 300", "no answer within 1.8 s"), ("yes", "printed more than 1,048,576")]
-)
-def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told, tmp_path, capsys):
+@pytest.mark.parametrize("script", ["sleep 300", "exec yes"])
+def test_a_command_that_does_not_answer_is_killed_with_its_children(script, tmp_path, capsys):
     program = tmp_path / "meter"
     program.write_text(f"#!/bin/sh\n{script} & echo $! > {tmp_path}/child\nwait\n")
     program.chmod(0o755)
-    words = ["power", "--source", f"command:{program}", "-o", str(tmp_path / "node_0.txt"), "--seconds", "0.5"]
-    assert main(words) == 1 and told in capsys.readouterr().err
+    words = [
+        "power",
+        "--source",
+        f"command:node:watts:{program}",
+        "-o",
+        str(tmp_path / "node_0.txt"),
+        "--seconds",
+        "0.5",
+    ]
+    assert main(words) == 1 and "answer within" in capsys.readouterr().err
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 60  # a killed process takes a moment to end
     while not ended(child) and time.monotonic() < deadline:
@@ -140,22 +143,21 @@ def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told
 
 
 @pytest.mark.parametrize(
-    ("script", "watts", "told"),
+    ("script", "output", "told"),
     [
-        ("yes warn | head -c 200000 >&2; echo 250", 250, None),
+        ("yes warn | head -c 200000 >&2; echo 250", "250", None),
         ("yes warn | head -c 200000 >&2; echo last >&2; exit 3", None, "exit status 3: last$"),
-        ("exit 3", None, "exit status 3$"),
+        ("exit 3", None, "exit status 3: it printed nothing$"),
         ("printf 'a\\033[31mb' >&2; exit 3", None, r"exit status 3: a\[31mb$"),
         ("setsid sleep 3 & echo 250", None, "no answer within 1.8 s"),  # it cannot be killed with the others
     ],
 )
-def test_what_a_program_prints(script, watts, told, tmp_path):
-    program = Program(("sh", "-c", script), sources.parse_watts)
+def test_what_a_command_prints(script, output, told):
     if told is None:
-        assert program.read_watts() == watts
+        assert read_command(script) == output
     else:
         with pytest.raises(ReadingError, match=told):
-            program.read_watts()
+            read_command(script)
 
 
 @pytest.mark.parametrize("start", ["#!/nowhere\n", "garbage"])
@@ -163,7 +165,7 @@ def test_a_command_that_cannot_be_run_leaves_no_file(start, tmp_path, capsys):
     command, output = tmp_path / "bad", tmp_path / "node_0.txt"
     command.write_text(start)
     command.chmod(0o755)
-    assert main(["power", "--source", "command:echo 1", "-o", str(output), "--", str(command)]) == 2
+    assert main(["power", "--source", "command:node:watts:echo 1", "-o", str(output), "--", str(command)]) == 2
     assert f"{command}: cannot be run: " in capsys.readouterr().err and not output.exists()
 
 
@@ -173,7 +175,7 @@ def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypa
 
     monkeypatch.setattr(Recorder, "write_start", full)
     output, ran = tmp_path / "node_0.txt", tmp_path / "ran"
-    assert main(["power", "--source", "command:echo 1", "-o", str(output), "--", "touch", str(ran)]) == 1
+    assert main(["power", "--source", "command:node:watts:echo 1", "-o", str(output), "--", "touch", str(ran)]) == 1
     assert "readings are missing, and the command was not run" in capsys.readouterr().err
     assert not output.exists() and not ran.exists()
 
@@ -181,13 +183,13 @@ def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_leaves_the_status_of_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Recorder, "take_reading", lambda _: Path("/dev/full").write_bytes(b"x"))
-    words = ["power", "--source", "command:echo 1", "-o", str(tmp_path / "node_0.txt"), "--interval", "0.05"]
+    words = ["power", "--source", "command:node:watts:echo 1", "-o", str(tmp_path / "node_0.txt"), "--interval", "0.05"]
     assert main([*words, "--", "sh", "-c", "sleep 0.3; exit 3"]) == 3
     assert "node_0.txt: No space left on device; readings are missing" in capsys.readouterr().err
 
 
 def test_a_source_that_hangs_is_left_alone():
-    reader = TimedReader(Program(("sleep", "1"), float), timeout_s=0.05)
+    reader = TimedReader(open_source("command:node:watts:sleep 1", Clock())[1], timeout_s=0.05)
     with pytest.raises(ReadingError, match=r"did not answer within 0\.05 s"):
         reader.read_watts()
     with pytest.raises(ReadingError, match="still does not answer"):
@@ -205,8 +207,8 @@ def powercap(tmp_path):
     for zone, name in zones.items():
         folder = tmp_path / "powercap" / zone
         folder.mkdir(parents=True)
-        for file, content in (("name", name), ("max_energy_range_uj", RANGE_UJ), ("energy_uj", RANGE_UJ - 20_000_000)):
-            (folder / file).write_text(f"{content}\n")
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "energy_uj").write_text(f"{RANGE_UJ - 20_000_000}\n")
     return tmp_path / "powercap"
 
 
@@ -217,77 +219,109 @@ def draw(root, used_uj):
 
 def test_rapl_counts_packages_once_and_across_a_wrap(powercap, tmp_path):
     time = Time()
-    time.events = lambda seconds: draw(powercap, seconds * 120e6)  # wraps after 0.17 s
+    time.events = lambda seconds: draw(powercap, (seconds - 5) * 120e6)  # wraps after 5.17 s
     source = open_source(f"rapl:{powercap}", time.clock)[1]
     summary, log, said = recorded(tmp_path / "rapl_0.txt", source, time, 20)
     assert log.lowest == pytest.approx(240) and log.highest == pytest.approx(240)
-    assert (log.readings, said, summary.joules) == (40, [], pytest.approx(4800))
+    assert (log.readings, summary.joules) == (38, pytest.approx(4800))
+    assert [f"{powercap}: waiting until the counter rises" in message for message in said] == [True, True]
     start = json.loads((tmp_path / "rapl_0.txt").read_text().splitlines()[0].removeprefix(":::MLLOG "))
     assert start["metadata"]["scope"] == "estimate of parts"
 
 
-@pytest.mark.parametrize(("seconds", "used_uj"), [(263, 120e6), (0.5, -100e6)], ids=["wraps", "reset"])
-def test_rapl_gives_no_reading_where_counters_are_ambiguous(seconds, used_uj, powercap):
-    time = Time()
-    source = open_source(f"rapl:{powercap}", time.clock)[1]
-    time.seconds += seconds
-    draw(powercap, used_uj)
-    with pytest.raises(ReadingError, match="wrapped more than once"):
-        source.read_watts()
-    time.seconds += 1
-    draw(powercap, used_uj + 70e6)
-    assert source.read_watts() == pytest.approx(140)
+# -- tools and the command --------------------------------------------------------------------------------
 
 
-# -- programs and the command --------------------------------------------------------------------------------
+PAGE = (Path(__file__).parents[4] / "docs/guide/power.md").read_text()
+DCMI = """
+    Instantaneous power reading:                   {watts:3} Watts
+    Minimum during sampling period:                {watts:3} Watts
+    Maximum during sampling period:                {watts:3} Watts
+    Average power reading over sample period:      {watts:3} Watts
+    IPMI timestamp:                           Thu Jan  1 00:00:00 1970
+    Sampling period:                          00000000 Seconds.
+    Power reading state is:                   {state}
+
+"""
+OLDER_REDFISH = "command:node:watts:curl -sSf --netrc https://bmc/redfish/v1/Chassis/1/Power "
+ROCM = "device,Average Graphics Package Power (W)\n"
 
 
-def test_ipmitool_is_run_with_its_options(tmp_path, monkeypatch):
-    tool = tmp_path / "ipmitool"
-    tool.write_text(
-        '#!/bin/sh\n[ "$*" = "-H bmc dcmi power reading" ] && echo " Instantaneous power reading:  250 Watts"\n'
-    )
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert open_source("ipmi:-H bmc", Clock())[1].read_watts() == 250
-    with pytest.raises(ReadingError, match="exit status 1"):
-        open_source("ipmi", Clock())[1].read_watts()
+def documented(start):
+    """Return the source of the page that begins so."""
+    (line,) = [line for line in PAGE.splitlines() if line.startswith(start)]
+    return line
 
 
-@pytest.mark.parametrize(
-    ("watts", "state", "answer"),
-    [
-        (360, "deactivated", 360),  # openbmc/phosphor-host-ipmid#167
-        (360, "activated", 360),
-        (0, "deactivated", r"no power reading \(0 W, state deactivated\)"),
-        (0, "activated", r"no power reading \(0 W, state activated\)"),
-        (9_999_999, "activated", "no power reading"),
-    ],
-)
-def test_the_state_word_of_ipmi_does_not_count(watts, state, answer):
-    text = f"Instantaneous power reading:   {watts} Watts\nPower reading state is:   {state}\n"
-    if isinstance(answer, int):
-        assert ipmi_watts(text) == answer
-    else:
-        with pytest.raises(ReadingError, match=answer):
-            ipmi_watts(text)
+@pytest.fixture
+def reads(tmp_path, monkeypatch):
+    """Return what a documented source reads where its tool prints a text."""
+
+    def read(start, output, errors="", status=0):
+        source = documented(start)
+        tool = tmp_path / source.split(":")[3].split()[0]
+        (tmp_path / "output").write_text(output)
+        tool.write_text(f"#!/bin/sh\necho '{errors}' >&2; cat {tmp_path}/output; exit {status}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        return open_source(source, Clock())[1].read_watts()
+
+    return read
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
+    ("source", "output", "watts"),
     [
-        ("printf '[Not Supported]\n250.12\n'", r"GPU 0: expected watts, one number, not '\[Not Supported\]'"),
-        ("printf '250.12\n[Unknown Error]\n'", "GPU 1: expected watts"),
-        ("echo 'GPU is lost.  Reboot the system'; exit 15", r"exit status 15: GPU is lost\.  Reboot"),
+        ("command:node:watts:ipmitool dcmi", DCMI.format(watts=250, state="activated"), 250),
+        ("command:node:watts:ipmitool sdr", "Fan1 | 90 RPM | ok\nPwr Consumption  | 240 Watts         | ok\n", 240),
+        ("command:device:watts:nvidia-smi", "70.5\n100\n", 170.5),
+        ("command:device:watts:rocm-smi", f"{ROCM}card0,42.0\ncard1,N/A (Secondary die)\ncard2,41.5\n\n", 83.5),
     ],
 )
-def test_nvidia_smi_is_quoted_and_its_gpu_named(script, message, tmp_path, monkeypatch):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(ReadingError, match=message):
-        open_source("nvml", Clock())[1].read_watts()
+def test_documented_commands_read_what_tools_print(source, output, watts, reads):
+    assert reads(source, output) == watts
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "message"),
+    [
+        ("ipmitool dcmi", DCMI.format(watts=0, state="deactivated"), "not '0 Power reading state is: deactivated'"),
+        ("ipmitool dcmi", DCMI.format(watts=360, state="deactivated"), "not '360 Power reading state is: deactivated'"),
+        ("ipmitool dcmi", DCMI.format(watts=0, state="activated"), "expected watts, one number above 0, not '0'"),
+        ("ipmitool sdr", "Pwr Consumption  | disabled          | ns\n", "not 'Pwr Consumption | disabled | ns'"),
+        ("nvidia-smi", "[N/A]\n[N/A]\n", "expected watts, a number in each line, not '[N/A] [N/A]'"),
+        ("nvidia-smi", "[Not Supported]\n250.12\n", "not '[Not Supported] 250.12'"),
+        ("nvidia-smi", "250.12\n[Unknown Error]\n", "not '250.12 [Unknown Error]'"),
+        ("nvidia-smi", "250.12 W\n", "not '250.12 W'"),
+        ("rocm-smi", f"{ROCM}card0,42.0\ncard1,N/A\n", "not '42.0 N/A'"),
+    ],
+)
+def test_what_is_no_reading_is_quoted_with_its_command(source, output, message, reads):
+    scope = "node" if source.startswith("ipmitool") else "device"
+    with pytest.raises(ReadingError) as error:
+        reads(f"command:{scope}:watts:{source}", output)
+    assert message in str(error.value) and str(error.value).startswith(source)
+
+
+def test_a_tool_that_fails_is_quoted(reads):
+    with pytest.raises(ReadingError, match=r"DCMI request failed because: Invalid command \(c1\)$"):
+        reads("command:node:watts:ipmitool dcmi", "", "DCMI request failed because: Invalid command (c1)", 1)
+    with pytest.raises(ReadingError, match=r"exit status 15: GPU is lost\.  Reboot the system$"):
+        reads("command:device:watts:nvidia-smi", "GPU is lost.  Reboot the system\n", "", 15)
+
+
+def test_joules_become_the_watts_since_the_counter_rose():
+    time, values = Time(), iter(["7\n100", "7\n100", "9\n102", "30\n130", "1\n2", "2\n3"])
+    meter = sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
+    watts = []
+    for _ in range(6):
+        time.seconds += 0.5
+        try:
+            watts.append(meter.read_watts())
+        except ReadingError as error:
+            watts.append(str(error))
+    wait = "joules: waiting until the counter rises above"
+    assert watts == [f"{wait} 107 J", f"{wait} 107 J", 4.0, 98.0, f"{wait} 3 J", 4.0]
 
 
 def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
@@ -299,89 +333,35 @@ def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
     assert (name, source.scope, source.read_watts()) == ("nvml", "estimate of parts", 170.5)
 
 
-CHASSIS = "/redfish/v1/Chassis/1U"
-TOTAL = {"ReadingType": "Power", "Reading": 374}
-FUJITSU = {"ts_fujitsu": {"ChassisPowerConsumption": {"CurrentPowerConsumptionW": 150}}}
-
-
-@pytest.mark.parametrize(
-    ("path", "resource", "answer"),
-    [
-        ("Power", {"PowerControl": [{"PowerConsumedWatts": 344}], "Oem": FUJITSU}, 344),
-        ("Power", {"PowerControl": [{"PowerConsumedWatts": None}], "Oem": FUJITSU}, 150),
-        ("Power", {"Oem": {"Public": {"TotalPower": 512}}, "PowerControl": []}, 512),
-        ("Power", {"PowerControl": [{"PhysicalContext": "CPU", "PowerConsumedWatts": 90}]}, "is the power of CPU"),
-        ("Power", {"PowerSupplies": [{"PowerInputWatts": 90}]}, "no power of the node; expected a resource"),
-        ("EnvironmentMetrics", {"PowerWatts": {"Reading": 374.5}}, 374.5),
-        ("Drives/1/EnvironmentMetrics", {"PowerWatts": {"Reading": 12}}, "Drives/1/EnvironmentMetrics, not of the wh"),
-        ("Sensors/TotalPower", TOTAL | {"PhysicalContext": "Chassis"}, 374),
-        ("Sensors/power_total_power", TOTAL | {"Id": "power_total_power"}, 374),
-        ("Sensors/total_gpu_power", TOTAL | {"Id": "total_gpu_power"}, "is the power of total_gpu_power"),
-        ("Sensors/PS1InputPower", TOTAL | {"PhysicalContext": "PowerSupply"}, "is the power of PowerSupply"),
-        ("Sensors/CPU1Temp", {"ReadingType": "Temperature", "Reading": 40, "ReadingUnits": "Cel"}, "no power of the"),
-        ("Power", [], "no power of the node"),
-    ],
-)
-def test_redfish_gives_the_power_of_the_whole_chassis_alone(path, resource, answer):
-    if isinstance(answer, str):
-        with pytest.raises(ValueError, match=answer):
-            find_node_watts(resource, f"{CHASSIS}/{path}", {})
-    else:
-        assert find_node_watts(resource, f"{CHASSIS}/{path}", {"ChassisType": "RackMount"}) == answer
-        with pytest.raises(ValueError, match="a chassis of type Module, not of a node"):
-            find_node_watts(resource, f"{CHASSIS}/{path}", {"ChassisType": "Module"})
-
-
-@pytest.mark.parametrize("reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b"<html>"])
-@pytest.mark.parametrize("chassis", [b'{"ChassisType": "RackMount"}', b'{"ChassisType": "Module"}', None])
-def test_redfish_asks_the_controller(reply, chassis, monkeypatch):
-    def answer(request, timeout):
-        assert timeout == 2 and request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
-        if request.full_url == f"https://bmc{CHASSIS}/Power":
-            return io.BytesIO(reply)
-        assert request.full_url == f"https://bmc{CHASSIS}"
-        if chassis is None:
-            raise HTTPError(request.full_url, 404, "Not Found", {}, None)
-        return io.BytesIO(chassis)
-
-    monkeypatch.setattr(sources, "urlopen", answer)
-    monkeypatch.setenv("REDFISH_USER", "admin")
-    monkeypatch.setenv("REDFISH_PASSWORD", "secret")
-    source = open_source(f"redfish:https://bmc{CHASSIS}/Power", Clock())[1]
-    if b"344" in reply and b"Module" not in (chassis or b""):
-        assert source.read_watts() == 344
-    else:
-        with pytest.raises(ReadingError, match=f"https://bmc{CHASSIS}/Power: "):
-            source.read_watts()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--source", "ipmi"], "ipmitool: not found; install it"),
-        (["--source", "meter"], "expected one of ipmi, redfish"),
-        (["--source", "redfish:http://bmc/x"], "expected redfish:https://"),
-        (["--source", "redfish:https://user:secret@bmc/x"], "without credentials"),
-        (["--source", "redfish:https://bmc/x"], "set both"),
+        (["--source", "nvml"], "nvidia-smi: not found; install it"),
+        (["--source", "meter"], "expected one of command, file, rapl, nvml"),
+        (["--source", "nvml:0"], "expected one of command, file, rapl, nvml"),
+        (["--source", "command:echo 1"], "'command:echo 1'; expected command:SCOPE:UNIT:COMMAND, with node or device"),
+        (["--source", "command:node:kilowatts:echo 1"], "expected command:SCOPE:UNIT:COMMAND"),
+        (["--source", "file:device:joules:"], "expected file:SCOPE:UNIT:PATH"),
+        (["--source", "ipmi"], f"give instead, in single quotes: {documented('command:node:watts:ipmitool dcmi')}"),
+        (["--source", "ipmi:-H bmc"], "give instead, in single quotes: command:node:watts:ipmitool -H bmc dcmi power"),
+        (["--source", "redfish:https://bmc/redfish/v1/Chassis/1/Power"], documented(OLDER_REDFISH)),
         (["--source", "rapl:nowhere"], "expected intel-rapl:N"),
-        (["--source", "file:nowhere"], "nowhere: no such file"),
-        (["--source", "command:echo 'a"], "No closing quotation"),
-        (["--source", "command:echo 1", "--interval", "2"], "expected 0.05 to 1 seconds"),
-        (["--source", "command:echo 1", "--interval", "nan"], "expected 0.05 to 1 seconds"),
-        (["--source", "command:echo 1", "--efficiency", "94"], "expected a share"),
-        (["--source", "command:echo 1", "--efficiency", "0.9", "--dc"], "nothing is converted"),
-        (["--source", "command:echo 1", "--seconds", "1", "--", "true"], "not both"),
-        (["--source", "command:echo 1", "--", "no_such_program"], "no such command"),
+        (["--source", "file:node:watts:nowhere"], "nowhere: no such file"),
+        (["--source", "command:node:watts:echo 1", "--interval", "2"], "expected 0.05 to 1 seconds"),
+        (["--source", "command:node:watts:echo 1", "--interval", "nan"], "expected 0.05 to 1 seconds"),
+        (["--source", "command:node:watts:echo 1", "--efficiency", "94"], "expected a share"),
+        (["--source", "command:node:watts:echo 1", "--efficiency", "0.9", "--dc"], "nothing is converted"),
+        (["--source", "command:node:watts:echo 1", "--seconds", "1", "--", "true"], "not both"),
+        (["--source", "command:node:watts:echo 1", "--", "no_such_program"], "no such command"),
     ],
 )
 def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsys):
-    programs, folder = tmp_path / "programs", tmp_path / "power"  # no ipmitool, even where it is installed
+    programs, folder = tmp_path / "programs", tmp_path / "power"  # no nvidia-smi, even where it is installed
     programs.mkdir()
     folder.mkdir()
     for name in ("echo", "true"):
         (programs / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.delenv("REDFISH_USER", raising=False)
     assert main(["power", "-o", str(folder / "node_0.txt"), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not list(folder.iterdir())
@@ -390,11 +370,16 @@ def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsy
 def test_estimates_are_not_written_as_power_of_a_node(powercap, tmp_path, capsys):
     assert main(["power", "--source", f"rapl:{powercap}", "-o", str(tmp_path / "node_0.txt")]) == 2
     assert "choose another name, such as rapl_0.txt" in capsys.readouterr().err
+    command = ["power", "--source", "command:device:watts:printf '70\\n30\\n'", "--seconds", "0.5", "--interval", "0.1"]
+    assert main([*command, "-o", str(tmp_path / "node_0.txt")]) == 2
+    assert "choose another name, such as command_0.txt" in capsys.readouterr().err
+    assert main([*command, "-o", str(tmp_path / "command_0.txt")]) == 0
+    assert b'"value": 100.0' in (tmp_path / "command_0.txt").read_bytes()
 
 
 def test_power_is_recorded_while_a_command_runs(tmp_path, capfd):
     path = tmp_path / "node_0.txt"
-    arguments = ["power", "--source", "command:echo 250", "-o", str(path), "--interval", "0.05"]
+    arguments = ["power", "--source", "command:node:watts:echo 250", "-o", str(path), "--interval", "0.05"]
     assert main([*arguments, "--", sys.executable, "-c", "import time; time.sleep(0.3); exit(3)"]) == 3
     (log,) = read_power([str(path)], [], None, None).nodes
     assert log.readings >= 3 and log.lowest == log.highest == 250 and log.stops.count == 1
@@ -407,7 +392,16 @@ def test_power_is_recorded_while_a_command_runs(tmp_path, capfd):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_file_is_complete_after_a_signal(number, tmp_path):
     path = tmp_path / "node_0.txt"
-    words = [sys.executable, "-m", "common.measure", "power", "--source", "command:echo 250", "-o", str(path)]
+    words = [
+        sys.executable,
+        "-m",
+        "common.measure",
+        "power",
+        "--source",
+        "command:node:watts:echo 250",
+        "-o",
+        str(path),
+    ]
     with subprocess.Popen([*words, "--interval", "0.1"], stderr=subprocess.PIPE, text=True) as process:
         while not (path.exists() and b"power_reading" in path.read_bytes()):
             assert process.poll() is None
@@ -472,7 +466,7 @@ def test_a_file_of_something_else_is_not_continued(content, message, tmp_path, c
     else:
         path.write_bytes(content)
     before, ran = path.read_bytes(), tmp_path / "ran"
-    arguments = ["power", "--source", "command:echo 1", "-o", str(path), "--append", "--efficiency", "0.9"]
+    arguments = ["power", "--source", "command:node:watts:echo 1", "-o", str(path), "--append", "--efficiency", "0.9"]
     assert main([*arguments, "--", "touch", str(ran)]) == 2 and not ran.exists()
     assert message in capsys.readouterr().err and path.read_bytes() == before
 
@@ -512,7 +506,7 @@ def power_file(path, watts=250.0, seconds=100, **settings):
 def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
     assert energy_of(tmp_path, 2, *WINDOW) == (None, None)
     power_file(tmp_path / "rapl_0.txt", 70, scope="estimate of parts")
-    power_file(tmp_path / "rapl_1.txt", 30, scope="estimate of parts")
+    power_file(tmp_path / "command_1.txt", 30, scope="estimate of parts")
     assert energy_of(tmp_path, 2, *WINDOW) == (pytest.approx(10_000), "estimate of parts")
     power_file(tmp_path / "node_0.txt")
     assert energy_of(tmp_path, 2, *WINDOW) == (None, None), "the file of a node is missing"

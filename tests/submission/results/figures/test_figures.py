@@ -24,7 +24,7 @@ from submission.results.figures.labels import (
     placed,
     text_width,
 )
-from submission.results.figures.panel import HALF, NARROW, STATES, WIDE, Iso
+from submission.results.figures.panel import HALF, STATES, WIDE, Iso
 from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
 from submission.results.figures.trends import best_by_round, draw_fit, fit_name
@@ -144,7 +144,7 @@ def test_the_same_runs_in_two_rounds_are_drawn_once():
     again = [result(round="1.0"), result(round="2.0"), result(round="2.0", seed=2, system="new")]
     once = by_benchmark(again)["cosmoflow"]
     assert labels(once) == ["LBNL perlmutter_n512 v1.0, v2.0", "LBNL new v2.0"]
-    about = {*re.findall(r'data-result="([^"]*)"', time_to_solution(once, "x", WIDE))}
+    about = {*re.findall(r'data-result="([^"]*)"', time_to_solution(once, "x"))}
     first, second, new = (each.full_name for each in again)
     assert about == {f"{first}\n{second}", new}, "the page filters by the names of both"
 
@@ -170,23 +170,21 @@ def test_a_quantity_is_constant_on_its_line(iso):
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_figure_of_nothing_is_empty(figure):
-    assert figure([], "x", WIDE) == ""
+    assert figure([], "x") == ""
     empty = AnalysedSet(result(verdict="FAIL").row, "results", None, problem="no logs")
-    assert figure([empty], "x", WIDE) == ""
+    assert figure([empty], "x") == ""
 
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_figure_is_safe_and_named(figure):
     hostile = '</svg><script>alert(1)</script>"\x1b'
     sets = [*rounds(), result(hostile, 3, system=hostile, round="3.0")]
-    page = ElementTree.fromstring(f"<p>{figure(sets, 'x', WIDE)}{figure(sets, 'x', NARROW)}</p>")
-    assert [child.get("class") for child in page] == ["plot wide", "plot narrow"]
-    ids = [element.get("id") for element in page.iter() if element.get("id")]
+    svg = ElementTree.fromstring(figure(sets, "x"))
+    ids = [element.get("id") for element in svg.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
-    for svg in page:
-        assert svg.get("role") == "img" and svg[0].tag == "title" and svg[1].text
-    assert not any(element.get("style") or element.tag == "script" for element in page.iter())
-    used = {name for element in page.iter() for name in (element.get("class") or "").split()}
+    assert svg.get("role") == "img" and svg[0].tag == "title" and svg[1].text
+    assert not any(element.get("style") or element.tag == "script" for element in svg.iter())
+    used = {name for element in svg.iter() for name in (element.get("class") or "").split()}
     assert used <= set(re.findall(r"\.([a-z][\w-]*)", STYLE)), "every class has a rule"
 
 
@@ -196,31 +194,28 @@ def test_a_figure_of_extreme_values_is_drawn(figure):
     huge = {name: replace(found, mean=float("inf")) for name, found in odd.statistics.items()}
     sets = [odd, replace(odd, statistics=huge), *rounds()]
     assert not {"nan", "inf"} & set(
-        re.findall(r"[a-z]+", " ".join(re.findall(r' (?:x|y|d|points)="([^"]*)"', figure(sets, "x", WIDE))))
+        re.findall(r"[a-z]+", " ".join(re.findall(r' (?:x|y|d|points)="([^"]*)"', figure(sets, "x"))))
     )
 
 
-def test_every_result_is_named_once_in_the_wide_time_to_solution():
+def test_every_result_is_named_once_in_the_time_to_solution():
     dice = random.Random(0)
     sets = [
         result("LBNL", dice.uniform(2, 400), 2 ** dice.randrange(5, 12), seed=at, system=f"s{at}") for at in range(20)
     ]
-    written = texts(time_to_solution(sets, "x", WIDE))
+    written = texts(time_to_solution(sets, "x"))
     assert all(written.count(f"LBNL s{at}") == 1 for at in range(20))
-    narrow = texts(time_to_solution(sets, "x", NARROW))
-    assert all(f"LBNL s{at}" in narrow for at in range(20)), "in the list below the panel"
 
 
 @pytest.mark.parametrize("figure", [time_to_solution, compute_analysis])
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure, width):
+def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure):
     dice = random.Random(0)
     sets = [
         result(minutes=dice.uniform(2, 400), units=2 ** dice.randrange(3, 13), runs=3, seed=at, system=f"s{at}")
         for at in range(150)
     ]
     boxes = []
-    for element in ElementTree.fromstring(figure(sets, "x", width)).iter("text"):
+    for element in ElementTree.fromstring(figure(sets, "x")).iter("text"):
         if element.get("class") == "number":
             wide = sum(9 if sign.isdigit() else 4.7 for sign in element.text)  # of DejaVu Sans Bold
             left, bottom = float(element.get("x")), float(element.get("y"))
@@ -231,18 +226,18 @@ def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure, width):
 
 
 def test_many_runs_are_a_distribution_without_dots():
-    many = time_to_solution([result(runs=637, scaling="weak")], "x", WIDE)
-    few = time_to_solution([result(runs=9)], "x", WIDE)
+    many = time_to_solution([result(runs=637, scaling="weak")], "x")
+    few = time_to_solution([result(runs=9)], "x")
     assert (many.count('class="violin org-'), many.count('class="runs org-')) == (1, 0)
     assert (few.count('class="violin org-'), few.count('class="runs org-')) == (1, 1)
-    assert len(variation([result(runs=637)], "x", WIDE)) < 10_000
+    assert len(variation([result(runs=637)], "x")) < 10_000
 
 
 def test_divisions_and_throughput_have_their_own_marks():
-    svg = time_to_solution(rounds(), "x", WIDE)
+    svg = time_to_solution(rounds(), "x")
     assert '<polygon class="mark org-3"' in svg, "a star for the open division"
     assert '<rect class="mark org-0 hollow"' in svg, "a hollow square for throughput"
-    assert "open division" in texts(svg) and "open division" not in texts(time_to_solution(rounds()[:1], "x", WIDE))
+    assert "open division" in texts(svg) and "open division" not in texts(time_to_solution(rounds()[:1], "x"))
 
 
 def states():
@@ -253,18 +248,18 @@ def states():
 
 @pytest.mark.parametrize("figure", FIGURES[:4])
 def test_failing_incomplete_and_waived_results_are_marked_as_such(figure):
-    svg = figure(states(), "x", WIDE)
+    svg = figure(states(), "x")
     assert set(STATES.values()) <= set(texts(svg))
-    assert not set(STATES.values()) & set(texts(figure(rounds(), "x", WIDE)))
+    assert not set(STATES.values()) & set(texts(figure(rounds(), "x")))
     for text in STATES.values():
         assert f"; {text}</title>" in svg
 
 
 def test_a_failing_result_is_drawn_over_others_in_its_place_and_beside_them():
     sets = [result(verdict="FAIL", system="fails"), result(system="passes")]
-    first = re.findall(r'<circle class="mark [^>]*data-result="([^"]*)"', time_to_solution(sets, "x", WIDE))
+    first = re.findall(r'<circle class="mark [^>]*data-result="([^"]*)"', time_to_solution(sets, "x"))
     assert first == [sets[1].full_name, sets[0].full_name]
-    svg = ElementTree.fromstring(compute_analysis(sets, "x", WIDE))
+    svg = ElementTree.fromstring(compute_analysis(sets, "x"))
     places = [(mark.get("cx"), mark.get("cy")) for mark in svg.iter("circle") if mark.find("title") is not None]
     assert len({*places}) == len(places)
 
@@ -287,27 +282,25 @@ def test_a_fit_marks_its_results_and_is_named_by_its_contents():
 
 
 def test_shares_add_up_and_say_what_is_not_counted():
-    written = texts(time_shares([result()], "x", WIDE))
+    written = texts(time_shares([result()], "x"))
     assert {"10%", "60%", "25%"} <= set(written) and "staging not counted" not in written
     without = result()
     without = replace(without, ratios=without.ratios | {"staging_time/run_time": None})
-    assert "staging not counted" in texts(time_shares([without], "x", WIDE))
-    assert "* staging not counted" in texts(time_shares([without], "x", NARROW))
+    assert "staging not counted" in texts(time_shares([without], "x"))
     never = replace(without, row=replace(without.row, system="other"), excluded={STAGING: NO_STAGING})
-    assert {"no staging logged"} == {text for text in texts(time_shares([never], "x", WIDE)) if "staging " in text}
-    assert {"* staging not counted", "† no staging logged"} <= set(texts(time_shares([without, never], "x", NARROW)))
+    assert {"no staging logged"} == {text for text in texts(time_shares([never], "x")) if "staging " in text}
 
 
 def test_compute_analysis_draws_the_panels_it_has_numbers_for():
-    written = texts(compute_analysis([result(), result("CSCS", 90, seed=2)], "x", WIDE))
+    written = texts(compute_analysis([result(), result("CSCS", 90, seed=2)], "x"))
     assert {"lines: batch per unit", "lines: steps of training", "lines: compute time"} <= set(written)
     assert "samples per minute" in written and {"LBNL perlmutter_n512", "CSCS perlmutter_n512"} <= set(written)
 
 
 def test_variation_says_what_varies():
-    assert any(re.fullmatch(r"\d+% epochs, r −?0\.\d\d", text) for text in texts(variation([result()], "x", WIDE)))
+    assert any(re.fullmatch(r"\d+% epochs, r −?0\.\d\d", text) for text in texts(variation([result()], "x")))
     steady = replace(result(), pca=log_pca([(10.0, 2.0)] * 5))
-    svg = variation([steady], "x", WIDE)
+    svg = variation([steady], "x")
     assert "no variance" in texts(svg) and 'class="ellipse org-' not in svg
 
 
@@ -318,10 +311,10 @@ def test_best_by_round_takes_the_best_passing_result_with_its_staging():
         result("NVIDIA", 4, round="3.0", staging_clock="out", time_with_staging_minutes=5.0),
         result("Dell", 4.5, round="3.0"),
     ]
-    written = texts(best_by_round(sets, "x", WIDE))
+    written = texts(best_by_round(sets, "x"))
     assert {"LBNL 30.0", "Dell 4.50", "v1.0, 2021", "v3.0, 2023"} <= set(written)
     assert not any(text.startswith(("CSCS", "NVIDIA")) for text in written)
-    assert best_by_round(sets[2:], "x", WIDE) == "", "one round has no course"
+    assert best_by_round(sets[2:], "x") == "", "one round has no course"
 
 
 # -- files -------------------------------------------------------------------------------------------------
@@ -329,7 +322,7 @@ def test_best_by_round_takes_the_best_passing_result_with_its_staging():
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_file_of_its_own_brings_its_colours(figure):
-    text = standalone(figure(rounds(), "x", WIDE))
+    text = standalone(figure(rounds(), "x"))
     root = ElementTree.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and int(root.get("width")) == WIDE
     assert texts(text)[:2] == root.find("{*}title").text.split(": "), "the title is drawn"

@@ -3,11 +3,8 @@
 from dataclasses import replace
 from xml.etree import ElementTree
 
-import pytest
-
 from submission.results.cost_model.node_data import NodeData
 from submission.results.figures.memory import data_per_node
-from submission.results.figures.panel import NARROW, WIDE
 from tests.submission.results.conftest import analysed_set
 
 
@@ -36,8 +33,7 @@ def test_results_on_equal_nodes_stand_side_by_side():
     assert {"CSCS daint_n128", "Fujitsu abci_512"} <= {text.text for text in svg.iter("text")}
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_many_results_are_numbered_and_those_without_data_left_out(width):
+def test_many_results_are_numbered_and_those_without_data_left_out():
     many = [on(nodes, 64e9) for nodes in range(8, 48)]
-    assert "exceeds memory" in data_per_node(many, "memory", width)
-    assert data_per_node([replace(many[0], data=None)], "memory", width) == ""
+    assert "exceeds memory" in data_per_node(many, "memory")
+    assert data_per_node([replace(many[0], data=None)], "memory") == ""

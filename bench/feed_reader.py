@@ -1,6 +1,6 @@
-"""An emulated accelerator that is fed by our reader or by DLIO's, for `bench/feed.py`, run by the Python that has it.
+"""An emulated accelerator that is fed by our reader, for `bench/feed.py`.
 
-    PYTHON bench/feed_readers.py {ours,dlio,generate} '{"folder": …}'
+    PYTHONPATH=. python -P bench/feed_reader.py '{"folder": …}'
 
 See `Plan` for the argument. Prints `ready`, waits for a line, and prints what it used as JSON. An epoch that is not
 counted comes first: it reads the files into the page cache, or all of them are removed from there before each epoch,
@@ -13,20 +13,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
-WORKLOAD = "cosmoflow_h100"
-
 
 @dataclass
 class Plan:
-    """What is read, and how. split: folder of files with a sample each. files: how many, from rank on by ranks.
+    """What is read, and how. folder: of the dataset. files: how many, from rank on by ranks.
 
-    shape: of our voxels. step_s: what the accelerator computes for a sample. out: an empty folder for what DLIO writes.
+    shape: of the voxels. step_s: what the accelerator computes for a sample.
     """
 
     folder: str
@@ -38,7 +35,6 @@ class Plan:
     shape: tuple[int, int, int, int] = (128, 128, 128, 4)
     rank: int = 0
     ranks: int = 1
-    out: str = ""
 
     def paths(self) -> list[Path]:
         return sorted(Path(self.folder, "train").iterdir())[self.rank : self.files : self.ranks]
@@ -97,7 +93,7 @@ class Epochs:
             self.total = {key: self.total[key] + after[key] - self.before[key] for key in after}
 
 
-def ours(plan: Plan) -> dict[str, Any]:
+def read_epochs(plan: Plan) -> dict[str, Any]:
     import numpy as np
     import torch
 
@@ -112,7 +108,7 @@ def ours(plan: Plan) -> dict[str, Any]:
     epochs = Epochs(plan)
 
     def epoch() -> float:
-        """Return the utilisation of an epoch in a new order as DLIO computes it: its first step is not counted."""
+        """Return the utilisation of an epoch in a new order; its first step is not counted."""
         order = rng.permutation(chosen)
         epochs.begin()
         begin = time.perf_counter()
@@ -129,58 +125,5 @@ def ours(plan: Plan) -> dict[str, Any]:
     return {**epochs.total, "utilisation": utilisation, "samples": len(chosen) * plan.epochs}
 
 
-def dlio(plan: Plan) -> dict[str, Any]:
-    """Run DLIO's workload with its own data and its own loop."""
-    import dlio_benchmark.main
-    from dlio_benchmark.utils.statscounter import StatsCounter
-
-    epochs = Epochs(plan)
-    utilisation: list[float] = []
-    start_train: Callable[..., None] = StatsCounter.start_train
-    end_train: Callable[..., None] = StatsCounter.end_train
-
-    def started(stats: Any, epoch: int) -> None:
-        epochs.begin()
-        start_train(stats, epoch)
-
-    def ended(stats: Any, epoch: int, steps: Any) -> None:
-        end_train(stats, epoch, steps)
-        epochs.end()
-        utilisation[:] = [float(one) / 100 for one in stats.train_au[1:]]
-
-    StatsCounter.start_train, StatsCounter.end_train = started, ended
-    overrides = workload(plan) | {"train.epochs": plan.epochs + 1, "train.computation_time": plan.step_s}
-    sys.argv = ["dlio_benchmark", f"workload={WORKLOAD}", f"hydra.run.dir={plan.out}"]
-    sys.argv += [f"++workload.{key}={value}" for key, value in overrides.items()]
-    dlio_benchmark.main.main()
-    return {**epochs.total, "utilisation": utilisation, "samples": plan.files * plan.epochs}
-
-
-def workload(plan: Plan) -> dict[str, Any]:
-    """Return what differs from the published workload."""
-    return {
-        "dataset.data_folder": plan.folder,
-        "dataset.num_files_train": plan.files,
-        "reader.read_threads": plan.threads,
-    }
-
-
-def generate(plan: Plan) -> None:
-    """Let DLIO generate its files."""
-    import dlio_benchmark.main
-
-    overrides = workload(plan) | {"workflow.generate_data": True, "workflow.train": False}
-    sys.argv = ["dlio_benchmark", f"workload={WORKLOAD}", f"hydra.run.dir={plan.out}"]
-    sys.argv += [f"++workload.{key}={value}" for key, value in overrides.items()]
-    dlio_benchmark.main.main()
-
-
-def main() -> None:
-    name, plan = sys.argv[1:]
-    reader: Callable[[Plan], Any] = {"ours": ours, "dlio": dlio, "generate": generate}[name]
-    if result := reader(Plan(**json.loads(plan))):
-        print(json.dumps(result), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(read_epochs(Plan(**json.loads(sys.argv[1])))), flush=True)

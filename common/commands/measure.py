@@ -359,6 +359,22 @@ def _find_peak_memory(dist: Dist) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def _describe_fidelity(m: Measurement) -> str:
+    """Return a line on how far a measurement is from float32, by medians over the seeds; "" if it was not asked for."""
+    if not m.loss_errors:
+        return ""
+    if not m.fp32_output_errors:
+        return "fidelity: the precision is float32 itself, that of messages too\n"
+    texts = []
+    for name in ("output_errors", "gradient_errors"):
+        error, ruler = (statistics.median(getattr(m, prefix + name)) for prefix in ("", "fp32_"))
+        times = error / max(ruler, 2**-24)  # at least what rounds a single number
+        texts.append(f"{ERRORS[name]} {error:.2%} from float32's, {times:,.0f} times its rounding")
+    precision = "fp32 with messages in bf16" if m.dtype == "fp32" else m.dtype
+    loss = f"losses {statistics.median(m.loss_errors):.2%} of their fall apart"
+    return f"fidelity of {precision}: {'; '.join([*texts, loss])}\n"
+
+
 def _show_measurement(measurement: Measurement, path: Path) -> None:
     m = measurement
     low, high = min(m.step_ms), max(m.step_ms)
@@ -366,17 +382,6 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     following = f"what limits it: python -m common.measure roofline {path}"
     if m.network == FULL:
         following += f"\ncompare it:    python -m submission.summary {path}"
-    fidelity = ""
-    if m.loss_errors:
-        fidelity = "fidelity: the precision is float32 itself, that of messages too\n"
-    if m.loss_errors and m.fp32_output_errors and m.fp32_gradient_errors:
-        output, gradient, loss = (statistics.median(getattr(m, name)) for name in ERRORS)
-        messages = " with messages in bf16" if m.dtype == "fp32" else ""
-        fidelity = (
-            f"fidelity of {m.dtype}{messages}: outputs {output:.2%} from float32's, gradients {gradient:.2%}; another "
-            f"order of sums changes float32's by {statistics.median(m.fp32_output_errors):.2g} and "
-            f"{statistics.median(m.fp32_gradient_errors):.2g}; losses {loss:.2%} of their fall apart\n"
-        )
     print(
         f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"
@@ -384,7 +389,7 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
         f"{m.communicating_ms:,.1f} communicating\n"
         f"{m.samples_per_s_per_unit:.4g} samples/s per unit; at most {m.memory_bytes / 1e9:.2f} GB per rank\n"
         f"{m.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made{peak}\n"
-        f"{fidelity}{m.line}",
+        f"{_describe_fidelity(m)}{m.line}",
         flush=True,
     )
     m.write_file(path)  # afterwards: if it fails, the numbers are there

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 import torch
 import torch.distributed as td
@@ -30,7 +30,6 @@ from common.ranks.connections import open_sockets
 from common.ranks.groups import begin_group, connecting, end_collectives, leave_group
 from common.ranks.launch import LaunchError, RankPosition
 from common.ranks.parts import Job, Parts
-from common.ranks.traffic import Traffic
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
@@ -39,6 +38,16 @@ LONGEST_JSON: Final = 2**30
 
 
 Wait = Callable[[], None]
+
+
+class Traffic(Protocol):
+    """What measures the messages with gradients: `common.measure.meter.Traffic`."""
+
+    def begins(self, message: Tensor) -> None:
+        """Note that a message is ready to be sent."""
+
+    def ends(self) -> None:
+        """Note that a message has arrived everywhere."""
 
 
 class Dist:

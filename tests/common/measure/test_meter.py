@@ -5,9 +5,8 @@ import os
 import pytest
 import torch
 
-from common.measure.meter import Meter, RankUse, StepUse, combine_ranks, count_bytes
+from common.measure.meter import Meter, RankUse, StepUse, Traffic, combine_ranks, count_bytes
 from common.ranks.connect import connect
-from common.ranks.traffic import Traffic
 
 
 def test_steps_of_two_ranks():
@@ -47,7 +46,7 @@ def test_reads_are_those_of_files_alone(tmp_path):
 
 def test_only_what_follows_the_last_message_is_exposed(monkeypatch):
     now = iter([1.0, 2.0, 5.0, 9.0])  # two messages begin, both end
-    monkeypatch.setattr("common.ranks.traffic.time.perf_counter", lambda: next(now))
+    monkeypatch.setattr("common.measure.meter.time.perf_counter", lambda: next(now))
     traffic = Traffic(torch.device("cpu"))
     traffic.begins(torch.zeros(10))
     traffic.begins(torch.zeros(5, dtype=torch.bfloat16))

@@ -25,8 +25,8 @@ class Report(PredictionReport):
     """IoU of each class, confusion, and maps of the first snapshots."""
 
     columns = (
-        Column("predictions", "u1", (None, None), f"predicted class of each pixel: {NUMBERED}"),
-        Column("targets", "u1", (None, None), "the same, from the data", truth=True),
+        Column("predictions", "u1", f"predicted class of each pixel: {NUMBERED}"),
+        Column("targets", "u1", "the same, from the data"),
     )
 
     ending = ".h5"
@@ -54,24 +54,14 @@ class Report(PredictionReport):
             for row in range(min(SAMPLES - len(self._maps), len(rows[field]))):
                 self._maps.append(tuple(rows[column][row].copy() for column in columns))
 
-    def facts(self) -> dict[str, Any]:
-        """Return the IoU of the classes, and how many pixels of each true class (row) were predicted as which."""
+    def lines(self) -> Iterator[str]:
+        """Yield the IoU of the classes, and the share of each true class (row) that was predicted as which."""
         both_K = self.confusion_KK.diagonal()
         either_K = self.confusion_KK.sum(axis=0) + self.confusion_KK.sum(axis=1) - both_K
-        return {
-            "classes": list(CLASSES),
-            "iou_mean_of_images": (self._iou_K / self.samples).tolist(),
-            "iou_of_all_pixels": (both_K / np.maximum(1, either_K)).tolist(),
-            "confusion_pixels": self.confusion_KK.tolist(),
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Yield the table of `facts`, with shares of pixels."""
-        facts = self.facts()
         width = max(map(len, CLASSES)) + 2
         yield f"  {'class':<{width}}{'IoU, mean of images':>21}{'IoU of all pixels':>19}"
         for label, name in enumerate(CLASSES):
-            of_images, pooled = facts["iou_mean_of_images"][label], facts["iou_of_all_pixels"][label]
+            of_images, pooled = self._iou_K[label] / self.samples, both_K[label] / max(1, either_K[label])
             yield f"  {name:<{width}}{of_images:>21.5f}{pooled:>19.5f}"
         yield "  confusion: of the pixels of a true class (row), the % that were predicted as (column)"
         yield f"  {'':<{width}}{''.join(f'{name:>{width}}' for name in CLASSES)}{'pixels':>16}"

@@ -19,7 +19,6 @@ SYMBOLS: Final = (
     "Ts Og"
 ).split()
 """Of the elements, by atomic number."""
-COUNT: Final = "natoms"
 
 
 def force_errors(forces_A3: Tensor, targets_A3: Tensor, free_A: Tensor) -> Tensor:
@@ -36,13 +35,13 @@ class Report(PredictionReport):
     """Errors of energies, errors of forces by element, and parity plots."""
 
     columns = (
-        Column(COUNT, "i4", (), "atoms of the frame: the rows that it has in the columns of atoms", truth=True),
-        Column("energies", "f4", (), "energy of the frame as predicted, less the reference's, in eV"),
-        Column("energy_targets", "f4", (), "the same, from the data", truth=True),
-        Column("forces", "f4", (3,), "force on the atom as predicted, in eV/Å", per=COUNT),
-        Column("force_targets", "f4", (3,), "the same, from the data", truth=True, per=COUNT),
-        Column("numbers", "u1", (), "atomic number of the atom", truth=True, per=COUNT),
-        Column("free", "?", (), "whether the atom may move; the others are not judged", truth=True, per=COUNT),
+        Column("natoms", "i4", "atoms of the frame: the rows that it has in the columns of atoms"),
+        Column("energies", "f4", "energy of the frame as predicted, less the reference's, in eV"),
+        Column("energy_targets", "f4", "the same, from the data"),
+        Column("forces", "f4", "force on the atom as predicted, in eV/Å"),
+        Column("force_targets", "f4", "the same, from the data"),
+        Column("numbers", "u1", "atomic number of the atom"),
+        Column("free", "?", "whether the atom may move; the others are not judged"),
     )
 
     def __init__(self) -> None:
@@ -70,33 +69,18 @@ class Report(PredictionReport):
         self._force_points.add(np.concatenate(columns, axis=1).astype(np.float32))
         self._energy_points.add(np.stack((rows["energy_targets"], rows["energies"]), axis=1))
 
-    def facts(self) -> dict[str, Any]:
-        """Return the errors of energies, in eV, and of forces by element, in eV/Å."""
-        error, bias, square = (self._energy / self.samples).tolist()
-        elements = {}
-        for number in np.flatnonzero(self._forces[:, 0]).tolist():
-            atoms, wrong, true = self._forces[number].tolist()
-            means = {"mean_absolute_force_error_ev_a": wrong / atoms, "mean_absolute_force_ev_a": true / atoms}
-            elements[SYMBOLS[number]] = {"free_atoms": int(atoms), **means}
-        return {
-            "mean_absolute_energy_error_ev": error,
-            "mean_energy_error_ev": bias,
-            "rms_energy_error_about_the_mean_ev": max(0.0, square - bias**2) ** 0.5,
-            "elements": elements,
-        }
-
     def lines(self) -> Iterator[str]:
-        """Yield the table of `facts`."""
-        facts = self.facts()
+        """Yield the errors of energies, and of forces by element."""
+        error, bias, square = (self._energy / self.samples).tolist()
         yield (
-            f"  energy: mean |error| {facts['mean_absolute_energy_error_ev']:.5g} eV; mean error "
-            f"{facts['mean_energy_error_ev']:.5g} eV, and {facts['rms_energy_error_about_the_mean_ev']:.5g} eV rms "
-            "about it (the reference's loss has forces alone, so the energies of each system are free by a constant)"
+            f"  energy: mean |error| {error:.5g} eV; mean error {bias:.5g} eV, and "
+            f"{max(0.0, square - bias**2) ** 0.5:.5g} eV rms about it (the reference's loss has forces alone, so the "
+            "energies of each system are free by a constant)"
         )
         yield f"  {'element':<9}{'free atoms':>12}{'mean |force error|':>21}{'mean |force|':>15}  eV/Å, by component"
-        for symbol, errors in facts["elements"].items():
-            wrong, true = errors["mean_absolute_force_error_ev_a"], errors["mean_absolute_force_ev_a"]
-            yield f"  {symbol:<9}{errors['free_atoms']:>12,}{wrong:>21.5f}{true:>15.5f}"
+        for number in np.flatnonzero(self._forces[:, 0]).tolist():
+            atoms, wrong, true = self._forces[number].tolist()
+            yield f"  {SYMBOLS[number]:<9}{int(atoms):>12,}{wrong / atoms:>21.5f}{true / atoms:>15.5f}"
 
     def draw(self, figure: Any) -> None:
         """Draw the components of forces, predicted over true, coloured by element, and the energies."""

@@ -68,8 +68,8 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert Path("power.interrupted-1/node_0.txt").read_bytes() == first
     assert b'"conversion_eff", "value": 0.9' in Path("power/node_0.txt").read_bytes()
     assert len(found["step_ms"]) == 3  # at least
-    assert Path("profile/summary.txt").read_text().startswith("2 step(s) of rank 0 of 1, after 3 others\n")
-    assert "read profile/summary.txt, and open profile/trace.json.gz" in out
+    assert Path("profile/table.txt").read_text().startswith("2 step(s) of rank 0 of 1, after 3 others\n")
+    assert "read profile/table.txt, and open profile/trace.json.gz" in out
 
 
 def test_fidelity(tmp_path, monkeypatch, capsys):

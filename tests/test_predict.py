@@ -1,4 +1,4 @@
-"""Predictions from the command line: their file, its quality by any way, the summary and the picture."""
+"""Predictions from the command line: their file, their quality, the summary and the picture."""
 
 import json
 import os
@@ -14,9 +14,6 @@ from tests.conformance.mutations import PUBLISHED
 from tests.test_train import ROOT, case, config, data, one_thread, run  # noqa: F401  # some are fixtures
 
 pytestmark = [pytest.mark.one_benchmark, pytest.mark.usefixtures("one_thread")]
-JUDGED = {"oc20": ("forces", "force_targets")}
-"""What is judged, and its truth; other benchmarks have the usual names."""
-USUAL = ("predictions", "targets")
 
 
 @pytest.fixture
@@ -26,84 +23,51 @@ def trained(case, run, data):  # noqa: F811  # fixtures
     return f"data.data_dir={data}"
 
 
-@pytest.fixture
-def numbers(case):  # noqa: F811  # a fixture
-    """Call evaluate; return its status and the numbers that it wrote."""
-
-    def called(*arguments):
-        Path("numbers.json").unlink(missing_ok=True)
-        status = case.evaluate.main([*map(str, arguments), "-o", "numbers.json"])
-        return status, json.loads(Path("numbers.json").read_text())["members"][0]
-
-    return called
-
-
 def arrays(path):
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
 
 
-def written(path, columns):
-    np.savez(path, **columns)
-    return path
-
-
-def floats(found):
-    """Return the numbers in plain values that are not whole."""
-    if isinstance(found, dict | list):
-        return [one for part in (found.values() if isinstance(found, dict) else found) for one in floats(part)]
-    return [found] if isinstance(found, float) else []
-
-
-def test_all_ways_to_the_quality_agree_to_the_last_bit(case, trained, numbers, capsys):  # noqa: F811  # fixtures
-    quality = numbers("run", trained)[1]["quality"]
+def test_the_quality_is_that_of_evaluate(case, trained, capsys):  # noqa: F811  # fixtures
+    assert case.evaluate.main(["run", trained, "-o", "numbers.json"]) in (0, 1)
+    quality = json.loads(Path("numbers.json").read_text())["members"][0]["quality"]
     capsys.readouterr()
     for output in ("out.npz", "out.h5"):
         assert case.predict.main(["run", trained, "-o", output]) == 0
         said = capsys.readouterr().out
         on = "on 7 validation samples, after 2 epochs; target "
         assert f"epoch-0002-step-0000000.pt: {case.quality} {quality:.6g} {on}" in said
-        status, alone = numbers("--predictions", output)
-        assert status == 0 and alone["quality"] == quality and alone["truth"] == "file" and alone["samples"] == 7
-        assert capsys.readouterr().out.splitlines()[1:] == said.splitlines()[1:-1]  # the same summary
-        numbers_in_it = floats(alone["summary"])
-        assert len(numbers_in_it) > 5
-        assert all(any(f"{one:{form}}" in said for form in (".5f", ".4f", ".5g")) for one in numbers_in_it)
-        status, by_data = numbers("--predictions", output, "run", trained)
-        assert status == 1 and by_data["quality"] == quality and by_data["truth"] == "data"
-        assert "not met" in capsys.readouterr().out
+        assert said.endswith(f"{output}: predictions and truth of 7 samples\n") and len(said.splitlines()) > 4
+    report = case.train.BENCHMARK.report()
+    report.add(arrays("out.npz"))
+    assert report.quality == pytest.approx(quality, rel=1e-6)
 
 
-def test_a_file_has_every_sample_once_under_its_name(case, config, trained, capsys):  # noqa: F811  # fixtures
+def test_a_file_has_every_sample_once_under_its_name(case, trained, capsys):  # noqa: F811  # fixtures
     for split, samples in (("train", 24), ("validation", 7)):
         assert case.predict.main(["run", trained, "-o", f"{split}.npz", "--split", split]) == 0
         found = arrays(f"{split}.npz")
         assert found["index"].tolist() == list(range(samples)) and len(set(found["names"])) == samples
         assert (found["benchmark"], found["split"], found["batch_size"]) == (case.name, split, 5)
+        assert all(found[column.name].dtype == column.dtype for column in case.train.BENCHMARK.report.columns)
         assert ("target" in capsys.readouterr().out) == (split == "validation")
-        assert case.evaluate.main(["--predictions", f"{split}.npz", config]) == (split == "validation")
-    predicted, true = JUDGED.get(case.name, USUAL)
-    perfect = {**found, predicted: found[true]}
-    best = 0 if case.train.BENCHMARK.reference.target.lower_is_better else 1
-    assert case.evaluate.main(["--predictions", written("perfect.npz", perfect), config, "-o", "best.json"]) in (0, 1)
-    assert json.loads(Path("best.json").read_text())["members"][0]["quality"] == best
 
 
-def test_no_file_is_overwritten_and_no_folder_hides_a_configuration(case, trained, capsys):  # noqa: F811  # fixtures
-    assert case.predict.main(["run", trained, "-o", "out.npz"]) == 0
-    before = Path("out.npz").read_bytes()
-    assert case.evaluate.main(["--predictions", "out.npz", "-o", "out.npz"]) == 2
-    assert "-o out.npz: the file already exists" in capsys.readouterr().err and Path("out.npz").read_bytes() == before
-    assert case.predict.main(["run", trained, case.other_network, "-o", "other.npz"]) == 1
+def test_nothing_is_overwritten_or_guessed(case, trained, capsys):  # noqa: F811  # fixtures
+    Path("out.npz").write_bytes(b"before")
+    for command in (case.predict.main, case.evaluate.main):
+        assert command(["run", trained, "-o", "out.npz"]) == 2
+        assert "-o out.npz: the file already exists" in capsys.readouterr().err
+    assert Path("out.npz").read_bytes() == b"before"
+    for command in (case.predict.main, case.evaluate.main):
+        assert command(["run", trained, case.other_network, "-o", "other.npz"]) == 1
+        assert "these weights do not fit the network of the configuration" in capsys.readouterr().err
+    assert not Path("other.npz").exists()
+    with pytest.raises(SystemExit) as ended:
+        case.evaluate.main(["--predictions", "out.npz", "run", trained])
     error = capsys.readouterr().err
-    assert "these weights do not fit the network of the configuration" in error and not Path("other.npz").exists()
-    assert case.evaluate.main(["run", trained, case.other_network]) == 1
-    assert "these weights do not fit" in capsys.readouterr().err
-    Path("mini").mkdir()
-    assert case.evaluate.main(["--predictions", "out.npz", "mini", "data.data_dir=out.npz"]) == 1
-    assert "no checkpoint" not in capsys.readouterr().err
-    assert case.evaluate.main(["--predictions", "out.npz", "./mini"]) == 1
-    assert "mini: no checkpoint in this folder" in capsys.readouterr().err
+    assert ended.value.code == 2 and "--predictions is no option any more: name the run" in error
+    assert error.count("\n") == 1
 
 
 def test_two_ranks_write_the_file_of_one(case, trained):  # noqa: F811  # fixtures
@@ -128,27 +92,6 @@ def test_what_pads_a_batch_is_not_written(case, trained):  # noqa: F811  # fixtu
             np.allclose(values, padded[name], atol=1e-5) if values.dtype.kind == "f" else (values == padded[name]).all()
         )
         assert close and padded[name].dtype == values.dtype, name
-
-
-def test_what_the_data_contradict_is_refused(case, config, trained, capsys):  # noqa: F811  # fixtures
-    assert case.predict.main(["run", trained, "-o", "out.npz"]) == 0
-    found, true = arrays("out.npz"), JUDGED.get(case.name, USUAL)[1]
-    fewer = {name: values[:6] if values.shape[:1] == (7,) else values for name, values in found.items()}
-    if "natoms" in found:
-        atoms = fewer["natoms"].sum()
-        fewer = {name: v[:atoms] if v.shape[:1] == (found["natoms"].sum(),) else v for name, v in fewer.items()}
-    other = found[true].copy()
-    other.flat[-1] = (other.flat[-1] + 1) % 3
-    capsys.readouterr()
-    for columns, expected in (
-        (fewer, "6 samples, but 7 for validation in "),
-        (found | {"names": np.roll(found["names"], 1)}, "`names` of sample 0 is "),
-        (found | {true: other}, f"`{true}` of sample 6 is "),
-        (found | {"split": np.array("train")}, "7 samples, but 24 for train in "),
-    ):
-        assert case.evaluate.main(["--predictions", written("wrong.npz", columns), config]) == 1
-        error = capsys.readouterr().err
-        assert expected in error and error.startswith("error: wrong.npz: ") and error.count("\n") == 1
 
 
 def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):  # noqa: F811  # fixtures

@@ -129,5 +129,5 @@ OPTIONS: Final = (
         deleted=True,
     ),
     Option("dist.gradients=bf16", EVERY, "needs several GPUs on several nodes"),
-    Option("dist.bucket_mb, dist.static_graph", EVERY, "needs several GPUs"),
+    Option("dist.bucket_mb", EVERY, "needs several GPUs"),
 )

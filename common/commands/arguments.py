@@ -27,8 +27,7 @@ def parse_evaluation(name: str, argv: Sequence[str] | None) -> argparse.Namespac
     parser = CommandParser(
         prog=f"python -m {name}.evaluate",
         usage=f"""\
-python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]
-       python -m {name}.evaluate [-h] --predictions FILE [-o FILE.json] [RUN | CONFIG] [section.key=value ...]""",
+python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]""",
         description=f"""\
 Evaluate a checkpoint on the whole validation set, with its own configuration. Under torchrun, mpirun or srun the ranks
 share the work, as in training.
@@ -39,18 +38,11 @@ share the work, as in training.
   python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
   python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
   python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
-  python -m {name}.evaluate --predictions FILE mini          a file from predict, by the data
 
 Several runs are an ensemble, which is not an MLPerf result. The table has the quality of each member, and of their mean
 prediction (of the class probabilities). The device holds the weights of all members. Memory does not grow with the
-data; time grows with the members.
-
---predictions judges a file from predict (docs/guide/predict.md) by the data of a run or of a configuration, which must
-have the same names, number and truth. Without a run or configuration it judges by the truth in the file.""",
-        statuses={
-            0: "target met (by the ensemble), or no target applies: a file alone, predictions of training samples",
-            1: "target not met, or an error",
-        },
+data; time grows with the members.""",
+        statuses={0: "target met (by the ensemble), or the run had none", 1: "target not met, or an error"},
     )
     parser.add_argument(
         "words",
@@ -59,9 +51,7 @@ have the same names, number and truth. Without a run or configuration it judges 
         metavar="RUN",
         help="the folder of a run or of its instances, or a checkpoint",
     )
-    parser.add_argument(
-        "--predictions", type=place, metavar="FILE", help="judge the predictions in a file from predict"
-    )
+    parser.add_argument("--predictions", nargs="?", const="", help=argparse.SUPPRESS)  # an option until 0.3
     parser.add_argument(
         "--best", action="store_true", help="use the checkpoint of each run's best evaluation: see checkpoint.best"
     )
@@ -73,7 +63,12 @@ have the same names, number and truth. Without a run or configuration it judges 
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
     arguments = parser.parse_intermixed_args(argv)
     arguments.runs, arguments.overrides = separate_overrides(arguments.words)
-    if not arguments.runs and arguments.predictions is None:
+    if arguments.predictions is not None:
+        parser.error(
+            "--predictions is no option any more: name the run or checkpoint that predicted, or read the quality that "
+            "predict prints"
+        )
+    if not arguments.runs:
         parser.error("no run is named")
     return arguments
 
@@ -91,7 +86,6 @@ checkpoint. Under torchrun, mpirun or srun the ranks share the work, as in train
   python -m {name}.predict runs/{name}-mini -o predictions.h5 --plot predictions.png
   python -m {name}.predict RUN -o train.npz --split train         the training samples, not augmented
   python -m {name}.predict RUN -o FILE data.data_dir=/data/{name}   with the data of this machine
-  python -m {name}.evaluate --predictions predictions.npz         judge the file again
 
 An npz file stays in memory until it is written; HDF5 is written batch by batch, for any number of samples.
 docs/guide/predict.md has the format. Samples keep their order on any number of ranks; with the same

@@ -1,4 +1,4 @@
-"""The command behind every benchmark's `evaluate.py`: the quality of checkpoints, alone or together, or of a file."""
+"""The command behind every benchmark's `evaluate.py`: the quality of checkpoints, alone or together."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import argparse
 import contextlib
 import json
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from common.command import UsageError, check_new, counted, run_command
 from common.commands.arguments import parse_evaluation
-from common.config import load as load_config
 from common.config import rebuild
 from common.files import instance_folders, write_whole_file
-from common.named_configs import SUFFIXES, find_config, named_configs
 from common.own_code import import_all
 from common.precision import Precision
 from common.ranks.connect import connect
@@ -32,8 +29,6 @@ from common.training.checkpoint import best_of, load
 from common.training.data_faults import check_samples
 from common.training.ensemble import Judged, Member
 from common.training.memory import explain_out_of_memory
-from common.training.predictions.file import NAMES, Column, Predictions, Rows, read_predictions
-from common.training.predictions.report import PredictionReport, arrays
 from common.training.resolve import keys_of
 from common.training.run import TRAINING_ERRORS, check_seed
 from common.training.weights import check_fit, load_fitting
@@ -44,16 +39,12 @@ NO_RESULT: Final = "An ensemble is not an MLPerf result."
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
     arguments = parse_evaluation(benchmark.name, argv)
-
-    def evaluate() -> int:
-        if arguments.output is not None:
-            check_new("-o", arguments.output)
-        return (_evaluate_file if arguments.predictions else _evaluate_runs)(benchmark, arguments)
-
-    return run_command(evaluate, TRAINING_ERRORS)
+    return run_command(lambda: _evaluate_runs(benchmark, arguments), TRAINING_ERRORS)
 
 
 def _evaluate_runs(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
+    if arguments.output is not None:
+        check_new("-o", arguments.output)
     # A job of several stands for its instances, in their order.
     runs = [folder for run in arguments.runs for folder in list(instance_folders(run).values()) or [run]]
     members = [load_member(benchmark, best_of(run) if arguments.best else run, arguments.overrides) for run in runs]
@@ -124,97 +115,6 @@ def _evaluate_member(benchmark: Benchmark, member: Member, dist: Dist, output: P
         members = [{**_describe_member(member), "samples": problem.eval_samples, "quality": quality}]
         _write_json(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})
     return find_status(target, quality)
-
-
-# -- a file of predictions -----------------------------------------------------------------------------------
-
-
-def _evaluate_file(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
-    """Judge predictions by the data of a run or configuration, or else by the truth in their own file."""
-    if benchmark.report is None:
-        raise UsageError(f"{benchmark.name} has no report on predictions (Benchmark.report)")
-    if arguments.out_of_bag or len(arguments.runs) > 1 or (arguments.overrides and not arguments.runs):
-        raise UsageError("with --predictions, name at most one run or configuration, whose data have the truth")
-    report = benchmark.report()
-    if arguments.runs:
-        return _judge_by_data(benchmark, arguments, report)
-    with read_predictions(arguments.predictions, benchmark.name, report.columns) as file:
-        report.variant = file.about.variant
-        for rows in file.read_batches():
-            report.add(rows)
-        samples = f"{report.samples:,} {samples_of(file.about.split)}, by the truth in the file"
-        verdict = f"{benchmark.reference.target.key} {report.quality:.6g} on {samples}"
-        _show_report(benchmark, arguments, report, verdict, {"split": file.about.split, "truth": "file"})
-    return 0
-
-
-def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: PredictionReport) -> int:
-    """Judge a file by data; return 0 if it meets the target, or is of the training samples, which have none; else 1."""
-    # The data are those of a name or a YAML file, or else of a run or checkpoint.
-    run, name = arguments.runs[0], next(text for text in arguments.words if text not in arguments.overrides)
-    if run.exists() and run.suffix not in SUFFIXES and name not in named_configs(benchmark.name):
-        member = load_member(benchmark, run, arguments.overrides)
-        config, seed = member.config, member.seed
-    else:
-        config, seed = load_config(benchmark.config, find_config(benchmark.name, name), arguments.overrides), 0
-    report.variant = config.variant
-    with connect(config.dist, TRAINING_ERRORS) as dist:
-        problem = benchmark.build_problem(config, dist, seed)
-        target, met = problem.reference.target, False
-        if dist.is_main:
-            with read_predictions(arguments.predictions, benchmark.name, report.columns) as file:
-                _compare_with_data(file, report, problem)
-                split = file.about.split
-            samples = f"{report.samples:,} {samples_of(split)} of {config.data.data_dir}"
-            verdict = format_verdict(target, report.quality, samples, split)
-            _show_report(benchmark, arguments, report, verdict, {"split": split, "truth": "data"})
-            met = split != VALIDATION or find_status(target, report.quality) == 0
-        return 0 if dist.broadcast_json(met) else 1
-
-
-def _compare_with_data(file: Predictions, report: PredictionReport, problem: Problem) -> None:
-    """Fill the report; PredictionsError unless number, names and truth of the samples are those of the data."""
-    split, data = file.about.split, problem.config.data.data_dir
-    there, start = len(problem.sets[split]), 0
-    if file.samples != there:
-        raise file.make_error(f"{file.samples:,} samples, but {there:,} for {split} in {data}; predict these data")
-    compared = [Column(NAMES, "", (), ""), *(column for column in report.columns if column.truth)]
-    with contextlib.closing(_read_truth(problem, split, file.about.batch_size)) as truth:
-        for rows, true in zip(file.read_batches(), truth, strict=True):
-            for column in compared:
-                actual, expected = rows[column.name], true[column.name]
-                if actual.shape != expected.shape:
-                    raise file.make_error(
-                        f"`{column.name}` of the samples from {start} on has the shape {actual.shape}, but "
-                        f"{expected.shape} in the data; predict these data"
-                    )
-                for index in map(tuple, np.argwhere(actual != expected)[:1].tolist()):
-                    raise file.make_error(
-                        f"`{column.name}` of sample {start + column.sample_at(index[0], rows)} is {actual[index]}, but "
-                        f"{expected[index]} in the data; predict these data"
-                    )
-            report.add(rows)
-            start += len(rows[NAMES])
-
-
-def _read_truth(problem: Problem, split: str, size: int) -> Generator[Rows]:
-    """Yield the truth and the names of `size` samples at a time."""
-    samples = problem.sets[split]
-    parts = (np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size))
-    with contextlib.closing(problem.read(samples, parts)) as batches:
-        for batch in batches:
-            yield {**arrays(problem.truth(batch)), NAMES: np.array(problem.sample_names(split, batch))}
-
-
-def _show_report(
-    benchmark: Benchmark, arguments: argparse.Namespace, report: PredictionReport, verdict: str, facts: dict[str, str]
-) -> None:
-    """Print the report on the file, and write its numbers if they are asked for."""
-    print("\n".join([f"{arguments.predictions}: {verdict}", *report.lines()]))
-    numbers = {"samples": report.samples, "quality": report.quality, "summary": report.facts()}
-    members = [{"predictions": str(arguments.predictions), **facts, **numbers}]
-    content = {"benchmark": benchmark.name, "quality": benchmark.reference.target.key, "members": members}
-    _write_json(arguments.output, content)
 
 
 # -- several runs --------------------------------------------------------------------------------------------

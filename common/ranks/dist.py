@@ -244,7 +244,6 @@ class RankGroup(Dist):
         super().__init__(position, device)
         self._config, self._group, self._store = config, group, store
         self.records_reduction = config.record_reduction
-        self._unrecorded: Module | None = None
         self._alarm: Alarm | None = None
         self._watch: Watch | None = None
         self._parts: Parts[Dist] | None = None
@@ -377,10 +376,7 @@ class RankGroup(Dist):
             process_group=self._group,
             gradient_as_bucket_view=True,
             bucket_cap_mb=self._config.bucket_mb,
-            static_graph=self._config.static_graph,
         )
-        if self._config.static_graph:
-            self._unrecorded = wrapped
         if self._config.gradients == "bf16" or self.traffic is not None:
             # A lambda: DDP wants annotations that are types, and those of this module are text.
             wrapped.register_comm_hook(None, lambda _, bucket: self._average_bucket(bucket))
@@ -406,11 +402,6 @@ class RankGroup(Dist):
         return work.get_future().then(average)
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
-        if module is self._unrecorded:
-            # A static graph is recorded in the first backward pass, which must communicate. Averaging what is later
-            # averaged again changes nothing.
-            self._unrecorded = None
-            return contextlib.nullcontext()
         context: contextlib.AbstractContextManager[None] = module.no_sync()
         return context
 

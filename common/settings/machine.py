@@ -59,12 +59,6 @@ class DistConfig:
         PLACE,
         unit="MiB",
     )
-    static_graph: bool = key(
-        False,
-        "tell torch that all steps use the same weights in the same order (static_graph of DistributedDataParallel); "
-        "not measured on several GPUs",
-        PLACE,
-    )
     record_reduction: bool = key(
         False,
         "where steps are recorded (train.graph), record also how the ranks average their gradients, if all batches "

@@ -416,6 +416,7 @@ class RunConfig:
     """Hyperparameters of the log, by its keys, that follow from several keys or have another name in each benchmark."""
     removed: ClassVar[Mapping[str, tuple[str, Check]]] = {
         "data.prefetch": ("0.2.0", FREE),
+        "dist.static_graph": ("0.3.0", FREE),
         "staging.shard_seed": ("0.2.0", FREE),
     }
     """Keys that there were: the last version that had each, and what closed asked of it."""

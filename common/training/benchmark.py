@@ -144,7 +144,7 @@ class SampleProblem(ABC, Generic[B]):
         return {"predictions": self.predictions(self.model, batch)}
 
     def truth(self, batch: Any) -> dict[str, Tensor]:
-        """Return the truth of a batch, as read or prepared: the other columns of a predictions file."""
+        """Return the truth of a prepared batch: the other columns of a predictions file."""
         return {"targets": batch.y}
 
     def shown(self, batch: Any) -> dict[str, Tensor]:

@@ -61,10 +61,6 @@ class PredictionReport(ABC):
         """Yield the lines of the summary."""
 
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return the numbers of the summary, by name; plain values."""
-
-    @abstractmethod
     def draw(self, figure: Any) -> None:
         """Draw the picture in an empty figure of matplotlib."""
 
@@ -127,10 +123,9 @@ def absolute_errors(predictions: Tensor, targets: Tensor) -> Tensor:
 
 def number_columns(labels: tuple[str, ...], meaning: str) -> tuple[Column, ...]:
     """Return the columns for numbers with these names. meaning: what they are."""
-    shape = (len(labels),)
     return (
-        Column("predictions", "f4", shape, f"{meaning}, as predicted: {', '.join(labels)}"),
-        Column("targets", "f4", shape, "the same, from the data", truth=True),
+        Column("predictions", "f4", f"{meaning}, as predicted: {', '.join(labels)}"),
+        Column("targets", "f4", "the same, from the data"),
     )
 
 
@@ -173,30 +168,21 @@ class NumberReport(PredictionReport):
     def keep(self, rows: Rows) -> None:
         self._points.add(np.stack((rows["targets"], rows["predictions"]), axis=1))
 
-    def facts(self) -> dict[str, Any]:
-        """Return for each number its errors, and the share of its variance that the predictions explain.
+    def lines(self) -> Iterator[str]:
+        """Yield for each number its errors, and the share of its variance that the predictions explain.
 
-        None where the truth of the samples is all the same, as of one sample: it has no variance.
+        "-" where the truth of the samples is all the same, as of one sample: it has no variance.
         """
         error, bias, square, t, t_t = self._sums / self.samples
         variance = np.maximum(t_t - t**2, 0.0)
         varies = variance > 1e-12 * t_t  # below, it is rounding
-        explained = [
-            float(1 - s / v) if differs else None for s, v, differs in zip(square, variance, varies, strict=True)
-        ]
-        columns = zip(error.tolist(), bias.tolist(), (square**0.5).tolist(), explained, strict=True)
-        names = ("mean_absolute_error", "mean_error", "rms_error", "r2")
-        return {label: dict(zip(names, row, strict=True)) for label, row in zip(self.names, columns, strict=True)}
-
-    def lines(self) -> Iterator[str]:
-        """Yield the table of `facts`."""
         width = max(8, *map(len, self.names))
         yield f"  {'':<{width}}{'mean |error|':>14}{'mean error':>12}{'rms error':>12}{'R²':>9}"
-        for label, errors in self.facts().items():
-            error, bias, rms, r2 = errors.values()
-            share = "-" if r2 is None else f"{r2:.4f}"
-            yield f"  {label:<{width}}{error:>14.5f}{bias:>12.5f}{rms:>12.5f}{share:>9}"
-        if any(errors["r2"] is None for errors in self.facts().values()):
+        for number, label in enumerate(self.names):
+            share = f"{1 - square[number] / variance[number]:.4f}" if varies[number] else "-"
+            errors = f"{error[number]:>14.5f}{bias[number]:>12.5f}{square[number] ** 0.5:>12.5f}"
+            yield f"  {label:<{width}}{errors}{share:>9}"
+        if not varies.all():
             yield "  R² is - where the samples do not differ in their truth, as with one sample"
 
     def draw(self, figure: Any) -> None:

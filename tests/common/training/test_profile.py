@@ -1,4 +1,4 @@
-"""Tracing a few steps: it changes neither weights nor log, and the page says where the time goes."""
+"""Tracing a few steps: it changes neither weights nor log, and writes a trace and a table."""
 
 import gzip
 import json
@@ -8,16 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.autograd import DeviceType
 
-from common.training import profile as profiles
+from common.training import profile
 from common.training.loop import fit
-from common.training.profile import SUMMARY, TRACE, ProfileConfig, Profiler, format_page
+from common.training.profile import TABLE, TRACE, ProfileConfig, Profiler
 from tests.common.training.test_loop import DIST, run_of
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
-
-CPU = torch.device("cpu")
 
 
 def log_of(run):
@@ -25,7 +22,7 @@ def log_of(run):
 
 
 def test_a_traced_run_is_the_same_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(profiles, "HEAVIEST", 1000)  # which ones are heaviest in so small a step, chance decides
+    monkeypatch.setattr(profile, "ROWS", 1000)  # which ones are heaviest in so small a step, chance decides
     plain = run_of(tmp_path / "plain", target=1e-9, epochs=2)
     fit(plain)
     traced = run_of(tmp_path / "traced", target=1e-9, epochs=2, profile={"steps": 2})
@@ -38,15 +35,11 @@ def test_a_traced_run_is_the_same_run(tmp_path, capsys, monkeypatch):
     with gzip.open(folder / TRACE) as file:
         names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
     assert sum(name.startswith("ProfilerStep#") for name in names) == 2
-    page = (folder / SUMMARY).read_text()
-    assert page.startswith("2 step(s) of rank 0 of 1, after 3 others\n")
-    for words in ("matrix products", "optimizer", "waiting for data", "aten::addmm 16, 8×1", "\nnext: "):
-        assert words in page, words
-    shares = [
-        float(share) for share in re.findall(r"^ *([\d.]+)% .*  [A-Za-z ]+$", page.partition("heaviest")[0], re.M)
-    ]
-    assert sum(shares) == pytest.approx(100, abs=1)
-    assert {path.name for path in folder.iterdir()} == {SUMMARY, TRACE}
+    table = (folder / TABLE).read_text()
+    assert table.startswith("2 step(s) of rank 0 of 1, after 3 others\n")
+    calls = {name: int(count) for name, count in re.findall(r"^ +(\S[^%]*?)  .* (\d+)  +\S+ *$", table, re.M)}
+    assert calls["ProfilerStep*"] == calls["waiting for data"] == 2 and calls["aten::addmm"] >= 2
+    assert {path.name for path in folder.iterdir()} == {TABLE, TRACE}
     assert capsys.readouterr().out.count("profile: ") == 1
 
 
@@ -98,58 +91,9 @@ def test_wrong_configurations(wrong, least):
 
 
 def test_other_ranks_trace_nothing(tmp_path):
-    ranks = SimpleNamespace(is_main=False, device=CPU, world_size=2)
+    ranks = SimpleNamespace(is_main=False, device=torch.device("cpu"), world_size=2)
     batches = iter(())
     with Profiler(ProfileConfig(steps=1), tmp_path / "no", ranks, print) as profiler:
         assert profiler.watched(batches) is batches
         profiler.step_done()
     assert not (tmp_path / "no").exists() and DIST.is_main
-
-
-# -- the page, from events as they would come ----------------------------------------------------------------
-
-
-def event(name, start, stop, own=None, caller=None, **changes):
-    """Return an event; times in ms."""
-    span = SimpleNamespace(start=1000 * start, end=1000 * stop, elapsed_us=lambda: 1000 * (stop - start))
-    made = {
-        "name": name,
-        "time_range": span,
-        "self_cpu_time_total": 1000 * (stop - start if own is None else own),
-        "self_device_time_total": 0,
-        "cpu_parent": caller,
-        "thread": 1,
-        "is_async": False,
-        "device_type": DeviceType.CPU,
-        "is_user_annotation": False,
-        "input_shapes": [],
-        "flops": 0,
-    }
-    return SimpleNamespace(**(made | changes))
-
-
-def rows(page):
-    found = re.findall(r"^ *([\d.]+)% +[\d.,]+  ([A-Za-z ]+)$", page.partition("heaviest")[0], re.M)
-    return {kind: float(share) for share, kind in found}
-
-
-def test_messages_count_while_no_operation_is_made():
-    step = event("ProfilerStep*", 0, 100, own=50)
-    outer = event("aten::conv2d", 10, 60, own=0, caller=step, flops=5e9)
-    called = event("aten::mkldnn_convolution", 10, 60, caller=outer, input_shapes=[[8, 4], []])
-    message = event("gloo:all_reduce", 40, 80, is_async=True)
-    page = format_page([step, outer, called, message], 1, CPU, "head")
-    assert rows(page) == {"convolutions": 50.0, "Python and autograd": 30.0, "communication": 20.0}
-    assert "   100.0  aten::mkldnn_convolution 8×4" in page
-    assert "next: communication, 20% of the time: " in page
-
-
-def test_on_a_device_idle_time_and_recorded_graphs_are_told():
-    step = event("ProfilerStep*", 0, 100)
-    product = event("aten::mm", 1, 2, caller=step, self_device_time_total=20_000, thread=2)
-    kernels = [event("gemm", 5, 25), event("gemm", 30, 60)]  # the second in a recorded graph
-    for kernel in kernels:
-        kernel.device_type = DeviceType.CUDA
-    page = format_page([step, product, *kernels], 1, torch.device("cuda"), "head")
-    assert rows(page) == {"matrix products": 20.0, "in recorded graphs": 30.0, "device idle": 50.0}
-    assert "next: device idle, 50% of the time: " in page

@@ -215,8 +215,17 @@ def hostile(mark):
             "expected a pickled",
         ),
         "a change of a function": (name("torch._utils", "_rebuild_tensor_v2") + b"}b.", "changes an object"),
+        "an element of a number": (b"K\1K\2a.", "changes an object of another kind"),
         "a name with dots": (text("torch._utils") + text("os.system") + b"\x93.", "torch._utils.os.system"),
-        "a name that is none": (b"K\1K\2\x93.", "asks for ''"),
+        "a name that is none": (b"K\1K\2\x93.", "not a complete pickle"),
+        "the same long name often": (
+            text("torch_geometric." + "x" * 1000) + b"q\0" + b"h\0h\0\x93" * 1000 + b".",
+            "asks for 'torch_geometric.x",
+        ),
+        "the same bytes often": (
+            text("x" * 1000) + text("latin1") + b"\x86q\0" + (name("_codecs", "encode") + b"h\0R") * 1000 + b".",
+            "more bytes than it has",
+        ),
         "an extension": (b"\x82\1.", "unexpected 130"),
         "an instance of protocol 0": (b"(iposix\nsystem\n.", "unexpected 105"),
         "a memo of 32 GB": (b"Nr\xff\xff\xff\x7f.", "expected a pickled"),

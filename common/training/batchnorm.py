@@ -71,125 +71,73 @@ class SharedBatchNorm(nn.BatchNorm2d):
         if not self.training:
             return super().forward(x_BCHW)
         self.num_batches_tracked += 1
-        y_BCHW: Tensor = _Normalize.apply(x_BCHW, self.weight, self.bias, self)
-        return y_BCHW
+        if x_BCHW.is_cuda:
+            y_BCHW: Tensor = _Normalize.apply(x_BCHW, self.weight, self.bias, self)
+            return y_BCHW
+        x = x_BCHW.to(torch.promote_types(x_BCHW.dtype, torch.float32))
+        mean, var, count = _Statistics.apply(x, self.group)
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (count / (count - 1).clamp(min=1)), self.momentum)  # unbiased, as in torch
+        scale = self.weight * (var + self.eps).rsqrt()
+        return torch.addcmul(_along(self.bias), x - _along(mean), _along(scale)).to(x_BCHW.dtype)
 
 
 class _Normalize(torch.autograd.Function):
-    """Normalise with the mean and variance over a group of ranks, and update the running statistics.
-
-    The steps are those operations of torch that SyncBatchNorm has for GPUs; other devices take the same from _Plain.
-    """
+    """Normalise on a GPU by the operations that SyncBatchNorm has there, and update the running statistics."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, module: SharedBatchNorm) -> Tensor:
-        operations: Any = torch if x.is_cuda else _Plain
         x, channels, group = x.contiguous(memory_format=torch.channels_last), x.shape[1], module.group
-        mean, scale = operations.batch_norm_stats(x, module.eps)
+        mean, scale = torch.batch_norm_stats(x, module.eps)
         # Gathered by a sum in which each rank has its own row and zeros for the others.
         rows = mean.new_zeros(group.world_size, 2 * channels + 1)
         torch.cat((mean, scale, mean.new_full((1,), x.numel() // channels)), out=rows[group.rank])
         means_RC, scales_RC, counts_R1 = group.all_reduce(rows).split((channels, channels, 1), dim=1)
         running, counts_R = (module.running_mean, module.running_var), counts_R1.view(-1)
-        mean, scale = operations.batch_norm_gather_stats_with_counts(
+        mean, scale = torch.batch_norm_gather_stats_with_counts(
             x, means_RC, scales_RC, *running, module.momentum, module.eps, counts_R
         )
         ctx.save_for_backward(x, weight, mean, scale, counts_R.int())
-        ctx.operations, ctx.group = operations, group
-        return operations.batch_norm_elemt(x, weight, bias, mean, scale, module.eps)
+        ctx.group = group
+        return torch.batch_norm_elemt(x, weight, bias, mean, scale, module.eps)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, scale, counts = ctx.saved_tensors
         grad_y = grad_y.contiguous(memory_format=torch.channels_last)
-        *sums, grad_weight, grad_bias = ctx.operations.batch_norm_backward_reduce(
+        *sums, grad_weight, grad_bias = torch.batch_norm_backward_reduce(
             grad_y, x, mean, scale, weight, True, True, True
         )
         by_mean, by_scale = ctx.group.all_reduce(torch.cat(sums)).chunk(2)
-        grad_x = ctx.operations.batch_norm_backward_elemt(grad_y, x, mean, scale, weight, by_mean, by_scale, counts)
+        grad_x = torch.batch_norm_backward_elemt(grad_y, x, mean, scale, weight, by_mean, by_scale, counts)
         return grad_x, grad_weight, grad_bias, None
 
 
-class _Plain:
-    """Operations of torch, by their names and with their arguments there, for devices where torch has none.
-
-    Statistics are float32, or float64 for an input of that type. invstd: 1 / sqrt(var + eps).
-    """
+class _Statistics(torch.autograd.Function):
+    """Mean and variance of each channel over a group of ranks, and the number of values."""
 
     @staticmethod
-    def batch_norm_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """Return mean and invstd of each channel; 0 and 1 without values."""
-        x = _wide(input)
-        if not x.numel():
-            return x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
-        var, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
-        return mean, (var + eps).rsqrt()
+    def forward(ctx: Any, x: Tensor, group: Dist) -> tuple[Tensor, Tensor, Tensor]:
+        channels, count = x.shape[1], x.numel() // x.shape[1]
+        var, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0) if count else x.new_zeros(2, channels)
+        rows = mean.new_zeros(group.world_size, 2 * channels + 1)  # gathered as above
+        torch.cat((mean, var, mean.new_full((1,), count)), out=rows[group.rank])
+        means_RC, vars_RC, counts_R1 = group.all_reduce(rows).split((channels, channels, 1), dim=1)
+        total = counts_R1.sum()
+        share_R1 = counts_R1 / total
+        mean = (share_R1 * means_RC).sum(0)
+        var = (share_R1 * (vars_RC + (means_RC - mean) ** 2)).sum(0)
+        ctx.save_for_backward(x, mean, total)
+        ctx.group = group
+        ctx.mark_non_differentiable(total)
+        return mean, var, total
 
     @staticmethod
-    def batch_norm_gather_stats_with_counts(  # noqa: PLR0913  # torch's
-        input: Tensor,
-        mean: Tensor,
-        invstd: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
-        momentum: float,
-        eps: float,
-        counts: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Return mean and invstd over all ranks of those of each rank, (R, C); update the running statistics."""
-        total = counts.sum()
-        share_R1 = (counts / total)[:, None]
-        whole = (share_R1 * mean).sum(0)
-        var = (share_R1 * (invstd**-2 - eps + (mean - whole) ** 2)).sum(0)
-        running_mean.lerp_(whole, momentum)
-        running_var.lerp_(var * (total / (total - 1).clamp(min=1)), momentum)  # unbiased, as in torch
-        return whole, (var + eps).rsqrt()
-
-    @staticmethod
-    def batch_norm_elemt(  # noqa: PLR0913  # torch's
-        input: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, invstd: Tensor, eps: float
-    ) -> Tensor:
-        """Return the normalised input."""
-        y = torch.addcmul(_along(bias - mean * invstd * weight), _wide(input), _along(invstd * weight))
-        return y.to(input.dtype)
-
-    @staticmethod
-    def batch_norm_backward_reduce(  # noqa: PLR0913  # torch's
-        grad_out: Tensor,
-        input: Tensor,
-        mean: Tensor,
-        invstd: Tensor,
-        weight: Tensor,
-        input_g: bool,
-        weight_g: bool,
-        bias_g: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the sums of the gradient and of its product with input - mean, and weight's and bias' gradients."""
-        sum_dy = _wide(grad_out).sum(dim=(0, 2, 3))
-        sum_dy_xmu = (input - _along(mean)).mul_(grad_out).sum(dim=(0, 2, 3))
-        return sum_dy, sum_dy_xmu, sum_dy_xmu * invstd, sum_dy
-
-    @staticmethod
-    def batch_norm_backward_elemt(  # noqa: PLR0913  # torch's
-        grad_out: Tensor,
-        input: Tensor,
-        mean: Tensor,
-        invstd: Tensor,
-        weight: Tensor,
-        sum_dy: Tensor,
-        sum_dy_xmu: Tensor,
-        count: Tensor,
-    ) -> Tensor:
-        """Return the gradient of the input, from sums over all ranks, each of which had `count` values."""
-        total, scale = count.sum(), invstd * weight
-        grad = (grad_out - _along(sum_dy / total)).mul_(_along(scale))
-        slope = scale * invstd**2 * sum_dy_xmu / total
-        return grad.addcmul_(input - _along(mean), _along(slope), value=-1).to(input.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Return the values in float32 or better."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    def backward(ctx: Any, grad_mean: Tensor, grad_var: Tensor, _: Any) -> tuple[Tensor, None]:
+        x, mean, total = ctx.saved_tensors
+        grad_mean, slope = (ctx.group.all_reduce(torch.cat((grad_mean, 2 * grad_var))) / total).chunk(2)
+        return torch.addcmul(_along(grad_mean - slope * mean), x, _along(slope)), None
 
 
 def _along(values_C: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ def test_actions_are_named_by_digest():
 
 def test_the_version_is_one():
     assert SETUP["metadata"]["version"] == "attr: common.version.VERSION"
-    release, day = re.findall(r"^## \[(.*)\] - (\d.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    release, day = re.findall(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     citation = (ROOT / "CITATION.cff").read_text()
     wheels = re.findall(r"mlperf_hpc_suite-(.*?)-py3", (ROOT / "docs/guide/install.md").read_text())
     assert wheels and set(wheels) == {VERSION}

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this fold
 
 from common.benchmarks import PACKAGES
 from common.config import section_of
-from common.datasets.manifest import NAME, read_manifest
+from common.datasets.manifest import NAME, ManifestError, read_manifest
 from common.named_configs import find_config
 from common.reference import MINI
 from compliance.benchmarks import MINIS
@@ -38,7 +38,10 @@ def main() -> int:
         folder = Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
         if not (folder / NAME).exists():
             import_module(f"{name}.synthesize").SYNTHESIS.provide_data(folder, reference.variant)
-    manifest = read_manifest(folder / NAME)
+    try:
+        manifest = read_manifest(folder / NAME)
+    except (OSError, ManifestError) as error:
+        parser.error(f"{error}; generate the data by python -m {name}.synthesize")
     if manifest.benchmark != name:
         parser.error(f"{folder} has data of {manifest.benchmark}; expected what `{name}.synthesize` generates")
     target, baselines = reference.target, []

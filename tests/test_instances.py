@@ -424,20 +424,23 @@ def test_a_throughput_result(config, data, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("recorded", "told", "how"),
     [
-        ("target_not_met", "target_met", "target_not_met"),
+        (Ending("target_not_met", epochs=4), "target_met", "target_not_met"),
         (None, "target_met", None),
+        (Ending("stopped"), "target_met", "stopped"),
         (None, "failed", "failed"),
-        ("stopped", "failed", "failed"),
-        ("target_met", None, "target_met"),
+        (Ending("stopped"), "failed", "failed"),
+        (Ending("target_met"), None, "target_met"),
+        (Ending("completed", epochs=3), "stopped", None),  # of an earlier job of fewer epochs
+        (Ending("completed", epochs=3), "completed", None),
     ],
 )
 def test_the_store_of_the_ranks_gives_no_instance_its_result(recorded, told, how, tmp_path, monkeypatch):
     """The folder does; the store, which a stranger may reach, says at most that an instance failed before it began."""
-    monkeypatch.setattr("common.training.job.SHOWN_LATE_S", 0.1)
+    monkeypatch.setattr("common.training.job.FILE_DELAY_S", 0.1)
     folder = instance_folder(tmp_path, 0)
     folder.mkdir()
     if recorded:
-        write_ending(folder, Ending(recorded))
-    job = SimpleNamespace(config=SimpleNamespace(output_dir=tmp_path))
-    ending = InstancesJob._read_ending(job, SimpleNamespace(told=lambda _: told), 0)
+        write_ending(folder, recorded)
+    config = SimpleNamespace(output_dir=tmp_path, train=SimpleNamespace(epochs=4, ends_in_epoch=False))
+    ending = InstancesJob._read_ending(SimpleNamespace(config=config), SimpleNamespace(told=lambda _: told), 0)
     assert (ending and ending.how) == how

@@ -209,6 +209,8 @@ def main() -> int:
     parser.add_argument("override", nargs="*", help="section.key=value, replacing the configuration's value")
     parser.add_argument("--config", default=CLOSED, help="configuration of the network, by name or as YAML file")
     given = parser.parse_intermixed_args()
+    if not given.source.is_file():
+        parser.error(f"{given.source}: no such file; expected an official checkpoint")
     paths = given.source, given.target
     errors = (ValueError, OSError, pickle.UnpicklingError)  # the last if a file needs code
     return run_command(lambda: convert(given.benchmark, paths, given.config, given.override), errors)

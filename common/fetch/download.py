@@ -208,7 +208,9 @@ class Downloader:
         with naming(part), open(part, "ab", opener=follow_no_link) as output:
 
             async def append_rest() -> None:
-                offset = output.tell()
+                offset = output.tell() if remote.version else 0  # else nothing shows that it is the same file
+                if offset == remote.bytes:  # from an answer that ended wrongly
+                    return
                 async with self._request(url, f"bytes={offset}-") as answer:
                     answered, first = _describe_answer(url, answer)
                     if answered != remote or first > offset:
@@ -263,6 +265,9 @@ class Downloader:
 def _describe_answer(url: str, answer: Any) -> tuple[Remote, int]:
     """Return what an answer says of its file, and the first byte that it brings."""
     headers = answer.headers
+    encoding = headers.get("Content-Encoding", "identity")  # some servers say of a stored .gz that it is gzip
+    if encoding != "identity" and not (url.endswith("gz") and encoding in ("gzip", "x-gzip")):
+        raise DownloadError(f"{url}: the server compresses what it sends ({encoding}); try another --url")
     whole = f"bytes 0-/{headers.get('Content-Length', '')}"
     span = SPAN.fullmatch(headers.get("Content-Range", "") if answer.status == 206 else whole)
     if not span:

@@ -20,7 +20,7 @@ from common.ranks.device import choose_device, find_device_type, identify_only_d
 from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
 from common.ranks.groups import begin_group, connects_lazily, end_collectives
 from common.ranks.launch import Node, RankPosition, complete_position, find_rank_position
-from common.ranks.meeting import choose_interface, find_route, introduce_ranks, open_store
+from common.ranks.meeting import choose_interface, claim_rank, find_route, introduce_ranks, open_store
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
@@ -76,6 +76,7 @@ def _connect_ranks(
         again = td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
         return td.PrefixStore(prefix, again)
 
+    claim_rank(store, position.rank, world_size)
     stores = Stores(store, connect_again, server.host)
     alarm = Alarm(stores, position.rank, world_size, lambda: end_collectives(former, server.port), expected)
     try:

@@ -112,11 +112,13 @@ def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout
 
 
 def _connect_to_store(host: str, port: int, timeout_s: float) -> td.TCPStore:
+    answer_s = min(ANSWER_S, timeout_s)
+
     def connect() -> td.TCPStore:
-        return td.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=ANSWER_S), wait_for_workers=False)
+        return td.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=answer_s), wait_for_workers=False)
 
     try:
-        store = call_within(2 * ANSWER_S, connect)
+        store = call_within(2 * answer_s, connect)
     except RuntimeError as error:
         raise LaunchError(
             f"{host} listens on port {port}, but not as the store of the ranks: another service or job has the port, "
@@ -178,24 +180,33 @@ def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore,
     return store or _find_store(position, hosts, port, timeout_s), size
 
 
+def claim_rank(store: Any, rank: int, size: int) -> None:
+    """Take a place among the ranks that meet in the store; LaunchError if another job has the store, or the rank.
+
+    To be called before this process could disturb that job.
+    """
+    first_size = store.compare_set("size", "", str(size)).decode()
+    if first_size != str(size) or store.add(f"rank{rank}", 1) > 1:
+        found = f"another job, of {first_size} ranks," if first_size != str(size) else "this rank"
+        raise LaunchError(
+            f"rank {rank} of {size}: {found} has come to this MASTER_PORT already; start each rank once, and set "
+            "another MASTER_PORT for a second job on the same node"
+        )
+
+
 def introduce_ranks(store: Any, position: RankPosition, size: int, facts: list[Any], timeout_s: float) -> Node:
     """Tell the store the facts of this rank; return its node after all ranks have come.
 
-    facts: as JSON has them, the last one being `find_route`. Raises LaunchError if a rank comes twice, or not in time.
+    facts: as JSON has them, the last one being `find_route`. Raises LaunchError if a rank does not come in time.
     """
     rank, host = position.rank, socket.gethostname()
-    if store.add(f"rank{rank}", 1) > 1:
-        raise LaunchError(
-            f"rank {rank} has met the others already: start each rank once, and set another MASTER_PORT for a second "
-            "job on the same node"
-        )
     if store.add(f"ranks of {host}", 1) == 1:
         store.append("hosts", f"{host}\n")
     store.append(f"facts of {host}", json.dumps([rank, facts]) + "\n")
     store.add("here", 1)
     if rank == 0:
         _wait_for_ranks(store, size, timeout_s)
-        _describe_nodes(store)
+        _publish_nodes(store)
         store.set("met", "")
     # Rank 0 says who is missing, a moment before.
     elif not any(store.check(["met"]) for _ in poll(timeout_s + 2 * PATIENCE_S)):
@@ -216,7 +227,7 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
     )
 
 
-def _describe_nodes(store: Any) -> None:
+def _publish_nodes(store: Any) -> None:
     """Leave a `Node` for each host, in the order of their first ranks."""
     nodes: list[tuple[str, list[list[Any]]]] = []
     for host in store.get("hosts").decode().split():

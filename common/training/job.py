@@ -25,7 +25,18 @@ import torch
 from common import mllog
 from common.command import as_called
 from common.config import ConfigError, Override, to_dict
-from common.ending import COMPLETED, FAILED, FINAL, STOPPED, TARGET_MET, TARGET_NOT_MET, TRAINED, Ending, read_ending
+from common.ending import (
+    COMPLETED,
+    EXIT_STATUS,
+    FAILED,
+    FINAL,
+    STOPPED,
+    TARGET_MET,
+    TARGET_NOT_MET,
+    TRAINED,
+    Ending,
+    read_ending,
+)
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.measure.fom import NAME
 from common.provenance import shown_path
@@ -61,7 +72,7 @@ from common.training.run import (
 )
 from common.training.tracking.trackers import check_installed
 
-SHOWN_LATE_S: Final = 60.0
+FILE_DELAY_S: Final = 60.0
 """A shared file system may remember for so long that a file is not there."""
 SHOWN: Final = 70
 """Characters of an ending in the summary; the whole is in the instance's ended.json."""
@@ -289,25 +300,28 @@ class InstancesJob:
         parts.meet("trained")
         if main:
             endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
-            parts.tell("status", str(self._finish_job(plan, endings).exit_status))
+            status = self._finish_job(plan, endings).exit_status
+            parts.tell("status", str(status))
         parts.meet("judged")
-        status = parts.told("status") or ""
-        return int(status) if status.isdecimal() else 1
+        if not main:
+            statuses = {str(known): known for known in EXIT_STATUS.values()}
+            status = statuses.get(parts.told("status") or "", 1)
+        return status
 
     def _read_ending(self, parts: Parts[Dist], number: int) -> Ending | None:
         """Return how an instance of this job ended; None: not started.
 
         Its folder says so: what is in the store of the ranks only tells for how long it is worth looking there, on a
-        file system that shows late what another node wrote, and which instances failed before they changed anything.
+        file system that shows late what another node wrote, and that an instance failed before it changed anything.
         """
         told, ending = parts.told(f"ended/{number}"), None
-        for _ in poll(SHOWN_LATE_S if told in FINAL else 0):
+        for _ in poll(FILE_DELAY_S if told in FINAL else 0):
             ending = read_ending(instance_folder(self.config.output_dir, number))
-            if told is None or (ending and ending.how == told):
-                break
-        if told == FAILED and not (ending and ending.how in (FAILED, *FINAL)):
-            return Ending(FAILED, "before its training began; see the output of its ranks")
-        return ending
+            if ending and has_result(ending, self.config):
+                return ending
+        if told == FAILED:
+            return ending if ending and ending.how == FAILED else Ending(FAILED, "see the output of its ranks")
+        return None if ending and ending.final else ending
 
     def _stage_data(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""

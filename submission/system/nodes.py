@@ -92,12 +92,16 @@ def read_nodes(paths: Sequence[Path]) -> list[Node]:
             if start:
                 node = _parse_line(start + rest, f"{path}:{number}")
                 first = by_host.setdefault(node.host, node)
-                for name, value in node.fields.items():
-                    if first.fields.setdefault(name, value) != value:
-                        raise LaunchError(
-                            f"{path}:{number}: an earlier line about {node.host} has another {name}; remove the lines "
-                            "that are out of date, or give each node a host name of its own"
-                        )
+                differing = [
+                    name for name, value in node.fields.items() if first.fields.setdefault(name, value) != value
+                ]
+                if (node.total, node.count) != (first.total, first.count):
+                    differing.append("number of nodes or fields")
+                if differing:
+                    raise LaunchError(
+                        f"{path}:{number}: an earlier line about {node.host} has another {differing[0]}; remove the "
+                        "lines that are out of date, or give each node a host name of its own"
+                    )
     nodes = sorted(by_host.values(), key=lambda node: (node.rank, node.host))
     files, total = ", ".join(map(str, paths)), max((node.total for node in nodes), default=0)
     if not nodes:

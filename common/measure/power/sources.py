@@ -8,6 +8,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,13 +27,15 @@ MOST_WATTS: Final = 1e6
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 FILE_TAIL: Final = 4096
+MOST_CHARACTERS: Final = 1 << 20
+"""That a command may print."""
 SHOWN: Final = 200
 NAMED: Final = {"command": "COMMAND", "file": "PATH"}
 """Sources whose scope and unit the user states, and what follows these."""
 SCOPES: Final = {"node": NODE, "device": PARTS}
 WATTS, JOULES = "watts", "joules"
 NVIDIA_SMI: Final = "nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits"
-FORMER: Final = {
+REPLACED: Final = {
     "ipmi": r'ipmitool{} dcmi power reading | sed -n "s/.*Instantaneous[^0-9]*\([0-9]*\) Watts/\1/p; /deactivated/p"',
     "redfish": "curl -sSf --netrc{} | "
     r'jq ".PowerControl[0] | select((.PhysicalContext // \"Chassis\") == \"Chassis\").PowerConsumedWatts"',
@@ -75,8 +79,9 @@ def parse_source(text: str, option: str) -> SourceText:
     option: where the text was given, for the message. Nothing is opened.
     """
     name, _, setting = text.partition(":")
-    if name in FORMER:
-        command = FORMER[name].format(setting and f" {setting}")
+    if name in REPLACED:
+        setting = setting or ("URL" if name == "redfish" else "")
+        command = REPLACED[name].format(setting and f" {setting}")
         raise UsageError(f"{option} {name} was removed; give instead, in single quotes: command:node:watts:{command}")
     if name == "rapl" or text == "nvml":
         return SourceText(name, setting)
@@ -100,9 +105,8 @@ def open_source(text: str, clock: Clock, option: str = "power.source") -> tuple[
     if name == "file":
         return name, Meter(setting, NumberFile(Path(setting), clock).read_text, scope, unit, clock)
     command = NVIDIA_SMI if name == "nvml" else setting
-    program = command.split()[0]
-    if shutil.which(program) is None:
-        raise UsageError(f"{program}: not found; install it, or name another source")
+    if name == "nvml" and shutil.which("nvidia-smi") is None:
+        raise UsageError("nvidia-smi: not found; install it, or name another source")
     return name, Meter(command, lambda: read_command(command), scope, unit, clock)
 
 
@@ -122,6 +126,7 @@ class Meter:
     unit: str
     clock: Clock
     _counted: tuple[float, float] | None = None  # the last joules, and when they were read
+    _lines: int = 0  # of the first reading
 
     def read_watts(self) -> float:
         """Return the watts; of joules their mean since the counter last rose."""
@@ -144,6 +149,10 @@ class Meter:
         if not numbers or not is_number(total) or min(numbers) < 0 or off:
             expected = "one number above 0" if of_node else "a number in each line"
             raise ReadingError(f"expected {self.unit}, {expected}, not {' '.join(text.split())[:SHOWN]!r}")
+        self._lines = self._lines or len(numbers)
+        if len(numbers) != self._lines:  # a device is missing, or back
+            self._counted = None
+            raise ReadingError(f"expected {self._lines} numbers as at first, not {len(numbers)}")
         return total
 
     def _derive_watts(self, joules: float) -> float:
@@ -171,12 +180,21 @@ def read_command(command: str) -> str:
         )
     except OSError as error:
         raise ReadingError(str(error.strerror)) from error
-    with process:
+    with process, ThreadPoolExecutor(2) as pool:
         try:
-            output, errors = process.communicate(timeout=COMMAND_TIMEOUT_S)
+            reads = [pool.submit(stream.read, MOST_CHARACTERS) for stream in (process.stdout, process.stderr) if stream]
+            ended, going_on = wait(reads, COMMAND_TIMEOUT_S)
+            if any(len(read.result()) == MOST_CHARACTERS for read in ended):
+                raise ReadingError(f"it printed {MOST_CHARACTERS:,} characters or more")
+            if going_on:
+                raise ReadingError(f"no answer within {COMMAND_TIMEOUT_S:g} s")
+            output, errors = (read.result() for read in reads)
+            process.wait(COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise ReadingError(f"no answer within {COMMAND_TIMEOUT_S:g} s") from None
+            raise ReadingError(f"no end within {COMMAND_TIMEOUT_S:g} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it left running
     if process.returncode or not output.strip():
         complaint = errors.strip() or output.strip() or "it printed nothing"  # nvidia-smi complains on standard output
         last = "".join(filter(str.isprintable, complaint.rpartition("\n")[2]))[:SHOWN]

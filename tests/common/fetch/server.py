@@ -9,15 +9,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class FileServer:
     """Serves `files`, bytes by path.
 
-    ranges: whether parts are served. etag: of all files. faults: what to do instead, one for each request to come, as
-    ("status", 503), ("cut", bytes to send) or ("redirect", address). asked: the Range and path of each request so far.
+    ranges: whether parts are served. etag, encoding: of all files, "" for none. faults: what to do instead, one for
+    each request to come, as ("status", 503), ("cut", bytes to send) or ("redirect", address). asked: the Range and path
+    of each request so far.
     on_request: called before each answer.
     """
 
     def __init__(self, files=None):
         self.files, self.ranges, self.etag, self.faults = files or {}, True, '"1"', []
         self.asked, self.on_request, self.lock = [], lambda path: None, threading.Lock()
-        self.length = True
+        self.length, self.encoding = True, ""
         served = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,6 +63,8 @@ class FileServer:
             to.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(body)}")
         if self.etag:
             to.send_header("ETag", self.etag)
+        if self.encoding:
+            to.send_header("Content-Encoding", self.encoding)
         if self.length:
             to.send_header("Content-Length", str(end - first))
         to.end_headers()

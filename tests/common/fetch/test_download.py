@@ -155,6 +155,28 @@ def test_a_file_that_changes_meanwhile_is_not_mixed(server, tmp_path, ranges):
     assert not (tmp_path / NAME).exists()
 
 
+def test_without_a_version_a_file_begins_anew(server, tmp_path):
+    """Else a file of the same size could follow the bytes of another."""
+    server.etag = ""
+    leave_part(server, tmp_path, 4000)
+    server.files[f"/{NAME}"] = bytes(len(BODY))
+    fetch(server, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == bytes(len(BODY))
+
+
+@pytest.mark.parametrize(("name", "stored"), [(NAME, False), ("x.tgz", True)])
+def test_a_server_that_compresses_is_refused(server, tmp_path, name, stored):
+    """A server may say gzip of an archive that is stored so."""
+    server.encoding, server.files[f"/{name}"] = "gzip", BODY
+    downloader = Downloader(server.url, tmp_path)
+    if stored:
+        downloader.download({name: len(BODY)}, 1, lambda _: None)
+        assert (tmp_path / name).read_bytes() == BODY
+    else:
+        with pytest.raises(DownloadError, match=r"the server compresses what it sends \(gzip\)"):
+            downloader.download({name: len(BODY)}, 1, lambda _: None)
+
+
 def test_a_checksum_that_is_not_the_published_one(tmp_path):
     path, md5 = tmp_path / NAME, hashlib.md5(BODY).hexdigest()
     path.write_bytes(BODY)

@@ -65,6 +65,7 @@ def meet(ranks, port, size=2, timeout_s=TIMEOUT_S, host="localhost"):
         position = RankPosition("environment", rank, size, address=Address(host, port))
         try:
             store, _ = meeting.open_store(position, timeout_s)
+            meeting.claim_rank(store, rank, size)
             facts = [f"fact {rank}", meeting.find_route(store)]
             node = meeting.introduce_ranks(store, position, size, facts, timeout_s)
             assert [fact for fact, _ in node.facts] == [f"fact {rank}" for rank in range(size)]
@@ -123,7 +124,17 @@ def test_rank_0_is_missing():
 
 def test_a_rank_comes_twice():
     results = meet([0, 1, 1], free_port(), size=3, timeout_s=1.5)
-    assert "rank 1 has met the others already" in " ".join(map(str, results))
+    assert "rank 1 of 3: this rank has come to this MASTER_PORT already" in " ".join(map(str, results))
+
+
+def test_ranks_of_other_jobs_at_the_port_do_not_disturb_the_ranks():
+    """They find their rank taken, or another number of ranks, and leave nothing in the store."""
+    stores = meet([0, 1], port := free_port())
+    for rank, size, found in ((1, 2, "this rank"), (5, 8, "another job, of 2 ranks,")):
+        (error,) = meet([rank], port, size=size)
+        assert f"rank {rank} of {size}: {found} has come to this MASTER_PORT already" in str(error)
+    talk(stores)
+    assert not stores[0].check(["rank5"]) and not stores[0].check(["news/0"])
 
 
 ROUTES = {
@@ -150,7 +161,7 @@ def test_addresses_that_reach_the_other_machines(routes, addresses, monkeypatch)
     store.set("hosts", "a\n")
     rows = [json.dumps([rank, [route]]) for rank, route in enumerate(routes)]
     store.set("facts of a", "\n".join(rows))
-    meeting._describe_nodes(store)
+    meeting._publish_nodes(store)
     node = Node(*json.loads(store.get("node a")))
     monkeypatch.setattr(meeting, "find_interface", chosen.append)
     for route in routes:

@@ -153,6 +153,7 @@ def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, capsys):
         (lambda one, two, three: one + two + three.replace('"nid2"', '"nid1"'), "2 nodes (nid0, nid1)"),
         (lambda one, two, three: "srun: error\n", "no lines about a node"),
         (lambda one, two, three: one + two.replace("cuDNN 8", "cuDNN 9").replace("nid1", "nid0"), "another other_soft"),
+        (lambda one, two, three: one.replace('"total":3', '"total":1') + one, "another number of nodes"),
         (lambda one, two, three: one[:90] + two + three, "nodes.jsonl:1: not the description of a node"),
         (lambda one, two, three: one.partition("\n")[2] + two + three, "fields of nid0: a line is missing"),
         (lambda one, two, three: one + two.replace('"parts":1', '"parts":0'), "not the description of a node"),

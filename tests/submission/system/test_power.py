@@ -56,7 +56,7 @@ def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
         ("command:node:watts:echo -5", "expected watts, one number above 0, not '-5'"),
         ("command:node:watts:echo nan", "not 'nan'"),
         ("command:node:watts:echo 2e6", "2000000.0 is not a power in watts"),
-        ("command:node:watts:no-such-meter", "no-such-meter: not found; install it, or name another source"),
+        ("command:node:watts:no-such-meter", "no-such-meter: exit status 127"),
         ("file:node:watts:missing", "missing: no such file"),
     ],
 )

@@ -120,8 +120,8 @@ def ended(process):
         return True
 
 
-@pytest.mark.parametrize("script", ["sleep 300", "exec yes"])
-def test_a_command_that_does_not_answer_is_killed_with_its_children(script, tmp_path, capsys):
+@pytest.mark.parametrize(("script", "said"), [("sleep 300", "answer within"), ("exec yes", "it printed 1,048,576")])
+def test_a_command_that_does_not_answer_is_killed_with_its_children(script, said, tmp_path, capsys):
     program = tmp_path / "meter"
     program.write_text(f"#!/bin/sh\n{script} & echo $! > {tmp_path}/child\nwait\n")
     program.chmod(0o755)
@@ -134,7 +134,7 @@ def test_a_command_that_does_not_answer_is_killed_with_its_children(script, tmp_
         "--seconds",
         "0.5",
     ]
-    assert main(words) == 1 and "answer within" in capsys.readouterr().err
+    assert main(words) == 1 and said in capsys.readouterr().err
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 60  # a killed process takes a moment to end
     while not ended(child) and time.monotonic() < deadline:
@@ -322,6 +322,25 @@ def test_joules_become_the_watts_since_the_counter_rose():
             watts.append(str(error))
     wait = "joules: waiting until the counter rises above"
     assert watts == [f"{wait} 107 J", f"{wait} 107 J", 4.0, 98.0, f"{wait} 3 J", 4.0]
+
+
+def test_a_device_that_drops_out_is_no_reading():
+    values = iter(["7\n100", "107", "8\n101", "9\n103"])
+    time = Time()
+    meter = sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
+    said = []
+    for _ in range(4):
+        time.seconds += 1
+        try:
+            said.append(meter.read_watts())
+        except ReadingError as error:
+            said.append(str(error))
+    assert said[1] == "joules: expected 2 numbers as at first, not 1"
+    assert said[2] == "joules: waiting until the counter rises above 109 J" and said[3] == 3.0
+
+
+def test_a_command_is_what_a_shell_takes():
+    assert open_source("command:node:watts:cd /; X=250 && echo $X", Clock())[1].read_watts() == 250
 
 
 def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):

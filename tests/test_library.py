@@ -231,6 +231,7 @@ def test_an_error_of_own_code_names_it(folder, capsys, words, status, message):
     assert endings == ([True] if "step" in message or "fails" in message else [])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "words", [["train.imports=[odd.py]"], pytest.param(["--callback", "odd.py:Odd"], marks=pytest.mark.exhaustive)]
 )

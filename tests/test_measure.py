@@ -94,6 +94,7 @@ def test_fidelity(tmp_path, monkeypatch, capsys):
     assert "expected it to fall: change schedule.base_lr" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
     small = ["mini", "model.conv_size=4", "train.global_batch_size=4", "--steps", "3", "--fidelity", "-o", "f.json"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

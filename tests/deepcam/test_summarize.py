@@ -86,6 +86,7 @@ def test_any_number_of_ranks_gives_the_same_file(data):
     assert (folder / "stats.h5").read_bytes() == alone
 
 
+@pytest.mark.exhaustive
 def test_ranks_tell_a_bad_snapshot_once(data):
     folder, _ = data
     damaged = folder / "train" / "data-1999-01-01-00-1.h5"

@@ -134,6 +134,7 @@ def test_other_data_are_refused(made, tmp_path, capsys):
     assert contents(tmp_path) == {"train/x.h5": b"precious"}
 
 
+@pytest.mark.exhaustive
 def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
     out, whole = tmp_path / "out", tmp_path / "whole"
     options = [*SMALL, "--train", "60"]

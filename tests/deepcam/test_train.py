@@ -85,6 +85,7 @@ def one_rank():
     td.destroy_process_group()
 
 
+@pytest.mark.exhaustive
 def test_the_compiled_network_is_the_same_network(make, monkeypatch, one_rank):
     """Without the last part of the compiler, which writes the code: it takes minutes for this network."""
     monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="aot_eager"))

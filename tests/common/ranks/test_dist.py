@@ -243,7 +243,8 @@ def test_what_a_stranger_sends_is_refused_and_runs_no_code(content):
         parse_json(content)
 
 
-@pytest.mark.parametrize("stranger", [1, pytest.param(0, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stranger", [0, 1])
 def test_a_stranger_that_comes_as_a_rank_runs_no_code(stranger, environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "terminate", str(stranger))
     victim = 1 - stranger

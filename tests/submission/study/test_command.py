@@ -69,6 +69,7 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
     assert Path("again/out/momentum-0.8/seed_1/fom.json").exists()
 
 
+@pytest.mark.exhaustive
 def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
     assert main([*tiny, "--axis", "data.train_samples=1000,20"]) == 1
     failed, finished = json.loads(Path("out/study.json").read_text())["runs"]

@@ -76,7 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument_group("check a description").add_argument
     add("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
     add("--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with")
+    parser.add_argument("--timeout", help=argparse.SUPPRESS)  # an option until 0.3
     args = parser.parse_args(argv)
+    if args.timeout is not None:
+        parser.error("--timeout is no option any more: --this-node prints lines on each node, and --merge reads them")
     return run_command(lambda: _check_file(args) if args.check else _describe(args), (OSError, LaunchError))
 
 

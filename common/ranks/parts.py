@@ -120,7 +120,7 @@ class Parts(Generic[D]):
         self._job.leave()
 
     def tell(self, key: str, text: str) -> None:
-        """Leave a word for the other ranks, for what may be lost or forged: the store may be open to others."""
+        """Leave a text for the other ranks; never a result, since strangers may reach the store."""
         self._job.store.set(f"told/{key}", text)
 
     def told(self, key: str) -> str | None:

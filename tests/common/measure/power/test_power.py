@@ -310,31 +310,27 @@ def test_a_tool_that_fails_is_quoted(reads):
         reads("command:device:watts:nvidia-smi", "GPU is lost.  Reboot the system\n", "", 15)
 
 
-def test_joules_become_the_watts_since_the_counter_rose():
-    time, values = Time(), iter(["7\n100", "7\n100", "9\n102", "30\n130", "1\n2", "2\n3"])
+def read_joules(texts, pause_s):
+    """Return the watts that follow from what a counter of several devices shows, or why there are none."""
+    time, values, said = Time(), iter(texts), []
     meter = sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
-    watts = []
-    for _ in range(6):
-        time.seconds += 0.5
+    for _ in texts:
+        time.seconds += pause_s
         try:
-            watts.append(meter.read_watts())
+            said.append(meter.read_watts())
         except ReadingError as error:
-            watts.append(str(error))
+            said.append(str(error))
+    return said
+
+
+def test_joules_become_the_watts_since_the_counter_rose():
+    watts = read_joules(["7\n100", "7\n100", "9\n102", "30\n130", "1\n2", "2\n3"], 0.5)
     wait = "joules: waiting until the counter rises above"
     assert watts == [f"{wait} 107 J", f"{wait} 107 J", 4.0, 98.0, f"{wait} 3 J", 4.0]
 
 
 def test_a_device_that_drops_out_is_no_reading():
-    values = iter(["7\n100", "107", "8\n101", "9\n103"])
-    time = Time()
-    meter = sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
-    said = []
-    for _ in range(4):
-        time.seconds += 1
-        try:
-            said.append(meter.read_watts())
-        except ReadingError as error:
-            said.append(str(error))
+    said = read_joules(["7\n100", "107", "8\n101", "9\n103"], 1)
     assert said[1] == "joules: expected 2 numbers as at first, not 1"
     assert said[2] == "joules: waiting until the counter rises above 109 J" and said[3] == 3.0
 

@@ -30,7 +30,7 @@ import common.training.step as step_module
 from common.config import load
 from common.named_configs import find_config
 from common.precision import Precision
-from common.ranks.device import keep_freed_memory
+from common.processes import keep_freed_memory
 from common.ranks.dist import alone
 from common.training import optim
 from common.training.step import Step

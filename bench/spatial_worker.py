@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.data.prefetch import TensorBatch
 from common.precision import Precision, PrecisionConfig
+from common.processes import keep_freed_memory
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from common.spatial.halo import HaloConv3d

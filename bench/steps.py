@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.data.prefetch import AHEAD
 from common.precision import DTYPES, Precision, PrecisionConfig
-from common.ranks.device import keep_freed_memory
+from common.processes import keep_freed_memory
 from common.training import flops, optim
 from common.training.optim import OptimConfig
 

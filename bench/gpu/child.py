@@ -32,7 +32,7 @@ def serve(given: argparse.Namespace) -> int:
     seconds, earlier = json.loads(sys.stdin.readline())  # until then the device is left alone
     device = torch.device("cpu" if given.dry_run else "cuda:0")
     if device.type == "cpu":
-        from common.ranks.device import keep_freed_memory  # needs packages that some sections do not
+        from common.processes import keep_freed_memory  # needs packages that some sections do not
 
         keep_freed_memory()
     known = read_rows(json.loads(Path(path).read_text(encoding="utf-8")) for path in earlier)

@@ -43,8 +43,8 @@ from common.measure.power.sources import parse_source
 from common.named_configs import find_config, is_name
 from common.own_code import describe_codes, import_all
 from common.precision import Precision, resolved
+from common.processes import keep_freed_memory
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim

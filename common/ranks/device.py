@@ -9,9 +9,6 @@ from typing import Final
 
 import torch
 
-from common.measure.power.limits import Limits, read_gpus, read_processors
-from common.processes import reuse_freed_memory
-from common.provenance import host
 from common.ranks.launch import LaunchError, RankPosition
 
 MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
@@ -80,37 +77,9 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
     return torch.device(kind, local_rank)
 
 
-def read_limits(device: torch.device, local_size: int) -> tuple[Limits, ...]:
-    """Return the limits of the devices of this host's ranks; of its processors if they train, () if unknown.
-
-    local_size: the number of ranks; their devices follow that of this rank, the first of them.
-    """
-    if device.type == "cpu":
-        return read_processors()
-    module = torch.get_device_module(device)
-    numbers = range(device.index or 0, module.device_count())[:local_size]
-    return read_gpus({str(getattr(module.get_device_properties(number), "uuid", "")) for number in numbers})
-
-
-def read_model_name(device: torch.device) -> str:
-    """Return the model of a device as its driver names it, of a CPU that of the processor."""
-    if device.type == "cpu":
-        return str(host()["cpu"])
-    return str(torch.get_device_module(device).get_device_name(device))
-
-
 def identify_only_device(kind: str) -> str | None:
     """Return an identity of the only device that this process sees; None if it sees more."""
     if kind == "cpu" or torch.accelerator.device_count() != 1:
         return None
     properties = torch.get_device_module(kind).get_device_properties(0)
     return " ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in MASKS)])
-
-
-def keep_freed_memory(sharing: int = 1) -> None:
-    """Let a step on the CPU reuse the blocks of its activations in the next one.
-
-    Blocks of 1 GiB and more are given back: holes of their size, that smaller ones break, would be too many.
-    sharing: how many ranks share a sample, whose blocks are smaller by as much.
-    """
-    reuse_freed_memory((1 << 30) // sharing, (1 << 31) - 1)

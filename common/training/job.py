@@ -39,9 +39,9 @@ from common.ending import (
 )
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.measure.fom import NAME
+from common.processes import keep_freed_memory
 from common.provenance import shown_path
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
 from common.ranks.meeting import poll
 from common.ranks.parts import PartError, Parts

@@ -17,9 +17,8 @@ from torch import nn
 from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
 from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
-from common.measure.power.limits import find_lowest
+from common.measure.power.limits import find_lowest, read_limits, read_model_name
 from common.measure.power.recorder import UNKNOWN, read_energy
-from common.ranks.device import read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.record import read_run_times, read_value
 from common.reference import NoTarget

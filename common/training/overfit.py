@@ -18,8 +18,8 @@ from common.command import UsageError
 from common.data.prefetch import map_tensors
 from common.ending import EXIT_STATUS, TARGET_MET, TARGET_NOT_MET
 from common.precision import Precision
+from common.processes import keep_freed_memory
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
 from common.settings.run import RunConfig
 from common.training import optim

@@ -25,11 +25,11 @@ from common.datasets.manifest import read_variant_and_digest
 from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
+from common.measure.power.limits import read_limits, read_model_name
 from common.mllog import ResultLog, RunRecord
 from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
 from common.provenance import provenance, shown_path
-from common.ranks.device import read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.record import read_value

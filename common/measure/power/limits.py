@@ -12,7 +12,12 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from common.provenance import host
+
+if TYPE_CHECKING:
+    import torch
 
 POWERCAP: Final = "/sys/class/powercap"
 QUERY: Final = "uuid,power.limit,power.default_limit,clocks.current.sm,clocks.max.sm"
@@ -63,6 +68,29 @@ def read_processors(powercap: Path = Path(POWERCAP), cpufreq: str = CPUFREQ) -> 
     ]
     devices = (Limits(*power, *clocks) for power in powers or [[None, None]])
     return tuple(device for device in devices if device != Limits())
+
+
+def read_limits(device: torch.device, local_size: int) -> tuple[Limits, ...]:
+    """Return the limits of the devices of this host's ranks; of its processors if they train, () if unknown.
+
+    local_size: the number of ranks; their devices follow that of this rank, the first of them.
+    """
+    if device.type == "cpu":
+        return read_processors()
+    import torch  # which the other readers of these facts do without
+
+    module = torch.get_device_module(device)
+    numbers = range(device.index or 0, module.device_count())[:local_size]
+    return read_gpus({str(getattr(module.get_device_properties(number), "uuid", "")) for number in numbers})
+
+
+def read_model_name(device: torch.device) -> str:
+    """Return the model of a device as its driver names it, of a CPU that of the processor."""
+    if device.type == "cpu":
+        return str(host()["cpu"])
+    import torch
+
+    return str(torch.get_device_module(device).get_device_name(device))
 
 
 def find_lowest(devices: Iterable[Limits]) -> Limits:

@@ -25,11 +25,12 @@ from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.meter import process_reads
+from common.measure.power.limits import read_model_name
 from common.measure.roofline.picture import draw_picture
 from common.measure.roofline.report import Ceilings, Report, build_report
 from common.precision import DTYPES, Precision
+from common.processes import keep_freed_memory
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory, read_model_name
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig, PrecisionConfig
 from common.stop import STOP

@@ -15,6 +15,7 @@ answer, with the last sign of life that each rank leaves every LIFE_S.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -28,8 +29,11 @@ from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+import torch.distributed as td
+
 from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
-from common.ranks.groups import is_late, is_lost
+from common.ranks.connections import open_sockets
+from common.ranks.groups import end_collectives, is_late, is_lost
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import call_within, first_line, list_some
 from common.stop import STOP
@@ -37,6 +41,9 @@ from common.stop import STOP
 LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
 """Seconds for a rank to unwind, and to wait for the others to do so."""
+PART_GRACE_S: Final = 30.0
+"""The same where the process goes on, such as from a step of training."""
+PULSE_S: Final = 1.0
 LIFE_S: Final = 10.0
 LOOKS_PER_S: Final = 5000.0
 """Of all ranks together, at rank 0's store, which answers ten times as many."""
@@ -65,36 +72,45 @@ class LostRanksError(EndingError):
 class Stores(NamedTuple):
     """The store of the ranks. connect: connects once more, for a thread that waits, since that keeps others from it.
 
-    host: that has the store.
+    host, port: of the store; port 0: it is one of this process, which has no connections to other ranks.
     """
 
     store: Any
     connect: Callable[[], Any]
     host: str = "this host"
+    port: int = 0
+
+    def within(self, prefix: str) -> Stores:
+        """Return the same for keys of their own."""
+        return self._replace(
+            store=td.PrefixStore(prefix, self.store), connect=lambda: td.PrefixStore(prefix, self.connect())
+        )
 
 
 class Alarm:
     """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
-    rank: in the job; the alarm is that of a part of `world_size` consecutive ranks of it, or of all. cut: ends the
-    collectives of this process; expected: the errors that are shown by their message alone. all_unwound: whether all
-    ranks had unwound after a failure. progress: what the training is at, in words; for the signs of life.
+    rank: in the job; the alarm is that of a part of `world_size` consecutive ranks of it, or of all. Made before these
+    connect, since it ends the collectives that begin after it. expected: the errors that are shown by their message
+    alone. outer: for a part, whose process goes on after a failure, the alarm of all ranks, which goes first.
+    all_unwound: whether all ranks had unwound after a failure. progress: what the training is at, in words; for the
+    signs of life. work: what its ranks do, before an error that is shown. pulse: what else is to be done every PULSE_S.
     """
 
-    progress = ""
+    progress = work = ""
+    pulse: Callable[[], None] | None = None
 
     def __init__(
         self,
         stores: Stores,
         rank: int,
         world_size: int,
-        cut: Callable[[], None],
         expected: tuple[type[BaseException], ...] = (),
+        outer: Alarm | None = None,
     ) -> None:
-        self._outer: Alarm | None = None
-        self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
-        self._store, self._connect = _AnsweringStore(stores.store), stores.connect
-        self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
+        self.stores, self._store, self._former = stores, _AnsweringStore(stores.store), open_sockets()
+        self._rank, self._world_size, self._outer = rank, world_size, outer
+        self._grace_s, self.all_unwound = PART_GRACE_S if outer else GRACE_S, False
         first_rank = rank - rank % world_size
         self._ranks = range(first_rank, first_rank + world_size)
         self._expected = (*expected, EndingError, LaunchError)
@@ -103,14 +119,6 @@ class Alarm:
         self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
         self._first: Ending | None = None
         self._failure: Stopped | None = None
-
-    def of_part(self, outer: Alarm | None, grace_s: float, work: str) -> Self:
-        """Make this the alarm of a part of the ranks, whose process goes on after a failure, and return it.
-
-        outer: the alarm of all ranks, which goes first. grace_s: for a rank to unwind. work: what ends by the failure.
-        """
-        self._outer, self._grace_s, self._work = outer, grace_s, f"{work}: "
-        return self
 
     def __enter__(self) -> Self:
         self._watcher.start()
@@ -179,7 +187,7 @@ class Alarm:
             if first.cause.startswith(UNREADABLE) and self._rank == self._ranks.start:  # no rank has shown it
                 _show(self._rank, f"stopped because of an {first.cause}")
             if winner == note:
-                _show(self._rank, self._work + self._text(error))
+                _show(self._rank, self.work + self._text(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
         with contextlib.suppress(RuntimeError):
             self._store.add("unwound", 1)
@@ -232,7 +240,7 @@ class Alarm:
         """Return the failure of another rank if `error` follows from it, or which ranks are lost or late; else it."""
         if isinstance(error, EndingError | FloatingPointError):
             return error
-        cause = f"lost the store of the ranks at {self._host}, where rank 0 is, or the network to it"
+        cause = f"lost the store of the ranks at {self.stores.host}, where rank 0 is, or the network to it"
         with contextlib.suppress(RuntimeError):  # the store ended with rank 0
             if failure := self._find_failure():
                 return Stopped(failure)
@@ -292,15 +300,18 @@ class Alarm:
         return json.dumps([socket.gethostname(), time.time(), self.progress, *describe_main_thread()])
 
     def _show_life(self) -> None:
-        while True:
-            with contextlib.suppress(RuntimeError):
-                self._store.set(f"life/{self._rank}", self._describe_life())
-            if self._unwound.wait(LIFE_S):
+        for beat in itertools.count():
+            with contextlib.suppress(RuntimeError):  # if the store ended with rank 0, the other thread finds that
+                if beat % (LIFE_S // PULSE_S) == 0:
+                    self._store.set(f"life/{self._rank}", self._describe_life())
+                if self.pulse:
+                    self.pulse()
+            if self._unwound.wait(PULSE_S):
                 return
 
     def _read_news(self) -> str:
         """Wait for a note, and answer a roll call before it."""
-        store = self._connect()
+        store = self.stores.connect()
         for key in NEWS:
             store.wait([key], UNLIMITED)
             news = str(store.get(key).decode())
@@ -321,14 +332,16 @@ class Alarm:
             if self._outer or self._unwound.wait(self._grace_s):
                 return
             self._first = Ending(
-                FAILED, f"rank 0 at {self._host}: lost without an error message; see its output and the launcher's"
+                FAILED,
+                f"rank 0 at {self.stores.host}: lost without an error message; see its output and the launcher's",
             )
         if self._unwound.is_set() or self._job_ends:
             return
         self._failure = STOP.failure = Stopped(self._first)
-        cut = threading.Thread(target=self._cut, daemon=True)
-        cut.start()
-        cut.join(LOOK_EVERY_S)  # it may hang as well
+        if self.stores.port:
+            cut = threading.Thread(target=end_collectives, args=(self._former, self.stores.port), daemon=True)
+            cut.start()
+            cut.join(LOOK_EVERY_S)  # it may hang as well
         if not self._unwound.wait(self._grace_s):
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
 

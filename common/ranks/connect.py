@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, Final
 
 import torch
@@ -14,11 +13,11 @@ import torch.distributed as td
 
 from common.processes import bound_cores, find_death_signal
 from common.ranks.alarm import Alarm, Stores
-from common.ranks.connections import check_open_files, open_sockets
+from common.ranks.connections import check_open_files
 from common.ranks.cores import bind_process, find_near_cores, format_cores, parse_cores, share_cores
 from common.ranks.device import choose_device, find_device_type, identify_only_device
-from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
-from common.ranks.groups import begin_group, connects_lazily, end_collectives
+from common.ranks.dist import Dist, check_sharing, join_ranks
+from common.ranks.groups import connects_lazily
 from common.ranks.launch import Node, RankPosition, complete_position, find_rank_position
 from common.ranks.meeting import choose_interface, claim_rank, find_route, introduce_ranks, open_store
 from common.settings.machine import DistConfig
@@ -66,47 +65,41 @@ def _connect_ranks(
     position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...], failure: Exception | None
 ) -> Iterator[Dist]:
     server, world_size = open_store(position, config.start_timeout_s)
-    # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
-    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
-    ranks: RankGroup | None = None
-    check_open_files(position.rank, world_size, connects_lazily(world_size))
-    store, former = td.PrefixStore(prefix, server), open_sockets()
 
     def connect_again() -> Any:
-        again = td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
-        return td.PrefixStore(prefix, again)
+        return td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
 
-    claim_rank(store, position.rank, world_size)
-    stores = Stores(store, connect_again, server.host)
-    alarm = Alarm(stores, position.rank, world_size, lambda: end_collectives(former, server.port), expected)
+    # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
+    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
+    stores = Stores(server, connect_again, server.host, server.port).within(prefix)
+    check_open_files(position.rank, world_size, connects_lazily(world_size))
+    claim_rank(stores.store, position.rank, world_size)
+    alarm = Alarm(stores, position.rank, world_size, expected)
     try:
         with alarm:
             if failure:
                 raise failure
             route, kind = find_route(server), find_device_type(config.device)
             facts = [format_cores(bound_cores()), identify_only_device(kind), route]
-            node = introduce_ranks(store, position, world_size, facts, config.start_timeout_s)
+            node = introduce_ranks(stores.store, position, world_size, facts, config.start_timeout_s)
             choose_interface(route, node.reached_at)
-            ranks = _join_ranks(complete_position(position, world_size, node), store, node, kind, config)
-            yield ranks.watched(alarm, Watch(Stores(store, cache(connect_again), server.host), server.port))
-            ranks.end()
+            ranks = _join_ranks(complete_position(position, world_size, node), alarm, node, kind, config)
+            yield ranks
+            ranks.leave()
         ranks.close()
     except BaseException as error:
-        status = alarm.fail(error)
-        if ranks:
-            ranks.end_pulse()
-        raise SystemExit(status) from error
+        raise SystemExit(alarm.fail(error)) from error
 
 
-def _join_ranks(position: RankPosition, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:
+def _join_ranks(position: RankPosition, alarm: Alarm, node: Node, kind: str, config: DistConfig) -> Dist:
     """Return the Dist of all ranks, after setting threads, device and cores for those that share the node."""
     own = node.facts[node.ranks.index(position.rank)]
     sharing = sum(facts[0] == own[0] for facts in node.facts)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(bound_cores()) // sharing))
     device = choose_device(kind, position, [facts[1] for facts in node.facts])
-    begin_group(position.rank, position.known()[0], store, device, config)
-    dist = RankGroup(position, device, config, store=store).share_samples()
+    store = alarm.stores.store
+    dist = join_ranks(position, store, device, config, alarm)
     if binds_cores(dist, config):
         store.set(f"near/{position.rank}", format_cores(find_near_cores(device, bound_cores())))
         dist.barrier()

@@ -15,7 +15,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, Literal, Protocol, Self
 
@@ -25,11 +25,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.ranks.alarm import UNLIMITED, Alarm, Stores
-from common.ranks.connections import open_sockets
-from common.ranks.groups import begin_group, connecting, end_collectives, leave_group
+from common.ranks.alarm import UNLIMITED, Alarm
+from common.ranks.groups import begin_group, connecting, leave_group
 from common.ranks.launch import LaunchError, RankPosition
-from common.ranks.parts import Job, Parts
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
@@ -60,8 +58,10 @@ class Dist:
     of their samples as this one.
     traffic: what measures the messages with gradients; None: nothing does. Set it before `wrap` is called.
     records_reduction: whether recorded steps have these messages in them, see `dist.record_reduction`.
+    alarm: that of the ranks; None in a single process. leave: waits for all at the end of the job.
     """
 
+    alarm: Alarm | None = None
     traffic: Traffic | None = None
     records_reduction = False
     _sharing: Dist | None = None
@@ -74,6 +74,7 @@ class Dist:
         self.is_main = position.rank == 0
         self.data_rank, self.data_size = self.rank, self.world_size
         self.peers: Dist = self
+        self.leave: Callable[[], None] = self.barrier
 
     @property
     def sharing(self) -> Dist:
@@ -168,85 +169,59 @@ class Dist:
 
         An expensive call: make it once per run. ValueError if `size` does not divide the number of ranks.
         """
-        self._check_divisor(size)
+        self.check_divisor(size)
         return self
 
-    def split(self, last: int) -> tuple[Dist, Link | None]:
+    def check_divisor(self, size: int) -> None:
+        """Raise ValueError if the ranks cannot form groups of this size."""
+        if self.world_size % size:
+            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+
+    def split(self, last: int) -> tuple[Dist, Dist | None]:
         """Separate the `last` ranks; return the Dist of this rank's part and the link between the two parts.
 
-        The link is None on the other ranks but rank 0. ValueError unless both parts have a rank.
+        The link joins rank 0 and the separated ranks, which are ranks 1, 2, … there; its calls have no timeout. None on
+        the other ranks. ValueError unless both parts have a rank.
         """
         if not last:
             return self, None
         raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
 
-    def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
-        """Form parts of `size` consecutive ranks, which from now on communicate only among themselves.
-
-        The last collective call of this Dist, whose own connections end. expected: see `connect`. ValueError if `size`
-        does not divide the number of ranks.
-        """
-        self._check_divisor(size)
-        store = td.HashStore()
-
-        def watch(name: str) -> tuple[Stores, Callable[[], None]]:
-            own = td.PrefixStore(f"alarm/{name}", store)
-            return Stores(own, lambda: own), lambda: None
-
-        job = Job(0, 1, store, lambda *_: Dist(self.position, self.device), watch, lambda: None, None, expected)
-        return Parts(job, size)
-
-    def _check_divisor(self, size: int) -> None:
-        if self.world_size % size:
-            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+    def rejoin(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+        """Return the Dist of the chosen ranks, which include this one and connect by the store, after `close`."""
+        return Dist(self.position, self.device)
 
     def note_progress(self, progress: str) -> None:
         """Say how far the work is, such as in which step, for the sign of life that other ranks see of this one."""
+        if self.alarm:
+            self.alarm.progress = progress
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
 
         Where an error is recorded, or decides what is cleaned up, a lost connection is not the cause.
         """
-        return contextlib.nullcontext()
+        return self.alarm.first_failure() if self.alarm else contextlib.nullcontext()
 
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
 
 
-class Link:
-    """The link between rank 0 and the separated ranks, which are ranks 1, 2, … here; its calls have no timeout."""
-
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self.rank = rank
-        # Not created by torch.distributed, whose timeout for connecting would apply to all calls.
-        with connecting(rank, "gloo"):
-            self._group = td.ProcessGroupGloo(td.PrefixStore("link", store), rank, size, UNLIMITED)
-
-    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        """Copy the values of rank `src` into `tensor`, in main memory and of equal shape on all ranks of the link."""
-        whole = tensor.detach().contiguous()
-        self._group.broadcast(whole.view(-1).view(torch.uint8), src).wait()
-        if whole.data_ptr() != tensor.data_ptr():
-            tensor.detach().copy_(whole)
-        return tensor
-
-
 class RankGroup(Dist):
-    """Several ranks that communicate by a process group of torch.distributed; None is the group of all ranks.
-
-    store: the store of all ranks; None for a part of them.
-    """
+    """Several ranks that communicate by a process group of torch.distributed; None is the group of all ranks."""
 
     def __init__(
-        self, position: RankPosition, device: torch.device, config: DistConfig, group: Any = None, store: Any = None
+        self,
+        position: RankPosition,
+        device: torch.device,
+        config: DistConfig,
+        alarm: Alarm | None,
+        group: Any = None,
     ) -> None:
         super().__init__(position, device)
-        self._config, self._group, self._store = config, group, store
+        self.alarm, self._config, self._group = alarm, config, group
+        self._nodes: list[int] = []
         self.records_reduction = config.record_reduction
-        self._alarm: Alarm | None = None
-        self._watch: Watch | None = None
-        self._parts: Parts[Dist] | None = None
 
     def barrier(self) -> None:
         super().barrier()
@@ -351,22 +326,16 @@ class RankGroup(Dist):
             facts = [self.device.type, self._config.bind, self._config.extents]
             self.check_equal(facts, "dist.device, dist.bind or dist.spatial")
         check_sharing(self._config, self.world_size)
+        self._nodes = self._gather_numbers(self.node_rank)
         if size == 1:
             return self
-        nodes = self._gather_numbers(self.node_rank)
-        near = sorted(range(self.world_size), key=lambda rank: (nodes[rank], rank))
+        near = sorted(range(self.world_size), key=lambda rank: (self._nodes[rank], rank))
         groups = [sorted(near[first : first + size]) for first in range(0, self.world_size, size)]
         self.data_rank, self.data_size = next(i for i, group in enumerate(groups) if self.rank in group), len(groups)
         mine = groups[self.data_rank]
-        self._sharing, number = self._part_of(mine), mine.index(self.rank)
-        self.peers = self._part_of([group[number] for group in groups])
+        self._sharing, number = self._form_group(mine), mine.index(self.rank)
+        self.peers = self._form_group([group[number] for group in groups])
         return self
-
-    def _part_of(self, chosen: list[int]) -> RankGroup:
-        """Return the Dist of some ranks, of which this is one."""
-        position = replace(_alone(self.position.launcher), rank=chosen.index(self.rank), world_size=len(chosen))
-        position = replace(position, local_rank=position.rank, local_size=len(chosen))
-        return RankGroup(position, self.device, self._config, self._group_of(chosen))
 
     def wrap(self, module: Module) -> Module:
         devices = None if self.device.type == "cpu" else [self.device]
@@ -407,123 +376,68 @@ class RankGroup(Dist):
 
     def leaders(self) -> Dist | None:
         chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
-        if self.local_rank != 0:
-            return None
-        position = replace(self.position, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
-        return RankGroup(position, self.device, self._config, self._group_of(chosen))
+        return self._form_group(chosen) if self.local_rank == 0 else None
 
     def group(self, size: int) -> Dist:
-        self._check_divisor(size)
+        self.check_divisor(size)
         if size == 1:
             return Dist(_alone(self.position.launcher), self.device)
         first = self.rank - self.rank % size
-        return self._part_of(list(range(first, first + size)))
+        return self._form_group(range(first, first + size))
 
-    def split(self, last: int) -> tuple[Dist, Link | None]:
-        if not 0 < last < self.world_size or self._store is None:
+    def split(self, last: int) -> tuple[Dist, Dist | None]:
+        if not 0 < last < self.world_size:
             return super().split(last)
-        nodes = self._gather_numbers(self.node_rank)
         first = self.world_size - last
-        mine = range(first) if self.rank < first else range(first, self.world_size)
-        position = _position_among(self.position.launcher, self.rank - mine.start, [nodes[rank] for rank in mine])
-        own = RankGroup(position, self.device, self._config, self._group_of(mine)).watched(self._alarm)
+        own = self._form_group(range(first) if self.rank < first else range(first, self.world_size))
         if 0 < self.rank < first:
             return own, None
-        return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
+        return own, self._form_group([0, *range(first, self.world_size)], UNLIMITED, "gloo")
 
     def _gather_numbers(self, number: int) -> list[int]:
         """Return a number of each rank."""
         return [int(found) for found in self.all_gather(torch.tensor(number))]
 
-    def _group_of(self, chosen: Sequence[int]) -> Any:
-        """Return the process group of the chosen ranks, which include this one and alone make this call.
+    def _form_group(
+        self, chosen: Sequence[int], timeout: timedelta | None = None, backend: str | None = None
+    ) -> RankGroup:
+        """Return the Dist of the chosen ranks, which include this one and alone make this call.
 
-        The group is a new one even for all ranks, so that its calls cannot mix with those of others.
+        Its process group is a new one even for all ranks, so that its calls cannot mix with those of others.
         """
         of_all = td.get_process_group_ranks(self._group)
         with connecting(self.rank, td.get_backend()):
-            return td.new_group(
+            group = td.new_group(
                 [of_all[rank] for rank in chosen],
-                timeout=timedelta(seconds=self._config.timeout_s),
+                timeout=timeout or timedelta(seconds=self._config.timeout_s),
+                backend=backend,
                 use_local_synchronization=True,
             )
+        ranks = RankGroup(self._find_position(chosen), self.device, self._config, self.alarm, group)
+        ranks._nodes = [self._nodes[rank] for rank in chosen]
+        return ranks
 
-    def watched(self, alarm: Alarm | None, watch: Watch | None = None) -> Self:
-        """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
-        self._alarm, self._watch = alarm, watch
-        return self
+    def _find_position(self, chosen: Sequence[int]) -> RankPosition:
+        """Return the position of this rank among the chosen ones."""
+        rank, nodes = chosen.index(self.rank), [self._nodes[rank] for rank in chosen]
+        node, distinct = nodes[rank], list(dict.fromkeys(nodes))
+        local = (nodes[:rank].count(node), nodes.count(node))
+        return RankPosition(self.position.launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
-    def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
-        self._check_divisor(size)
-        watch, store = self._watch, self._store
-        if watch is None or store is None:
-            raise ValueError("only all ranks of a job can form parts")
-        nodes = self._gather_numbers(self.node_rank)
-        self.close()
-        first = self.rank - self.rank % size
-        position = _position_among(self.position.launcher, self.rank - first, nodes[first : first + size])
-
-        def join(name: str, alarm: Alarm) -> Dist:
-            if size == 1:
-                return Dist(position, self.device)
-            own = td.PrefixStore(f"ranks/{name}", store)
-            begin_group(position.rank, size, own, self.device, self._config)
-            return RankGroup(position, self.device, self._config, store=own).watched(alarm).share_samples()
-
-        job = Job(
-            self.rank,
-            self.world_size,
-            td.PrefixStore("parts", store),
-            join,
-            watch.of_part,
-            leave_group,
-            self._alarm,
-            expected,
-        )
-        self._parts = Parts(job, size)
-        return self._parts
-
-    def note_progress(self, progress: str) -> None:
-        if self._alarm:
-            self._alarm.progress = progress
-
-    def first_failure(self) -> contextlib.AbstractContextManager[None]:
-        return self._alarm.first_failure() if self._alarm else contextlib.nullcontext()
-
-    def end(self) -> None:
-        """Wait for all ranks at the end of the job, and end the communication."""
-        if self._parts:
-            self._parts.end()
-        else:
-            self.barrier()
+    def rejoin(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+        position = self._find_position(chosen)
+        if len(chosen) == 1:
+            return Dist(position, self.device)
+        return join_ranks(position, store, self.device, self._config, alarm)
 
     def close(self) -> None:
-        if self._parts:
-            self.end_pulse()
-        else:
-            leave_group(self._group)
-
-    def end_pulse(self) -> None:
-        """End the thread of a rank that works in parts, also after a failure; the connections stay as they are."""
-        if self._parts:
-            self._parts.close()
+        leave_group(self._group)
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What watches over parts of a job. stores: for their alarms."""
-
-    stores: Stores
-    port: int
-
-    def of_part(self, name: str) -> tuple[Stores, Callable[[], None]]:
-        """Return the stores for the alarm of a part, and what ends the collectives that it begins from now on."""
-        former = open_sockets()
-        store, connect, host = self.stores
-        stores = Stores(
-            td.PrefixStore(f"alarm/{name}", store), lambda: td.PrefixStore(f"alarm/{name}", connect()), host
-        )
-        return stores, lambda: end_collectives(former, self.port)
+def join_ranks(position: RankPosition, store: Any, device: torch.device, config: DistConfig, alarm: Alarm) -> RankGroup:
+    """Connect the ranks that find each other in the store, and return their Dist; LaunchError if they cannot."""
+    begin_group(position.rank, position.known()[0], store, device, config)
+    return RankGroup(position, device, config, alarm).share_samples()
 
 
 def format_json(value: Any) -> bytes:
@@ -566,13 +480,6 @@ def check_sharing(config: DistConfig, ranks: int) -> None:
 def alone() -> Dist:
     """Return the Dist of a process that computes alone on its CPU, even if it is one of several ranks."""
     return Dist(_alone("single"), torch.device("cpu"))
-
-
-def _position_among(launcher: str, rank: int, nodes: Sequence[int]) -> RankPosition:
-    """Return the position of a rank among some ranks. nodes: of each of them."""
-    node, distinct = nodes[rank], list(dict.fromkeys(nodes))
-    local = (nodes[:rank].count(node), nodes.count(node))
-    return RankPosition(launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
 
 def _alone(launcher: str) -> RankPosition:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from common.precision import Precision
-from common.ranks.dist import Dist, Link
+from common.ranks.dist import Dist
 from common.stop import STOP
 from common.training.benchmark import Problem
 
@@ -49,7 +49,7 @@ class Evaluator:
 class RemoteEvaluator(Evaluator):
     """Has the network evaluated by separate ranks, which run `serve`; `link` is None on all ranks but 0."""
 
-    def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Link | None) -> None:
+    def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Dist | None) -> None:
         super().__init__(problem, precision)
         self.dist, self.link = dist, link
         # gloo cannot tell whether a message has arrived, but a thread can wait for it.
@@ -77,7 +77,7 @@ class RemoteEvaluator(Evaluator):
             self.link.broadcast(torch.tensor(False))
 
 
-def serve(problem: Problem, precision: Precision, dist: Dist, link: Link) -> None:
+def serve(problem: Problem, precision: Precision, dist: Dist, link: Dist) -> None:
     """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates.
 
     dist: the ranks that evaluate. A stop signal that one of them gets goes to the training ranks with the next answer.
@@ -91,7 +91,7 @@ def serve(problem: Problem, precision: Precision, dist: Dist, link: Link) -> Non
             _exchange_answer(link, local.quality(wait=True), stop_signal)
 
 
-def _send_weights(model: nn.Module, link: Link) -> None:
+def _send_weights(model: nn.Module, link: Dist) -> None:
     """Copy the weights and statistics of rank 0's network to all ranks of the link, in one message."""
     tensors = [tensor.detach() for tensor in model.state_dict().values()]
     starts = list(accumulate((-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors), initial=0))
@@ -113,7 +113,7 @@ def _send_weights(model: nn.Module, link: Link) -> None:
             tensor.copy_(part)
 
 
-def _exchange_answer(link: Link, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:
+def _exchange_answer(link: Dist, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:
     """Return the quality of the ranks of `serve`, and a stop signal that they got or 0; they pass both in."""
     answer = link.broadcast(torch.tensor([quality or 0.0, stop_signal], dtype=torch.float64), 1).tolist()
     return answer[0], int(answer[1])

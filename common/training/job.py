@@ -295,7 +295,7 @@ class InstancesJob:
             shared = self._stage_data(plan, after_the_job) if plan.todo else None
         if shared is None:
             return self._finish_job(plan, plan.ended).exit_status
-        parts = self.dist.parts(self.size, TRAINING_ERRORS)
+        parts = Parts(self.dist, self.size, TRAINING_ERRORS)
         self._train_instances(parts, plan, shared)
         parts.meet("trained")
         if main:
@@ -308,7 +308,7 @@ class InstancesJob:
             status = statuses.get(parts.told("status") or "", 1)
         return status
 
-    def _read_ending(self, parts: Parts[Dist], number: int) -> Ending | None:
+    def _read_ending(self, parts: Parts, number: int) -> Ending | None:
         """Return how an instance of this job ended; None: not started.
 
         Its folder says so: what is in the store of the ranks only tells for how long it is worth looking there, on a
@@ -342,7 +342,7 @@ class InstancesJob:
         after_the_job.callback(staged.close)
         return Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms())
 
-    def _train_instances(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
+    def _train_instances(self, parts: Parts, plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
         start = replace(self.start_options, resume=None, auto_resume=True)
         while (index := parts.take(len(plan.todo))) is not None:
@@ -357,9 +357,7 @@ class InstancesJob:
             now_ms = mllog.elapsed_ms()  # the next instance finds the data staged
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
 
-    def _train_instance(
-        self, parts: Parts[Dist], config: RunConfig, start: Start, number: int, staged: Shared
-    ) -> Ending:
+    def _train_instance(self, parts: Parts, config: RunConfig, start: Start, number: int, staged: Shared) -> Ending:
         """Train an instance; nothing of it is left in memory when the ranks of the next one meet."""
         try:
             with parts.together(f"instance {number}") as dist:

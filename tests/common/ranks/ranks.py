@@ -18,7 +18,7 @@ from common.ranks import alarm
 from common.ranks import dist as dist_room
 from common.ranks.connect import connect
 from common.ranks.launch import LaunchError
-from common.ranks.parts import PartError
+from common.ranks.parts import PartError, Parts
 from common.settings.machine import DistConfig
 from common.stop import STOP
 from common.training.batchnorm import average_statistics, share_statistics
@@ -222,7 +222,7 @@ def leaders(dist, folder):
 def parts(dist, folder):
     """Check that parts of two ranks take pieces of work, that an error ends one piece, and that the job goes on."""
     number = dist.rank // 2
-    found = dist.parts(2, (ValueError,))
+    found = Parts(dist, 2, (ValueError,))
     assert (found.number, found.count, found.is_main) == (number, 2, dist.rank % 2 == 0)
     done = []
     while (piece := found.take(4)) is not None:

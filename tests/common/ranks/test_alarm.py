@@ -30,7 +30,7 @@ from common.ranks.alarm import Alarm, Stores
 brief = timedelta(seconds=10)
 store = TCPStore("localhost", 0, 1, is_master=True, wait_for_workers=False, timeout=brief)
 connect = lambda: TCPStore("localhost", store.port, is_master=False, wait_for_workers=False, timeout=brief)
-with Alarm(Stores(store, connect), 0, 1, lambda: None):
+with Alarm(Stores(store, connect), 0, 1):
     time.sleep(0.3)
 """
 
@@ -67,7 +67,7 @@ def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkey
     try:
         raise error
     except type(error):
-        assert Alarm(Stores(store, lambda: store), 0, 2, lambda: None).fail(error) == 1
+        assert Alarm(Stores(store, lambda: store), 0, 2).fail(error) == 1
     told = capsys.readouterr().err
     if text:
         found = re.search(
@@ -86,7 +86,7 @@ def test_a_busy_rank_is_named_when_another_waited_too_long(monkeypatch):
         store.set(f"answer/{rank}", json.dumps([f"nid{rank}", time.time(), "", doing, rank == 0]))
     with (
         pytest.raises(LostRanksError, match=r"not all came to the same point: rank 1 on nid1 \(\d s ago, read in g"),
-        Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure(),
+        Alarm(Stores(store, lambda: store), 0, 2).first_failure(),
     ):
         raise td.DistStoreError("wait timeout after 6000ms")
 
@@ -101,7 +101,7 @@ def test_what_the_main_thread_does():
 def test_a_stranger_cannot_leave_a_result(how):
     store = td.HashStore()
     store.set("news/0", json.dumps([how, "\x1b[31mred", 1]))
-    with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure():
+    with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2).first_failure():
         raise ValueError("a consequence")
     assert found.value.ending == Ending("failed", "rank 1: [31mred")
 
@@ -111,16 +111,16 @@ def test_an_unreadable_note_is_shown_by_one_rank(capsys, monkeypatch):
     store = td.HashStore()
     store.set("news/0", "\x80 no note")
     for rank in (1, 0):
-        assert Alarm(Stores(store, lambda: store), rank, 2, lambda: None).fail(ValueError("a consequence")) == 1
+        assert Alarm(Stores(store, lambda: store), rank, 2).fail(ValueError("a consequence")) == 1
     told = capsys.readouterr().err
     assert told.startswith("rank 0: stopped because of an unreadable note") and told.count("\n") == 1
 
 
 def test_an_error_after_another_rank_has_left_is_shown(capsys):
     store = td.HashStore()
-    with Alarm(Stores(store, lambda: store), 1, 1, lambda: None):
+    with Alarm(Stores(store, lambda: store), 1, 1):
         pass
-    assert Alarm(Stores(store, lambda: store), 0, 1, lambda: None, (ValueError,)).fail(ValueError("mine")) == 1
+    assert Alarm(Stores(store, lambda: store), 0, 1, (ValueError,)).fail(ValueError("mine")) == 1
     assert capsys.readouterr().err == "rank 0: error: mine\n"
 
 
@@ -128,13 +128,13 @@ def test_ranks_that_have_seen_the_loss_diverge_say_so(monkeypatch):
     """The others see it, too, and perhaps a moment before."""
     monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
     store, diverged = td.HashStore(), FloatingPointError("the loss is nan")
-    endings = [Alarm(Stores(store, lambda: store), rank, 2, lambda: None).report(diverged) for rank in (1, 0)]
+    endings = [Alarm(Stores(store, lambda: store), rank, 2).report(diverged) for rank in (1, 0)]
     assert [ending.how for ending in endings] == ["diverged", "diverged"]
 
 
 def test_the_failure_of_the_job_outlives_a_part(monkeypatch):
     monkeypatch.setattr(STOP, "failure", job := Stopped(Ending("failed", "rank 3: no space")))
     store = td.HashStore()
-    with Alarm(Stores(store, lambda: store), 0, 1, lambda: None):
+    with Alarm(Stores(store, lambda: store), 0, 1):
         pass
     assert STOP.failure is job

@@ -234,15 +234,33 @@ class RankGroup(Dist):
         return tensor
 
     def average(self, gradients: Tensor) -> Tensor:
-        sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
-        if self.traffic is not None:
-            self.traffic.begins(sent)
+        sent = self._begin_message(gradients)
         bucket_bytes = int((self._config.bucket_mb or 25) * 2**20)  # 25: as torch has it
         for bucket in sent.split(max(1, bucket_bytes // sent.element_size())):
             self.all_reduce(bucket)
+        return self._end_message(sent, gradients)
+
+    def _average_bucket(self, bucket: td.GradBucket) -> torch.futures.Future[Tensor]:
+        """Average a bucket of gradients over the ranks; DDP calls it.
+
+        torch's own hook for bf16 is refused on a CPU, and divides before it adds.
+        """
+        sent = self._begin_message(bucket.buffer())
+        work = td.all_reduce(sent, group=self._group, async_op=True)
+        return work.get_future().then(lambda sums: self._end_message(sums.value()[0], bucket.buffer()))
+
+    def _begin_message(self, gradients: Tensor) -> Tensor:
+        """Return gradients in the format in which they travel."""
+        sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
+        if self.traffic is not None:
+            self.traffic.begins(sent)
+        return sent
+
+    def _end_message(self, sums: Tensor, gradients: Tensor) -> Tensor:
+        """Replace gradients by their mean, and return them. sums: over all ranks, as they travelled."""
         if self.traffic is not None:
             self.traffic.ends()
-        return gradients.copy_(sent).div_(self.world_size)
+        return gradients.copy_(sums).div_(self.world_size)
 
     def in_float32(self) -> Dist:
         ranks = copy.copy(self)
@@ -283,16 +301,15 @@ class RankGroup(Dist):
         if src == 0 or self.rank not in (0, src):
             return content if self.is_main else b""
         size = torch.tensor([len(content)])
-        if self.rank == src:
-            self.exchange([(0, size)], [])()
-            self.exchange([(0, _pack_bytes(content, len(content)))], [])()
-            return b""
-        self.exchange([], [(src, size)])()
+        self._pass_to_main(size, src)
         _check_size(int(size), 2**36)  # of a batch of predictions, for instance
-        packed = torch.empty(int(size), dtype=torch.uint8)
-        self.exchange([], [(src, packed)])()
-        received: bytes = packed.numpy().tobytes()
-        return received
+        packed = _pack_bytes(content, int(size))
+        self._pass_to_main(packed, src)
+        return packed.numpy().tobytes() if self.is_main else b""
+
+    def _pass_to_main(self, tensor: Tensor, src: int) -> None:
+        wait = self.exchange([], [(src, tensor)]) if self.is_main else self.exchange([(0, tensor)], [])
+        wait()
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         whole = tensor.detach().contiguous()
@@ -352,23 +369,6 @@ class RankGroup(Dist):
         # Buffers (running statistics) start equal and then differ by rank: sending them would cost time in each step.
         wrapped.broadcast_buffers = False
         return wrapped
-
-    def _average_bucket(self, bucket: td.GradBucket) -> torch.futures.Future[Tensor]:
-        """Average a bucket of gradients over the ranks; DDP calls it.
-
-        torch's own hook for bf16 is refused on a CPU, and divides before it adds.
-        """
-        sent = bucket.buffer().to(torch.bfloat16) if self._config.gradients == "bf16" else bucket.buffer()
-        if self.traffic is not None:
-            self.traffic.begins(sent)
-        work = td.all_reduce(sent, group=self._group, async_op=True)
-
-        def average(done: torch.futures.Future[list[Tensor]]) -> Tensor:
-            if self.traffic is not None:
-                self.traffic.ends()
-            return bucket.buffer().copy_(done.value()[0]).div_(self.world_size)
-
-        return work.get_future().then(average)
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
         context: contextlib.AbstractContextManager[None] = module.no_sync()

@@ -82,7 +82,7 @@ def connect_http(*checks: Callable[..., Awaitable[None]]) -> tuple[Any, Errors, 
 
 def explain_failure(error: Exception, refusals: Errors) -> tuple[str, bool]:
     """Return the cause of an error of the client, and whether it may pass."""
-    status = getattr(error, "status", 0)  # of an answer of HTTP
+    status = getattr(error, "status", 0) if error.__cause__ is None else 0  # aiohttp gives one to what is not HTTP, too
     cause = f"the server answers {status}" if status else mask_secrets(str(error)) or type(error).__name__
     return cause, not isinstance(error, refusals) and not (400 <= status < 500 and status not in TEMPORARY)
 

@@ -93,15 +93,19 @@ def _list_errors(jobs: Sequence[Job], name: str) -> list[float]:
 
 def _find_warnings(series: Series, jobs: Sequence[Job]) -> Iterator[str]:
     """Yield what a reader of the verdict should know, and what does not decide it."""
+    unknown = []
     for name, noun in ERRORS.items():
         errors, former = _list_errors(jobs, name), _list_errors(series.jobs, name)
         if errors and not former:
-            yield f"the baseline does not say how far {noun} are from float32's: record it again with --fidelity"
+            unknown.append(noun)
         elif errors and median(errors) > max(former):
             yield (
                 f"{noun} are {median(errors):.2%} from float32's, the median over seeds: in the baseline no seed is "
                 f"further off than {max(former):.2%}"
             )
+    if unknown:
+        nouns = ", ".join(unknown)
+        yield f"the baseline does not say how far {nouns} are from float32's: record it again with --fidelity"
     for name in dict.fromkeys(name for job in jobs for name in job.environment):
         now, before = (
             {job.environment[name] for job in side if name in job.environment} for side in (jobs, series.jobs)

@@ -10,8 +10,8 @@ class FileServer:
     """Serves `files`, bytes by path.
 
     ranges: whether parts are served. etag, encoding: of all files, "" for none. faults: what to do instead, one for
-    each request to come, as ("status", 503), ("cut", bytes to send) or ("redirect", address). asked: the Range and path
-    of each request so far.
+    each request to come, as ("status", 503), ("cut", bytes to send), ("raw", the answer) or ("redirect", address).
+    asked: the Range and path of each request so far.
     on_request: called before each answer.
     """
 
@@ -50,6 +50,8 @@ class FileServer:
         body = self.files.get(to.path)
         if fault == "status":
             return to.send_error(value)
+        if fault == "raw":
+            return to.wfile.write(value)
         if fault == "redirect":
             to.send_response(302)
             to.send_header("Location", value)

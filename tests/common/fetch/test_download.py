@@ -196,6 +196,12 @@ def test_what_does_not_pass_is_named_at_once(server, tmp_path, status, message):
     assert len(server.asked) == 2
 
 
+def test_an_answer_that_is_not_http(server, tmp_path):
+    server.faults = [("raw", b"welcome to the proxy\n\n")] * 20
+    with pytest.raises(DownloadError, match=r"tried 5 times, the last time: .*Bad status line"):
+        fetch(server, tmp_path)
+
+
 def test_a_server_that_is_not_there(server, tmp_path, monkeypatch):
     server.url = "http://127.0.0.1:9"
     with pytest.raises(DownloadError, match=r"tried 5 times, the last time: .*127\.0\.0\.1.*Connect call failed"):

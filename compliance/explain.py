@@ -113,7 +113,7 @@ def rounds_text(rounds: tuple[str, ...]) -> str:
 def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:
     """Return the first finding about each bad example, made by running the rule; without repetitions."""
     profile = STRICT if STRICT in rule.profiles else OFFICIAL
-    look = _log_findings if issubclass(rule, LogRule) else _package_findings
+    look = judge_log_example if issubclass(rule, LogRule) else judge_package_example
     by_sentence: dict[str, Finding] = {}
     for example in rule.bad:
         for finding in look(example, profile):
@@ -123,7 +123,8 @@ def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:
     return tuple(by_sentence.values())
 
 
-def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
+def judge_log_example(example: Callable[[Any], Any], profile: str) -> list[Finding]:
+    """Return all findings about an example of a rule about logs."""
     samples: list[SampleLog] = []
 
     def sample(*wanted: Any, **keywords: Any) -> SampleLog:
@@ -136,7 +137,8 @@ def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
     return judge_log(parse_log(data, LOG_NAME), LogTask(LOG_NAME, Case(round_, profile))).findings
 
 
-def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
+def judge_package_example(example: Callable[[Any], Any], profile: str) -> list[Finding]:
+    """Return all findings about an example of a rule about results and packages."""
     package = example(SamplePackage)
     with tempfile.TemporaryDirectory() as parent:
         folder = package.write(os.path.join(parent, "Example"))

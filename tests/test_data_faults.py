@@ -52,7 +52,6 @@ def change_frame(folder, name, value, monkeypatch):
     return path
 
 
-EXHAUSTIVE = pytest.mark.exhaustive
 FAULTS = {
     "cosmoflow": [
         (lambda folder, _: change_universe(folder, "y", np.nan), r"labels\[2\] is nan"),
@@ -127,8 +126,9 @@ def test_evaluate_and_predict_name_it(case, data, config, monkeypatch, capsys): 
     assert not Path("predictions.h5").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_benchmark
-@pytest.mark.parametrize("words", [("train",), pytest.param(("validation", "train.eval_ranks=1"), marks=EXHAUSTIVE)])
+@pytest.mark.parametrize("words", [("train",), ("validation", "train.eval_ranks=1")])
 def test_of_two_ranks_says_it_once(case, data, config, start, words, monkeypatch):  # noqa: F811  # fixtures
     shutil.copytree(data, "data")
     Path(config).write_text(case.config.replace("DATA", "data"))

@@ -274,6 +274,7 @@ def test_the_reason_of_a_stop_is_a_short_line(reason, text):
     assert callback.stop_reason == text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.needs("optuna", bool(find_spec("optuna")), "Optuna: pip install optuna")
 def test_the_search_prunes(folder):
     code = Path("search.py").read_text()

@@ -248,6 +248,7 @@ def test_a_callback_that_cannot_be_is_refused(run, name, message, capsys):
     assert message in capsys.readouterr().err and not Path("run").exists()
 
 
+@pytest.mark.exhaustive
 def test_only_rank_0_of_several_tells(run):
     run("output_dir=one")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]

@@ -29,6 +29,7 @@ def trained(folder):
     return curve(folder), {name: tensor.tolist() for name, tensor in content["state"]["model"].items()}
 
 
+@pytest.mark.one_benchmark
 def test_recorded_runs_are_plain_ones_with_and_without_warm_up(case, run, monkeypatch, capsys):  # noqa: F811  # fixtures
     run("output_dir=plain", *case.recorded)
     tapes = Tapes()

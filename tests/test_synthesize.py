@@ -157,6 +157,7 @@ def test_a_mini_problem_is_not_generated_beside_other_data(case, few, tmp_path, 
     assert sorted((tmp_path / "data").rglob("*")) == before
 
 
+@pytest.mark.one_benchmark
 def test_an_interrupted_mini_problem_goes_on_also_beside_files_of_other_systems(case, few, tmp_path, capsys):
     folder = tmp_path / "data"
     for path in (folder / ".DS_Store", folder / "lost+found/x", folder / "train/._a", folder / "train/a.h5.77.tmp"):

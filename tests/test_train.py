@@ -159,7 +159,7 @@ def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys
     "launcher", ["torchrun", pytest.param("mpirun", marks=[pytest.mark.one_benchmark, pytest.mark.exhaustive])]
 )
 def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
-    """Stop and resume them on the way, of the first benchmark."""
+    """Under mpirun they are stopped and resumed on the way."""
     if launcher == "mpirun":
         pytest.importorskip("mpi4py")
         command = [str(Path(sys.executable).with_name("mpirun")), "-n", "2", sys.executable]
@@ -169,7 +169,7 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
         pytest.skip("no mpirun beside this Python")
     assert run("output_dir=one") == 4
     whole = ["train.epochs=4"]
-    for arguments in (["train.epochs=2"], [*whole, "--resume"]) if case.name == "cosmoflow" else (whole,):
+    for arguments in (["train.epochs=2"], [*whole, "--resume"]) if launcher == "mpirun" else (whole,):
         started = start("output_dir=two", *case.shared, *arguments, launcher=command)
         out, err = started.communicate(timeout=120)
         assert started.returncode != 0 and "NOT reached after" in out, err
@@ -235,6 +235,7 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     assert {rule for rule in about_the_package if rule.startswith(("PKG", "SYS"))} == {"PKG20"}
 
 
+@pytest.mark.one_benchmark
 def test_evaluation_finds_the_checkpoint_and_says_where_it_looked(case, run, data, capsys):
     run("train.epochs=2")
     checkpoint = "run/checkpoints/epoch-0002-step-0000000.pt"
@@ -251,6 +252,7 @@ def test_evaluation_finds_the_checkpoint_and_says_where_it_looked(case, run, dat
     assert "override" not in capsys.readouterr().err
 
 
+@pytest.mark.one_benchmark
 def test_a_resumed_run_keeps_its_settings(case, run, capsys):
     run("train.epochs=1")
     assert run("train.epochs=2", "schedule.base_lr=0.5", "--resume") == 1
@@ -280,7 +282,7 @@ def keys(folder):
     return [line.split('"key": "')[1].split('"')[0] for line in (Path(folder) / "result_0.txt").open()]
 
 
-@pytest.mark.parametrize("round_", ["2.0", "3.0"])
+@pytest.mark.parametrize("round_", [pytest.param("2.0", marks=pytest.mark.one_benchmark), "3.0"])
 def test_staged_data_give_the_same_curve(case, run, round_):
     """The clock starts before staging until round 2.0; what was staged is gone after the run."""
     run("output_dir=plain", "train.epochs=2")

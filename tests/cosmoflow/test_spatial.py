@@ -1,5 +1,6 @@
 """CosmoFlow with samples that several ranks share: the same as one process, and what cannot be shared is refused."""
 
+import contextlib
 import csv
 import json
 import os
@@ -11,12 +12,13 @@ import pytest
 import torch
 
 from common.config import ConfigError, rebuild
+from common.ranks.dist import alone
 from compliance import check_logs
 from cosmoflow import evaluate, predict, train
 from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
 from tests.cosmoflow.case import CASE
-from tests.cosmoflow.sharing import DOUBLE, DROPOUT, GATE, HALF, SINGLE
+from tests.cosmoflow.sharing import CASES, DOUBLE, DROPOUT, GATE, HALF, SINGLE, trained
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("sharing.py")
@@ -63,10 +65,13 @@ def with_one_process(folder, sides, names):
     for side in sides:
         made = f"--grid {side} --particles {side} --train 7 --validation 5 --compress none"
         assert synthesize([str(folder / f"data-{side}"), *made.split()]) == 0
-    ran(folder, 1, WORKER, folder, 1, *names)
     (folder / "one").mkdir()
-    for name in names:
-        (folder / f"{name}.0.pt").rename(folder / "one" / f"{name}.pt")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # like the ranks
+    with contextlib.chdir(folder):
+        for name in names:
+            torch.save(trained(folder, CASES[name], 1, alone()), folder / "one" / f"{name}.pt")
+    torch.set_num_threads(threads)
     return folder
 
 
@@ -200,8 +205,8 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     assert "2 × 2 along D × H" in output and "computes all of" not in output
     assert content(problem / "shared") == content(problem / "one")
     ran(problem, 4, *words, "train.epochs=4", "dist.spatial=2", "--resume", status=4)
-    for shared, alone in zip(history(problem / "shared"), history(problem / "one"), strict=True):
-        assert shared == pytest.approx(alone, rel=1e-3)
+    for shared, expected in zip(history(problem / "shared"), history(problem / "one"), strict=True):
+        assert shared == pytest.approx(expected, rel=1e-3)
     monkeypatch.chdir(problem)
     log = problem / "shared" / "result_0.txt"
     stated, one = logged(log), logged(problem / "one" / "result_0.txt")
@@ -289,6 +294,6 @@ def test_instances_share_samples_among_their_ranks(problem):
     ran(problem, 4, *words, "instances.ranks=2", "dist.spatial=2", status=4)
     shared = history(problem / "two" / "instance_0")
     assert len(shared) == 2
-    for ours, alone in zip(shared, history(problem / "one"), strict=False):
-        assert ours == pytest.approx(alone, rel=1e-3)
+    for ours, expected in zip(shared, history(problem / "one"), strict=False):
+        assert ours == pytest.approx(expected, rel=1e-3)
     assert logged(problem / "two" / "instance_1" / "result_0.txt")["spatial_extents"] == [2, 1]

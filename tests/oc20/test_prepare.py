@@ -291,7 +291,7 @@ def test_a_frame_without_periodicity_is_converted_where_no_edge_would_cross_a_bo
 def test_lmdb_files_of_any_name_are_converted_in_the_order_of_their_names(source, tmp_path, capsys):
     lmdb_folder, out = tmp_path / "lmdb", tmp_path / "out"
     assert convert(source, lmdb_folder, "lmdb") == 0
-    assert prepare.main(["metadata", str(lmdb_folder)]) == 0
+    assert prepare.main(["metadata", str(lmdb_folder), "--workers", "1"]) == 0
     (lmdb_folder / "manifest.json").unlink()
     for number, name in ((0, "c"), (3, "a"), (11, "b")):
         (lmdb_folder / f"train/data.{number:04d}.lmdb").rename(lmdb_folder / f"train/{name}.lmdb")
@@ -299,7 +299,7 @@ def test_lmdb_files_of_any_name_are_converted_in_the_order_of_their_names(source
     assert convert(lmdb_folder, out, "compact", "--verify") == 0
     samples = Dataset(out / "train", DataConfig(out, format="compact"))
     assert [samples.read(index).sid for index in range(0, 9, 3)] == [1003, 1011, 1000]
-    assert prepare.main(["metadata", str(lmdb_folder)]) == 0
+    assert prepare.main(["metadata", str(lmdb_folder), "--workers", "1"]) == 0
     before = Dataset(lmdb_folder / "train", DataConfig(lmdb_folder))
     assert [before.read(index).sid for index in range(9)] == [samples.read(index).sid for index in range(9)]
     capsys.readouterr()

@@ -181,6 +181,7 @@ def test_pairs_have_the_published_layout_and_plain_ase_reads_them(raw):
     assert not systems["train"] & systems["validation"] and len(systems["train"]) == 4
 
 
+@pytest.mark.exhaustive
 def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
     more = ["--train", "17"]
     assert synthesize_to(tmp_path / "one", *more, "--format", "compact") == 0

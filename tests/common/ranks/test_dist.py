@@ -112,20 +112,14 @@ def test_ranks_end_with_a_torchrun_that_is_killed(environment, tmp_path):
 
 def test_two_nodes_under_torchrun(environment, tmp_path):
     """All methods; then a rank fails while the others wait in the backward pass: all unwind, and the error is shown."""
-    done = launch(
-        torchrun(4), environment, tmp_path, "two_nodes", "methods", "leaders", "groups", "sharing", "batchnorm", "fail"
-    )
+    steps = ("two_nodes", "methods", "leaders", "groups", "sharing", "batchnorm", "leave", "averaging", "fail")
+    done = launch(torchrun(4), environment, tmp_path, *steps)
     assert done.returncode != 0
     assert "rank 3: ValueError: broken on purpose" in done.stderr, done.stderr
     assert done.stderr.count("broken on purpose") == 2, "one rank shows it: its traceback has the line, and the message"
     places = [(tmp_path / f"place{rank}").read_text() for rank in range(4)]
     assert places == ["(0, 2, 0, 2)", "(1, 2, 0, 2)", "(0, 2, 1, 2)", "(1, 2, 1, 2)"]
     assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2", "unwound3"], done.stderr
-
-
-def test_the_end_of_a_group_and_ways_of_averaging_gradients(environment, tmp_path):
-    done = launch(torchrun(2), environment, tmp_path, "leave", "averaging")
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.exhaustive

@@ -1,12 +1,15 @@
-"""Every rule proves itself on its own examples."""
+"""Every rule proves itself on its own examples, which the page of the rules shows."""
 
+import functools
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from common.benchmarks import PACKAGES
 from common.reference import ROUNDS
+from compliance import explain
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
@@ -15,9 +18,12 @@ from compliance.model.case import PROFILES, Case
 from compliance.model.finding import OFFICIAL_RULE, SEVERITIES
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules
-from compliance.rules.rule import LogRule, Rule
+from compliance.rules.rule import LogRule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.bench_script import bench_script
+
+docs = bench_script("reference_pages")
 
 EXAMPLES = [
     pytest.param(rule, kind, number, id=f"{id_}-{kind}-{number}")
@@ -27,35 +33,20 @@ EXAMPLES = [
 ]
 
 
-def found_by_log_rule(rule: type[Rule], example, profile: str = "strict") -> list:
-    made = []
-
-    def log(**wanted):
-        made.append(SampleLog(**wanted))
-        return made[-1]
-
-    result = example(log)
-    data = result if isinstance(result, bytes) else result.bytes()
-    run = judge_log(
-        parse_log(data, "result_0.txt"), LogTask("result_0.txt", Case(made[-1].round if made else "3.0", profile))
-    )
-    return [finding for finding in run.findings if finding.rule == rule.id]
-
-
-def found_by_package_rule(rule: type[Rule], example, folder, profile: str = "strict") -> list:
-    package = example(SamplePackage)
-    options = Options(profile=profile, round=package.round, waivers=package.waivers)
-    report = check_paths([package.write(folder)], options)
-    return [finding for finding in report.findings if finding.rule == rule.id and finding.severity != "skipped"]
+@pytest.fixture(scope="module", autouse=True)
+def examples_judged_once():
+    """Let the page of the rules and the tests of the rules share what is found about an example."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("judge_log_example", "judge_package_example"):
+            patch.setattr(explain, name, functools.cache(getattr(explain, name)))
+        yield
 
 
 @pytest.mark.parametrize(("rule", "kind", "number"), EXAMPLES)
-def test_examples(rule, kind, number, tmp_path):
-    example = getattr(rule, kind)[number]
-    if issubclass(rule, LogRule):
-        found = found_by_log_rule(rule, example)
-    else:
-        found = found_by_package_rule(rule, example, tmp_path / "Example")
+def test_examples(rule, kind, number):
+    judge = explain.judge_log_example if issubclass(rule, LogRule) else explain.judge_package_example
+    findings = judge(getattr(rule, kind)[number], "strict")
+    found = [finding for finding in findings if finding.rule == rule.id and finding.severity != "skipped"]
     if kind == "bad":
         assert found, "the bad example goes unnoticed"
         for finding in found:
@@ -63,6 +54,24 @@ def test_examples(rule, kind, number, tmp_path):
     else:
         # Good examples may show milder findings of a rule, never its own severity.
         assert [f for f in found if f.severity in ("error", rule.severity)] == []
+
+
+def test_the_pages_that_show_examples_are_up_to_date(capsys):
+    assert docs.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_check_finds_what_is_out_of_date_and_writes_nothing(tmp_path, capsys):
+    assert docs.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert list(tmp_path.iterdir()) == []
+    for name in ("config.md", "rules.md", "profiles.md", "settings.md"):
+        shutil.copy(docs.DOCS / name, tmp_path)
+    page = tmp_path / "profiles.md"
+    page.write_text(page.read_text().replace("| FRM05 |", "| FRM55 |"))
+    capsys.readouterr()
+    assert docs.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert "profiles.md is out of date" in capsys.readouterr().err
+    assert docs.main(["--folder", str(tmp_path)]) == 0
+    assert docs.main(["--check", "--folder", str(tmp_path)]) == 0
 
 
 @pytest.mark.parametrize("rule", all_rules().values(), ids=all_rules())

@@ -46,21 +46,21 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
     axes = ["--axis", "optim.momentum=0.8,0.9"]
     assert main([*tiny, *axes, "--dry-run"]) == 0 and not Path("out").exists()
     assert "-m cosmoflow.train ./tiny.yaml train.epochs=1 optim.momentum=0.8" in capsys.readouterr().out
-    assert main([*tiny, *axes]) == 0
+    assert main([*tiny, "--axis", "optim.momentum=0.8"]) == 0
     first = logs()
-    assert list(first) and len(first) == 2 and Path("out/momentum-0.8/seed_1/result_0.txt").exists()
-    assert main([*tiny, *axes, "--axis", "train.seed=1,2"]) == 0
-    assert len(logs()) == 4 and first.items() <= logs().items()
+    assert list(first) == ["out/momentum-0.8/seed_1/result_0.txt"]
+    assert main([*tiny, *axes]) == 0
+    assert len(logs()) == 2 and first.items() <= logs().items()
     study = json.loads(Path("out/study.json").read_text())
-    assert [run["values"] for run in study["runs"]] == [{"optim.momentum": m} for m in (0.8, 0.8, 0.9, 0.9)]
+    assert [run["values"] for run in study["runs"]] == [{"optim.momentum": m} for m in (0.8, 0.9)]
     assert all(run["quantities"]["quality"] > 0 and "cosmoflow.train" in run["command"] for run in study["runs"])
     rows = list(csv.DictReader(Path("out/study.csv").read_text().splitlines()))
-    assert [row["run"] for row in rows] == [f"momentum-{m}/seed_{seed}" for m in (0.8, 0.9) for seed in (1, 2)]
+    assert [row["run"] for row in rows] == [f"momentum-{m}/seed_1" for m in (0.8, 0.9)]
     assert "momentum" in Path("out/study.html").read_text() and list(Path("out").glob("curve-*.svg"))
     for mode in ([], ["--dry-run"], ["--emit", "plain"]):
         assert main([*tiny, *axes, "--set", "train.global_batch_size=2", *mode]) == 1
         assert "none before, train.global_batch_size=2 now" in capsys.readouterr().err
-    assert len(logs()) == 4
+    assert len(logs()) == 2
     command = study["runs"][0]["command"].replace("python", sys.executable, 1)
     assert "output_dir=again/out/momentum-0.8/seed_1" in command and study["cwd"] == str(Path.cwd())
     flop = study["runs"][0]["quantities"]["flop"]

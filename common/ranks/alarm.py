@@ -135,7 +135,7 @@ class Alarm:
         if STOP.failure is self._failure:  # that of the job ends what is around a part, too
             STOP.failure = None
 
-    def release(self) -> None:
+    def stop_watching(self) -> None:
         """End the waiting of this rank's thread without a word about a failure: the job ends, and this process."""
         self._leave_note(OVER)
         self._watcher.join(LOOK_EVERY_S)
@@ -147,7 +147,7 @@ class Alarm:
             time.sleep(LOOK_EVERY_S)  # the others still use its store
         return ending.exit_status
 
-    def trip(self, ending: Ending) -> None:
+    def end_job(self, ending: Ending) -> None:
         """End the job on all ranks as if this one had failed."""
         _show(self._rank, ending.cause)
         self._leave_note(self._write_note(ending))

@@ -64,7 +64,6 @@ class Dist:
     alarm: Alarm | None = None
     traffic: Traffic | None = None
     records_reduction = False
-    _sharing: Dist | None = None
 
     def __init__(self, position: RankPosition, device: torch.device) -> None:
         self.position = position
@@ -73,13 +72,9 @@ class Dist:
         self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.known()
         self.is_main = position.rank == 0
         self.data_rank, self.data_size = self.rank, self.world_size
+        self.sharing: Dist = self
         self.peers: Dist = self
         self.leave: Callable[[], None] = self.barrier
-
-    @property
-    def sharing(self) -> Dist:
-        """The ranks that share their samples with this one."""
-        return self._sharing or Dist(_alone(self.position.launcher), self.device)
 
     def barrier(self) -> None:
         """Wait until all ranks are here and their devices have finished the work given to them."""
@@ -220,6 +215,7 @@ class RankGroup(Dist):
     ) -> None:
         super().__init__(position, device)
         self.alarm, self._config, self._group = alarm, config, group
+        self.sharing = Dist(_alone(position.launcher), device)
         self._nodes: list[int] = []
         self.records_reduction = config.record_reduction
 
@@ -350,7 +346,7 @@ class RankGroup(Dist):
         groups = [sorted(near[first : first + size]) for first in range(0, self.world_size, size)]
         self.data_rank, self.data_size = next(i for i, group in enumerate(groups) if self.rank in group), len(groups)
         mine = groups[self.data_rank]
-        self._sharing, number = self._form_group(mine), mine.index(self.rank)
+        self.sharing, number = self._form_group(mine), mine.index(self.rank)
         self.peers = self._form_group([group[number] for group in groups])
         return self
 

@@ -1,7 +1,7 @@
 """Parts of a job: equal groups of consecutive ranks that work side by side, each at its own pace.
 
-After that no collective spans two parts. What the ranks of different parts tell each other goes through the
-store of the job: which part takes which piece of work, that one of them was asked to stop, that a rank is lost, and
+Once they are formed, no collective spans two parts. What the ranks of different parts tell each other goes through
+the store of the job: which part takes which piece of work, that one of them was asked to stop, that a rank is lost, and
 that all are done. An error of one rank ends the piece of work of its part alone; each piece of work gets new
 connections. A rank that does not come back, because its process was killed, ends the job.
 """
@@ -101,13 +101,13 @@ class Parts:
             raise PartError(ending) from None
         leave_group()
 
-    def tell(self, key: str, text: str) -> None:
+    def leave_text(self, key: str, text: str) -> None:
         """Leave a text for the other ranks; never a result, since strangers may reach the store."""
-        self._store.set(f"told/{key}", text)
+        self._store.set(f"text/{key}", text)
 
-    def told(self, key: str) -> str | None:
+    def read_text(self, key: str) -> str | None:
         """Return a text that a rank has left; None if there is none."""
-        name = f"told/{key}"
+        name = f"text/{key}"
         return self._store.get(name).decode() if self._store.check([name]) else None
 
     def meet(self, name: str) -> None:
@@ -135,7 +135,7 @@ class Parts:
             if self._alarm:
                 self._alarm.check()
         except Stopped:
-            alarm.release()
+            alarm.stop_watching()
             raise
 
     def _show_life(self) -> None:
@@ -149,7 +149,7 @@ class Parts:
         if self._dist.rank == 0 and self._alarm and (lost := _find_lost(self._store, self._seen)) is not None:
             self._seen.clear()
             cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
-            self._alarm.trip(Ending(FAILED, cause))
+            self._alarm.end_job(Ending(FAILED, cause))
 
 
 def _find_lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:

@@ -74,7 +74,7 @@ from common.training.tracking.trackers import check_installed
 
 FILE_DELAY_S: Final = 60.0
 """A shared file system may remember for so long that a file is not there."""
-SHOWN: Final = 70
+REASON_LETTERS: Final = 70
 """Characters of an ending in the summary; the whole is in the instance's ended.json."""
 
 
@@ -301,11 +301,11 @@ class InstancesJob:
         if main:
             endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
             status = self._finish_job(plan, endings).exit_status
-            parts.tell("status", str(status))
+            parts.leave_text("status", str(status))
         parts.meet("judged")
         if not main:
             statuses = {str(known): known for known in EXIT_STATUS.values()}
-            status = statuses.get(parts.told("status") or "", 1)
+            status = statuses.get(parts.read_text("status") or "", 1)
         return status
 
     def _read_ending(self, parts: Parts, number: int) -> Ending | None:
@@ -314,12 +314,12 @@ class InstancesJob:
         Its folder says so: what is in the store of the ranks only tells for how long it is worth looking there, on a
         file system that shows late what another node wrote, and that an instance failed before it changed anything.
         """
-        told, ending = parts.told(f"ended/{number}"), None
-        for _ in poll(FILE_DELAY_S if told in FINAL else 0):
+        word, ending = parts.read_text(f"ended/{number}"), None
+        for _ in poll(FILE_DELAY_S if word in FINAL else 0):
             ending = read_ending(instance_folder(self.config.output_dir, number))
             if ending and has_result(ending, self.config):
                 return ending
-        if told == FAILED:
+        if word == FAILED:
             return ending if ending and ending.how == FAILED else Ending(FAILED, "see the output of its ranks")
         return None if ending and ending.final else ending
 
@@ -352,7 +352,7 @@ class InstancesJob:
             number = plan.todo[index]
             ending = self._train_instance(parts, config_of(self.config, number, plan.base), start, number, staged)
             if parts.is_main:
-                parts.tell(f"ended/{number}", ending.how)
+                parts.leave_text(f"ended/{number}", ending.how)
             free_memory(self.dist.device)
             now_ms = mllog.elapsed_ms()  # the next instance finds the data staged
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
@@ -384,7 +384,7 @@ class InstancesJob:
             minutes = f"{(clock[1] - clock[0]) / 60_000:.2f}" if clock else "-"
             epochs = ending.epochs if ending and ending.epochs else "-"
             how = ending.text if ending else f"not started ({signal_name(STOP.number) or 'the job was stopped'})"
-            how = shorten(how, SHOWN, placeholder=" …")
+            how = shorten(how, REASON_LETTERS, placeholder=" …")
             yield f"{number:8}  {plan.base + number:10}  {epochs:>6}  {minutes:>7}  {how}"
         ended = {number: ending for number, ending in endings.items() if ending and ending.how in TRAINED}
         models = {instance_folder(folder, number): clock for number in ended if (clock := clocks[number])}

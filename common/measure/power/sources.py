@@ -29,7 +29,7 @@ FILE_FRESH_S: Final = 2.0
 FILE_TAIL: Final = 4096
 MOST_CHARACTERS: Final = 1 << 20
 """That a command may print."""
-SHOWN: Final = 200
+QUOTED_LETTERS: Final = 200
 NAMED: Final = {"command": "COMMAND", "file": "PATH"}
 """Sources whose scope and unit the user states, and what follows these."""
 SCOPES: Final = {"node": NODE, "device": PARTS}
@@ -125,7 +125,7 @@ class Meter:
     scope: str
     unit: str
     clock: Clock
-    _counted: tuple[float, float] | None = None  # the last joules, and when they were read
+    _last_joules: tuple[float, float] | None = None  # the last joules, and when they were read
     _lines: int = 0  # of the first reading
 
     def read_watts(self) -> float:
@@ -148,18 +148,18 @@ class Meter:
         off = of_node and self.unit == WATTS and total == 0  # a node that answers draws power
         if not numbers or not is_number(total) or min(numbers) < 0 or off:
             expected = "one number above 0" if of_node else "a number in each line"
-            raise ReadingError(f"expected {self.unit}, {expected}, not {' '.join(text.split())[:SHOWN]!r}")
+            raise ReadingError(f"expected {self.unit}, {expected}, not {' '.join(text.split())[:QUOTED_LETTERS]!r}")
         self._lines = self._lines or len(numbers)
         if len(numbers) != self._lines:  # a device is missing, or back
-            self._counted = None
+            self._last_joules = None
             raise ReadingError(f"expected {self._lines} numbers as at first, not {len(numbers)}")
         return total
 
     def _derive_watts(self, joules: float) -> float:
         now_s = self.clock.monotonic()
-        earlier, since_s = self._counted or (joules, now_s)
-        if joules != earlier or self._counted is None:
-            self._counted = joules, now_s
+        earlier, since_s = self._last_joules or (joules, now_s)
+        if joules != earlier or self._last_joules is None:
+            self._last_joules = joules, now_s
         if joules <= earlier:
             raise ReadingError(f"waiting until the counter rises above {joules:g} J")
         return (joules - earlier) / (now_s - since_s)
@@ -197,7 +197,7 @@ def read_command(command: str) -> str:
                 os.killpg(process.pid, signal.SIGKILL)  # with what it left running
     if process.returncode or not output.strip():
         complaint = errors.strip() or output.strip() or "it printed nothing"  # nvidia-smi complains on standard output
-        last = "".join(filter(str.isprintable, complaint.rpartition("\n")[2]))[:SHOWN]
+        last = "".join(filter(str.isprintable, complaint.rpartition("\n")[2]))[:QUOTED_LETTERS]
         raise ReadingError(f"exit status {process.returncode}: {last}")
     return output.strip()
 

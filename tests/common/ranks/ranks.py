@@ -235,9 +235,9 @@ def parts(dist, folder):
                 raise ValueError("broken on purpose")  # the other waits for the gradients
             module(torch.ones(1, 1)).sum().backward()
             if part.is_main:
-                found.tell(f"piece/{piece}", str(dist.rank))
+                found.leave_text(f"piece/{piece}", str(dist.rank))
     found.meet("all")
-    told = [found.told(f"piece/{piece}") for piece in range(4)]
+    told = [found.read_text(f"piece/{piece}") for piece in range(4)]
     assert [bool(text) for text in told] == [True, False, True, True], told
     (folder / f"done{dist.rank}").write_text(str(done))
 

@@ -69,7 +69,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-@pytest.mark.parametrize("fault", [0, 1])
+@pytest.mark.parametrize("fault", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
     case,  # noqa: F811  # fixtures
     data,  # noqa: F811

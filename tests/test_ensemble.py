@@ -72,7 +72,7 @@ def test_a_problem_orders_and_stages_what_is_drawn(case, config):  # noqa: F811 
     assert set(bagged.staged_files()) == kept
 
 
-def test_the_table_has_members_and_ensemble(case, members, two_ranks, capsys):  # noqa: F811  # fixtures
+def test_the_table_has_members_and_ensemble(case, members, capsys):  # noqa: F811  # fixtures
     assert case.evaluate.main(["job", "-o", "all.json", members]) == 1
     said = capsys.readouterr().out
     found = json.loads(Path("all.json").read_text())
@@ -85,8 +85,13 @@ def test_the_table_has_members_and_ensemble(case, members, two_ranks, capsys):  
     else:
         mse = found["mean_squares"]
         assert mse["ensemble"] == pytest.approx(mse["members"] - mse["variance"], abs=1e-6) and mse["variance"] > 0
-    two = two_ranks("evaluate", "job", members)
-    assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two
+
+
+@pytest.mark.exhaustive
+def test_two_ranks_find_the_ensemble_of_one(case, members, two_ranks):  # noqa: F811  # fixtures
+    case.evaluate.main(["job", "-o", "one.json", members])
+    found = json.loads(Path("one.json").read_text())
+    assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks("evaluate", "job", members)
 
 
 @pytest.mark.exhaustive

@@ -139,6 +139,7 @@ def test_a_stopped_run_goes_on_with_the_same_lines(run):
     assert second[-3:] == ["epoch 4", "saving", "end target_not_met"]
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_with_the_same_lines(run):
     run("output_dir=whole")
     command = [sys.executable, "-m", "cosmoflow.train", "small.yaml", "output_dir=killed", "--callback", "mine:Kills"]

@@ -43,6 +43,7 @@ def small(case):
     return case.small.split()
 
 
+@pytest.mark.one_benchmark
 def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
@@ -65,6 +66,7 @@ def test_data_that_cannot_be_made_for_a_training_are_one_line(case, tmp_path, ca
     assert not capsys.readouterr().err
 
 
+@pytest.mark.one_benchmark
 def test_a_picture_is_named_as_it_is_written(synthesize, small, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     assert synthesize.main([*small, "--plot", str(tmp_path / "picture")]) == 0

@@ -167,9 +167,9 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     if not Path(command[0]).exists():
         pytest.skip("no mpirun beside this Python")
-    assert run("output_dir=one") == 4
-    whole = ["train.epochs=4"]
-    for arguments in (["train.epochs=2"], [*whole, "--resume"]) if launcher == "mpirun" else (whole,):
+    whole = ["train.epochs=2"]
+    assert run("output_dir=one", *whole) == 4
+    for arguments in (["train.epochs=1"], [*whole, "--resume"]) if launcher == "mpirun" else (whole,):
         started = start("output_dir=two", *case.shared, *arguments, launcher=command)
         out, err = started.communicate(timeout=120)
         assert started.returncode != 0 and "NOT reached after" in out, err

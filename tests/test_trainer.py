@@ -191,7 +191,7 @@ def test_a_signal_that_the_program_handles_returns_the_stopped_run(small):
 def test_a_thread_trains_while_the_main_thread_goes_on(small, capsys):
     """As a widget of a notebook does it: the main thread prints, and starts no second training."""
     runs = []
-    options = {"train.epochs": 40, "train.seed": 3, "schedule.decay": {}}
+    options = {"train.epochs": 20, "train.seed": 3, "schedule.decay": {}}
     thread = threading.Thread(target=lambda: runs.append(train.run(small, options, output_dir="thread", quiet=True)))
     thread.start()
     while not Path("thread/history.csv").exists() and thread.is_alive():

@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from common.benchmarks import PACKAGES
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
-from compliance.benchmarks import REFERENCES
 from compliance.explain import bad_findings, explain, list_rules, rounds_text
 from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
@@ -82,18 +80,6 @@ def test_a_page_without_its_marks_is_refused(marks, tmp_path, capsys):
     assert docs.main(["--folder", str(tmp_path)]) == 2
     assert "put them back" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["profiles.md"]
-
-
-def test_the_pages_hold_every_rule_setting_and_benchmark():
-    rules, settings = docs.rules_page(), docs.settings_page()
-    config = docs.pages(docs.DOCS)[docs.DOCS / "config.md"]
-    assert all(f"\n## {name}\n" in config for name in PACKAGES)
-    for rule in all_rules().values():
-        assert rules.count(f"### {rule.id}\n") == 1
-    for name, reference in REFERENCES.items():
-        section = settings.split(f"## {name}, closed")[1].split("\n## ")[0]
-        keys = {s.key for round_ in reference.rounds for s in reference.settings_of(round_, "closed")}
-        assert all(f"| `{key}` |" in section for key in keys)
 
 
 def test_the_table_of_differences_holds_each_rule_that_differs():

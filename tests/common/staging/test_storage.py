@@ -336,6 +336,7 @@ def test_training_from_an_object_store_equals_training_from_files(store, train, 
     assert not Path("node").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.needs("swift", swift.HERE, swift.HOW)
 def test_files_come_in_pieces_from_an_object_store_or_the_error_names_the_address(store, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "CHUNK_BYTES", 500)

@@ -442,5 +442,5 @@ def test_the_store_of_the_ranks_gives_no_instance_its_result(recorded, told, how
     if recorded:
         write_ending(folder, recorded)
     config = SimpleNamespace(output_dir=tmp_path, train=SimpleNamespace(epochs=4, ends_in_epoch=False))
-    ending = InstancesJob._read_ending(SimpleNamespace(config=config), SimpleNamespace(told=lambda _: told), 0)
+    ending = InstancesJob._read_ending(SimpleNamespace(config=config), SimpleNamespace(read_text=lambda _: told), 0)
     assert (ending and ending.how) == how

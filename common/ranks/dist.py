@@ -372,7 +372,8 @@ class RankGroup(Dist):
 
     def leaders(self) -> Dist | None:
         chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
-        return self._form_group(chosen) if self.local_rank == 0 else None
+        group = self._form_group(chosen)
+        return group if self.local_rank == 0 else None
 
     def group(self, size: int) -> Dist:
         self.check_divisor(size)
@@ -386,9 +387,8 @@ class RankGroup(Dist):
             return super().split(last)
         first = self.world_size - last
         own = self._form_group(range(first) if self.rank < first else range(first, self.world_size))
-        if 0 < self.rank < first:
-            return own, None
-        return own, self._form_group([0, *range(first, self.world_size)], UNLIMITED, "gloo")
+        link = self._form_group([0, *range(first, self.world_size)], UNLIMITED, "gloo")
+        return own, None if 0 < self.rank < first else link
 
     def _gather_numbers(self, number: int) -> list[int]:
         """Return a number of each rank."""
@@ -397,10 +397,12 @@ class RankGroup(Dist):
     def _form_group(
         self, chosen: Sequence[int], timeout: timedelta | None = None, backend: str | None = None
     ) -> RankGroup:
-        """Return the Dist of the chosen ranks, which include this one and alone make this call.
+        """Return the Dist of the chosen ranks, on another rank that of this one alone: all make the call.
 
-        Its process group is a new one even for all ranks, so that its calls cannot mix with those of others.
+        Else groups of ranks that have made unequally many would wait for each other, as torch counts them in their
+        names. The process group is a new one even for all ranks, so that its calls cannot mix with those of others.
         """
+        chosen = chosen if self.rank in chosen else [self.rank]
         of_all = td.get_process_group_ranks(self._group)
         with connecting(self.rank, td.get_backend()):
             group = td.new_group(

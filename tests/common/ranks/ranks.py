@@ -216,7 +216,6 @@ def leaders(dist, folder):
         assert sent == (dist.nodes - 1) * dist.local_size
         assert chosen.broadcast_json(chosen.rank, src=chosen.world_size - 1) == chosen.world_size - 1
         chosen.barrier()
-        chosen.close()
 
 
 def parts(dist, folder):

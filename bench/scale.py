@@ -194,11 +194,10 @@ def measure_meeting(ranks: int, per_node: int) -> dict[str, Any]:
     for rank in range(ranks - 1, 0, -1):
         node = rank // per_node
         host = socket.gethostname() if node == 0 else f"x{node // 64:04d}c0s{node % 64}b0n0"
-        introduction = json.dumps([rank, [cores, uuid, routes]])
         server.add(f"rank{rank}", 1)
         if server.add(f"ranks of {host}", 1) == 1:
             server.append("hosts", f"{host}\n")
-        server.append(f"facts of {host}", json.dumps([introduction, ""]) + "\n")
+        server.append(f"facts of {host}", json.dumps([rank, [cores, uuid, routes]]) + "\n")
         server.add("here", 1)
     begin, cpu_s = time.monotonic(), time.process_time()
     position = RankPosition("slurm", 0, ranks)

@@ -94,7 +94,7 @@ def test_it_is_for_accelerators_and_for_what_is_recorded():
 def test_the_wrapper_that_averages_gradients_makes_its_first_step_in_the_run():
     problem, precision, ranks = Problem(None), Precision(PrecisionConfig("fp32"), torch.device("cpu")), alone()
     wrapped = []
-    ranks.world_size, ranks.wrap = 2, lambda module: wrapped.append(module) or module
+    ranks.world_size, ranks.sharing, ranks.wrap = 2, alone(), lambda module: wrapped.append(module) or module
     optimizer = optim.build(OptimConfig(), problem.model.parameters(), 0.1)
     step = Step(problem, optimizer, precision, ranks)
     warm_up(problem, precision, ranks, step)

@@ -177,6 +177,7 @@ def test_a_configuration_whose_data_are_not_read_says_so(tmp_path, monkeypatch, 
     assert "data.data_dir of mine.yaml is not read; --data /data/mine measures with" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_steps_are_recorded_also_where_a_batch_repeats_samples(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tapes = Tapes()

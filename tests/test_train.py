@@ -129,6 +129,7 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
     assert len(json.loads(Path("run/fom.json").read_text())["epoch_samples_per_s"]) == 3
 
 
+@pytest.mark.one_benchmark
 def test_the_share_of_the_peak_follows_from_what_the_log_states(case, run, monkeypatch):
     monkeypatch.setattr("common.training.merit.read_model_name", lambda device: "NVIDIA H100 80GB HBM3")
     assert run("output_dir=run", "train.epochs=2", "precision.dtype=bf16") == 4

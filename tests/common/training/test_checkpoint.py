@@ -141,10 +141,11 @@ def nest(value, depth):
         (lambda path, _: add_entry(path, "version", zipfile.ZIP_STORED), "entries overlap"),
         (lambda _, state: state.update(wide=torch.zeros(1).expand(1 << 40)), r"shape \(1099511627776,\) that is not"),
         (lambda _, state: state.update(many=[torch.zeros(1 << 12)] * 9), r"tensors of [\d,]+ bytes"),
-        (lambda _, state: state.update(deep=nest(0, 40)), "more than 4,194,304 values"),
+        (lambda _, state: state.update(deep=nest(0, 40)), "more than 4,096 values"),
     ],
 )
-def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says):
+def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says, monkeypatch):
+    monkeypatch.setattr("common.training.checkpoint.MOST_VALUES", 1 << 12)
     path = checkpoints.save(Position(2, 0), STATE)
     content = torch.load(path)
     grow(path, content["state"])

@@ -90,6 +90,7 @@ def test_a_file_of_others_is_kept(name, tmp_path, monkeypatch, capsys):
     assert Path(name).read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_killed_study_continues(tiny):
     """SIGKILL takes the runs with it; the finished one is kept, the other begins again."""
     words = [*tiny, "--axis", "train.seed=1,2", "--axis", "optim.momentum=0.8", "--set", "train.epochs=3"]

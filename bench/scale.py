@@ -183,13 +183,12 @@ def measure_meeting(ranks: int, per_node: int) -> dict[str, Any]:
     """Return what rank 0 does and what it sends in a meeting of ranks that have each left their facts in the store."""
     import torch.distributed as td
 
-    from common.ranks.cores import format_cores
     from common.ranks.launch import RankPosition
     from common.ranks.meeting import introduce_ranks
 
     server = td.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store = CountingStore(td.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False))
-    cores = format_cores(frozenset(range(CORES)))
+    cores = f"{2**CORES - 1:x}"
     uuid, routes = "GPU-8f6b1e9c-0000-0000-0000-000000000000", ["10.150.12.34", "10.150.0.1"]
     for rank in range(ranks - 1, 0, -1):
         node = rank // per_node

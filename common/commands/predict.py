@@ -125,7 +125,7 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
                     batch = _Batch({INDEX: prepared.indices, NAMES: names, **rows}, arrays(shown))
             # One rank after the other, so that rank 0 never has the batches of all.
             for source in range(min(dist.world_size, len(parts) - first)):
-                content = dist.send_to_main(batch.pack() if batch and dist.rank == source else b"", source)
+                content = dist.broadcast_bytes(batch.pack() if batch and dist.rank == source else b"", source)
                 if dist.is_main:
                     predicted = _Batch.unpack(content)
                     bar.update(len(predicted.rows[INDEX]))

@@ -171,12 +171,13 @@ def reading_threads(workers: int | None, device: torch.device) -> int:
     """Return the number of threads that read: `workers`, or where it is None a number for this device and its cores.
 
     An accelerator's work takes a core or two: one launches it, one runs backward passes. On a CPU training needs all of
-    them, and a few threads are enough to overlap it with waiting for files.
+    them, and a few threads are enough to overlap it with waiting for files. More than 16 were not measured; where the
+    launcher binds no rank to cores of its own, all would have as many threads as the node has cores.
     """
     if workers is not None:
         return workers
     cores = usable_cores()
-    return max(2, min(4, cores) if device.type == "cpu" else cores - 2)
+    return max(2, min(4, cores) if device.type == "cpu" else min(16, cores - 2))
 
 
 def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -14,7 +14,6 @@ import torch.distributed as td
 from common.processes import bound_cores, find_death_signal
 from common.ranks.alarm import Alarm, Stores
 from common.ranks.connections import check_open_files
-from common.ranks.cores import bind_process, find_near_cores, format_cores, parse_cores, share_cores
 from common.ranks.device import choose_device, find_device_type, identify_only_device
 from common.ranks.dist import Dist, check_sharing, join_ranks
 from common.ranks.groups import connects_lazily
@@ -53,10 +52,7 @@ def connect(
             if failure:
                 raise failure
             check_sharing(config, 1)
-            dist = Dist(position, choose_device(find_device_type(config.device), position))
-            if binds_cores(dist, config):
-                _bind_cores(dist, [find_near_cores(dist.device, bound_cores())])
-            yield dist
+            yield Dist(position, choose_device(find_device_type(config.device), position))
             return
         yield from _connect_ranks(position, config, expected, failure)
 
@@ -80,7 +76,7 @@ def _connect_ranks(
             if failure:
                 raise failure
             route, kind = find_route(server), find_device_type(config.device)
-            facts = [format_cores(bound_cores()), identify_only_device(kind), route]
+            facts = [f"{sum(1 << core for core in bound_cores()):x}", identify_only_device(kind), route]
             node = introduce_ranks(stores.store, position, world_size, facts, config.start_timeout_s)
             choose_interface(route, node.reached_at)
             ranks = _join_ranks(complete_position(position, world_size, node), alarm, node, kind, config)
@@ -92,28 +88,10 @@ def _connect_ranks(
 
 
 def _join_ranks(position: RankPosition, alarm: Alarm, node: Node, kind: str, config: DistConfig) -> Dist:
-    """Return the Dist of all ranks, after setting threads, device and cores for those that share the node."""
+    """Return the Dist of all ranks, after setting threads and device for those that share the node."""
     own = node.facts[node.ranks.index(position.rank)]
     sharing = sum(facts[0] == own[0] for facts in node.facts)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(bound_cores()) // sharing))
     device = choose_device(kind, position, [facts[1] for facts in node.facts])
-    store = alarm.stores.store
-    dist = join_ranks(position, store, device, config, alarm)
-    if binds_cores(dist, config):
-        store.set(f"near/{position.rank}", format_cores(find_near_cores(device, bound_cores())))
-        dist.barrier()
-        _bind_cores(dist, [parse_cores(store.get(f"near/{rank}").decode()) for rank in node.ranks])
-    return dist
-
-
-def binds_cores(dist: Dist, config: DistConfig) -> bool:
-    """Tell whether ranks are bound to the cores near their accelerators."""
-    return dist.device.type != "cpu" and config.bind != "off"
-
-
-def _bind_cores(dist: Dist, near: Sequence[frozenset[int]]) -> None:
-    """Bind this rank to its share of the cores near its accelerator. near: of each rank on its node."""
-    own = share_cores(near, dist.local_rank)
-    if bind_process(own) and dist.is_main:
-        print(f"each rank runs on cores near its device, rank 0 on {format_cores(own)} (dist.bind)", flush=True)
+    return join_ranks(position, alarm.stores.store, device, config, alarm)

@@ -31,8 +31,8 @@ from common.ranks.launch import LaunchError, RankPosition
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
-LONGEST_JSON: Final = 2**30
-"""Bytes; the longest is the list of the files to be staged."""
+LONGEST: Final = 2**32
+"""Bytes of a message, such as the list of the files to be staged, or a batch of predictions."""
 
 
 Wait = Callable[[], None]
@@ -100,9 +100,13 @@ class Dist:
         """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
         return tensor
 
+    def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
+        """Return rank `src`'s bytes on all ranks."""
+        return content
+
     def broadcast_json(self, value: Any, src: int = 0) -> Any:
         """Return rank `src`'s value on all ranks, as JSON has it: tuples become lists; NaN and infinity stay."""
-        return parse_json(format_json(value))
+        return parse_json(self.broadcast_bytes(format_json(value) if self.rank == src else b"", src))
 
     def gather_json(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order and as JSON has them, on rank 0, and nothing on the others.
@@ -114,10 +118,6 @@ class Dist:
     def find_first(self, value: Any) -> Any:
         """Return on all ranks the value of the first rank that has one, as JSON has it; None if all have None."""
         return self.broadcast_json(value)
-
-    def send_to_main(self, content: bytes, src: int) -> bytes:
-        """Return rank `src`'s bytes on rank 0, and none on the others."""
-        return content
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensors of all ranks, in their order; they have equal shapes."""
@@ -272,17 +272,16 @@ class RankGroup(Dist):
             tensor.detach().copy_(whole)
         return tensor
 
-    def broadcast_json(self, value: Any, src: int = 0) -> Any:
-        content = format_json(value) if self.rank == src else b""
+    def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
         size = int(self.broadcast(torch.tensor(len(content)), src))
-        _check_size(size, LONGEST_JSON)
-        packed = _pack_bytes(content, size)
-        return parse_json(self.broadcast(packed, src).numpy().tobytes())
+        _check_size(size)
+        packed = _pack_bytes(content if self.rank == src else b"", size)
+        return bytes(self.broadcast(packed, src).numpy())
 
     def gather_json(self, value: Any) -> list[Any]:
         content = format_json(value)
         size = int(self.all_reduce(torch.tensor(len(content)), "max"))
-        _check_size(size * self.world_size, LONGEST_JSON)
+        _check_size(size * self.world_size)
         packed = _pack_bytes(content, size)
         received = [torch.empty_like(packed) for _ in range(self.world_size)] if self.is_main else None
         td.gather(packed, received, group=self._group, group_dst=0)
@@ -292,20 +291,6 @@ class RankGroup(Dist):
         rank = self.world_size if value is None else self.rank
         first = int(self.all_reduce(torch.tensor(rank), "min"))
         return None if first == self.world_size else self.broadcast_json(value, first)
-
-    def send_to_main(self, content: bytes, src: int) -> bytes:
-        if src == 0 or self.rank not in (0, src):
-            return content if self.is_main else b""
-        size = torch.tensor([len(content)])
-        self._pass_to_main(size, src)
-        _check_size(int(size), 2**36)  # of a batch of predictions, for instance
-        packed = _pack_bytes(content, int(size))
-        self._pass_to_main(packed, src)
-        return packed.numpy().tobytes() if self.is_main else b""
-
-    def _pass_to_main(self, tensor: Tensor, src: int) -> None:
-        wait = self.exchange([], [(src, tensor)]) if self.is_main else self.exchange([(0, tensor)], [])
-        wait()
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         whole = tensor.detach().contiguous()
@@ -336,8 +321,7 @@ class RankGroup(Dist):
         """
         size = self._config.sharing
         with connecting(self.rank, td.get_backend()):  # the first collective
-            facts = [self.device.type, self._config.bind, self._config.extents]
-            self.check_equal(facts, "dist.device, dist.bind or dist.spatial")
+            self.check_equal([self.device.type, self._config.extents], "dist.device or dist.spatial")
         check_sharing(self._config, self.world_size)
         self._nodes = self._gather_numbers(self.node_rank)
         if size == 1:
@@ -451,9 +435,9 @@ def parse_json(content: bytes) -> Any:
         raise LaunchError(f"a rank sent what is not JSON ({error}): is this port open to others?") from None
 
 
-def _check_size(size: int, most: int) -> None:
-    if not 0 <= size <= most:
-        raise LaunchError(f"the ranks announce a message of {size:,} bytes, expected at most {most:,}")
+def _check_size(size: int) -> None:
+    if not 0 <= size <= LONGEST:
+        raise LaunchError(f"the ranks announce a message of {size:,} bytes, expected at most {LONGEST:,}")
 
 
 def _pack_bytes(content: bytes, size: int) -> Tensor:

@@ -16,7 +16,7 @@ import torch.distributed as td
 
 from common.ranks.connections import OpenSocket, cut_connections
 from common.ranks.launch import LaunchError
-from common.ranks.meeting import INTERFACE, first_line, list_some
+from common.ranks.meeting import INTERFACE, first_line
 from common.settings.machine import DistConfig
 
 DEFAULTS: Final = {
@@ -105,19 +105,10 @@ def connecting(rank: int, backend: str) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, LaunchError):
             raise
+        interface = os.environ.get(INTERFACE, "of the address of this host name, see /etc/hosts")
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} met the other ranks, but cannot connect to them ({backend}). "
-            f"{_describe_gloo()}. Check that the interface reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl "
+            f"gloo uses the interface {interface}. Check that it reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl "
             f"NCCL_SOCKET_IFNAME and NCCL_DEBUG=WARN), that no firewall is between (all ports above 1023), and that "
             f"all ranks come within dist.timeout_s. torch says: {first_line(error)}"
         ) from error
-
-
-def _describe_gloo() -> str:
-    if name := os.environ.get(INTERFACE):
-        return f"gloo uses the interface {name}"
-    try:
-        addresses = list(dict.fromkeys(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)))
-    except OSError:
-        return "gloo uses the loopback interface, since this host name has no address (see /etc/hosts)"
-    return f"gloo uses {list_some(addresses)}, the address of this host name (see /etc/hosts)"

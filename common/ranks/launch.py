@@ -190,7 +190,7 @@ def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
     """
     launchers = [launcher for launcher in LAUNCHERS if _find_set(environ, launcher.marks)]
     if len(launchers) > 1 and launchers[0].name == "environment" and not environ.get("RANK"):
-        launchers = _drop_size(launchers, environ)
+        launchers = launchers[1:]  # WORLD_SIZE alone, such as that of a batch script
     found = [(launcher, _read_position(launcher, environ)) for launcher in launchers]
     if not found:
         _check_known(environ)
@@ -210,17 +210,6 @@ def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
     position = _derive_from_node(position)
     _check_position(position, first, environ)
     return replace(position, address=None if position.world_size == 1 else _find_address(environ, slurm))
-
-
-def _drop_size(launchers: list[Launcher], environ: Mapping[str, str]) -> list[Launcher]:
-    """Return the launchers without the environment that has only WORLD_SIZE, such as a batch script's."""
-    around = launchers[1]
-    if environ["WORLD_SIZE"] != environ.get(_find_set(environ, around.size) or ""):
-        raise LaunchError(
-            f"WORLD_SIZE={environ['WORLD_SIZE']} is set without RANK, but {_quote_variables(around, environ)}: unset "
-            f"WORLD_SIZE, and the variables of {around.name} tell the ranks"
-        )
-    return launchers[1:]
 
 
 def _check_known(environ: Mapping[str, str]) -> None:
@@ -321,13 +310,8 @@ def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPositi
     )
     tasks = environ.get("SLURM_STEP_TASKS_PER_NODE")
     if launcher.name == "slurm" and tasks and position.node_rank is not None:
-        try:
+        with contextlib.suppress(ValueError, IndexError):  # then the host names decide which ranks share a node
             position = replace(position, local_size=count_tasks(tasks)[position.node_rank])
-        except (ValueError, IndexError):
-            raise LaunchError(
-                f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, without the tasks of node SLURM_NODEID={position.node_rank}: "
-                f"unset it, and the host names decide which ranks share a node"
-            ) from None
     return position
 
 

@@ -46,12 +46,6 @@ class DistConfig:
         PLACE,
         unit="seconds",
     )
-    bind: Literal["auto", "off"] = key(
-        "auto",
-        "auto: with an accelerator, bind each rank to its share of the cores near its device, among those that the "
-        "launcher leaves it; off: leave it to the launcher",
-        PLACE,
-    )
     bucket_mb: float | None = key(
         None,
         "gradients that the ranks average in one message, as soon as they are known; null: torch's choice, which is 1 "

@@ -354,8 +354,8 @@ class SamplesConfig:
     )
     workers: int | None = key(
         None,
-        "threads that read samples; null: on an accelerator two fewer than the cores that the rank is bound to (see "
-        "dist.bind), at least 2; on a CPU as many as its cores, from 2 to 4",
+        "threads that read samples; null: on an accelerator two fewer than the cores to which the launcher bound the "
+        "rank, from 2 to 16; on a CPU as many as its cores, from 2 to 4",
         PLACE,
     )
     cache: bool = key(
@@ -416,6 +416,7 @@ class RunConfig:
     """Hyperparameters of the log, by its keys, that follow from several keys or have another name in each benchmark."""
     removed: ClassVar[Mapping[str, tuple[str, Check]]] = {
         "data.prefetch": ("0.2.0", FREE),
+        "dist.bind": ("0.3.0", FREE),
         "dist.static_graph": ("0.3.0", FREE),
         "staging.shard_seed": ("0.2.0", FREE),
     }

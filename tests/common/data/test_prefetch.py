@@ -147,7 +147,8 @@ def test_batches_have_their_samples(workers):
 
 
 @pytest.mark.parametrize(
-    ("device", "cores", "threads"), [("cpu", 1, 2), ("cpu", 3, 3), ("cpu", 64, 4), ("cuda", 3, 2), ("cuda", 16, 14)]
+    ("device", "cores", "threads"),
+    [("cpu", 1, 2), ("cpu", 3, 3), ("cpu", 64, 4), ("cuda", 3, 2), ("cuda", 16, 14), ("cuda", 99, 16)],
 )
 def test_reading_threads_follow_cores_and_device(monkeypatch, device, cores, threads):
     monkeypatch.setattr(prefetch, "usable_cores", lambda: cores)

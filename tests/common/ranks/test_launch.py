@@ -173,8 +173,12 @@ PLACES = {
         RankPosition("jsm", 3, 12, 3, 6),
     ),
     "srun of a script that exports WORLD_SIZE": (
-        SRUN | {"WORLD_SIZE": "11"},
+        SRUN | {"WORLD_SIZE": "2"},
         RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP),
+    ),
+    "srun with tasks of too few nodes": (
+        SRUN | {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+        RankPosition("slurm", 9, 11, 1, None, 2, 3, STEP),
     ),
     "a launcher that started one process": ({"X_RANK": "0", "X_SIZE": "1"}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
     "PMIx alone": ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "a"}, RankPosition("pmix", 3, None)),
@@ -210,7 +214,6 @@ def test_place(environ, position):
 
 REFUSED = {
     "an unknown launcher": ({"X_RANK": "0", "X_SIZE": "4"}, "X_RANK=0 and X_SIZE=4 look .*: set RANK and WORLD_SIZE"),
-    "another WORLD_SIZE in srun": (SRUN | {"WORLD_SIZE": "2"}, "WORLD_SIZE=2 is set without RANK.*unset WORLD_SIZE, "),
     "no size": ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not: .*unset RANK"),
     "no rank": ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set, but RANK is not"),
     "size lost": ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not"),
@@ -232,10 +235,6 @@ REFUSED = {
     "no port": (HYDRA | {"MASTER_ADDR": "a", "MASTER_PORT": "65536"}, "MASTER_PORT is 65536, expected a port from 1"),
     "no list": (SRUN | {"SLURM_STEP_NODELIST": "nid[a-b]"}, r"SLURM_STEP_NODELIST is 'nid\[a-b\]', expected a list"),
     "half an address": (HYDRA | {"MASTER_ADDR": "a"}, "only one of MASTER_ADDR and MASTER_PORT is set"),
-    "tasks of too few nodes": (
-        SRUN | {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
-        "without the tasks of node SLURM_NODEID=2",
-    ),
 }
 
 

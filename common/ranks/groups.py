@@ -105,7 +105,7 @@ def connecting(rank: int, backend: str) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, LaunchError):
             raise
-        interface = os.environ.get(INTERFACE, "of the address of this host name, see /etc/hosts")
+        interface = os.environ.get(INTERFACE) or "of the address of this host name, see /etc/hosts"
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} met the other ranks, but cannot connect to them ({backend}). "
             f"gloo uses the interface {interface}. Check that it reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl "

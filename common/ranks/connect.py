@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import zlib
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -76,7 +77,8 @@ def _connect_ranks(
             if failure:
                 raise failure
             route, kind = find_route(server), find_device_type(config.device)
-            facts = [f"{sum(1 << core for core in bound_cores()):x}", identify_only_device(kind), route]
+            cores = zlib.crc32(str(sorted(bound_cores())).encode())  # equal for ranks that share them
+            facts = [cores, identify_only_device(kind), route]
             node = introduce_ranks(stores.store, position, world_size, facts, config.start_timeout_s)
             choose_interface(route, node.reached_at)
             ranks = _join_ranks(complete_position(position, world_size, node), alarm, node, kind, config)

@@ -135,11 +135,6 @@ class Alarm:
         if STOP.failure is self._failure:  # that of the job ends what is around a part, too
             STOP.failure = None
 
-    def stop_watching(self) -> None:
-        """End the waiting of this rank's thread without a word about a failure: the job ends, and this process."""
-        self._leave_note(OVER)
-        self._watcher.join(LOOK_EVERY_S)
-
     def fail(self, error: BaseException) -> int:
         """Do as `report` before this process exits; return its exit status."""
         ending = self.report(error)
@@ -152,10 +147,12 @@ class Alarm:
         _show(self._rank, ending.cause)
         self._leave_note(self._write_note(ending))
 
-    def check(self) -> None:
-        """Raise Stopped if a rank has failed."""
-        if self._first:
-            raise Stopped(self._first)
+    def check_job(self) -> None:
+        """Raise what ends the job of this part, if it ends: then an error of the part is only a consequence."""
+        if self._outer and self._outer._first:
+            self._leave_note(OVER)  # ends the waiting of this rank's thread
+            self._watcher.join(LOOK_EVERY_S)
+            raise Stopped(self._outer._first)
 
     @contextlib.contextmanager
     def first_failure(self) -> Iterator[None]:

@@ -7,7 +7,8 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterator
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import torch
 import torch.distributed as td
@@ -62,10 +63,7 @@ def _connect_ranks(
     position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...], failure: Exception | None
 ) -> Iterator[Dist]:
     server, world_size = open_store(position, config.start_timeout_s)
-
-    def connect_again() -> Any:
-        return td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
-
+    connect_again = partial(td.TCPStore, server.host, server.port, is_master=False, wait_for_workers=False)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
     stores = Stores(server, connect_again, server.host, server.port).within(prefix)

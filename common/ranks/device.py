@@ -22,8 +22,7 @@ def find_device_type(wanted: str) -> str:
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = accelerator.type if accelerator else "cpu"
-    given = find_slurm_devices(os.environ)
-    if wanted == "auto" and not accelerator and given:
+    if wanted == "auto" and not accelerator and (given := find_slurm_devices(os.environ)):
         masks = ", ".join(f"{mask}={os.environ[mask]!r}" for mask in MASKS if mask in os.environ)
         raise LaunchError(
             f"Slurm gave this job GPUs ({given}), but torch {torch.__version__} on {socket.gethostname()} sees none"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as td
 
-from common.ranks.connections import OpenSocket, cut_connections
+from common.ranks.connections import cut_connections
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import INTERFACE, first_line
 from common.settings.machine import DistConfig
@@ -74,8 +74,8 @@ def leave_group(group: Any = None) -> None:
     del last
 
 
-def end_collectives(former: set[OpenSocket], store_port: int) -> None:
-    """End what this process waits for in its groups. former: its sockets from before them."""
+def end_collectives(former: set[tuple[int, int]], store_port: int) -> None:
+    """End what this process waits for in its groups. former: its `open_sockets` from before them."""
     # gloo has no other way to end an all_reduce that waits for a rank: it still waits after `abort` (torch 2.13).
     cut_connections(former, store_port)
     with contextlib.suppress(RuntimeError):  # some backends have no `abort`

@@ -51,11 +51,10 @@ class RankPosition:
 
     def known(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
-        facts = (getattr(self, name) for name in FACTS)
-        known = tuple(fact for fact in facts if fact is not None)
-        if len(known) != 5:
+        facts = tuple(getattr(self, name) for name in FACTS)
+        if None in facts:
             raise LaunchError(f"{self.launcher} does not set the position of this process: {self}")
-        return known
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +255,7 @@ def list_hosts(nodes: str) -> Iterator[str]:
 def _expand_ranges(ranges: str) -> Iterator[str]:
     for part in ranges.split(","):
         first, _, last = part.partition("-")
-        if not last:
-            yield first
-            continue
-        yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
+        yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1))
 
 
 def count_tasks(counts: str) -> list[int]:

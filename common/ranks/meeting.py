@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from functools import cache
-from typing import Any, Final, TypeVar
+from functools import cache, partial
+from typing import Any, Final
 
 import torch.distributed as td
 
@@ -35,10 +35,7 @@ PATIENCE_S: Final = 2.0
 """For a connection to a host."""
 ANSWER_S: Final = 30.0
 """For the first answer of rank 0's store, which 10,000 ranks may ask at once."""
-LONGEST_ADDRESS: Final = 4096
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
-
-T = TypeVar("T")
 
 
 def open_store(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, int]:
@@ -112,13 +109,10 @@ def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout
 
 
 def _connect_to_store(host: str, port: int, timeout_s: float) -> td.TCPStore:
-    answer_s = min(ANSWER_S, timeout_s)
-
-    def connect() -> td.TCPStore:
-        return td.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=answer_s), wait_for_workers=False)
-
+    patience = timedelta(seconds=min(ANSWER_S, timeout_s))
+    connect = partial(td.TCPStore, host, port, is_master=False, timeout=patience, wait_for_workers=False)
     try:
-        store = call_within(2 * answer_s, connect)
+        store: td.TCPStore = call_within(2 * patience.total_seconds(), connect)
     except RuntimeError as error:
         raise LaunchError(
             f"{host} listens on port {port}, but not as the store of the ranks: another service or job has the port, "
@@ -129,12 +123,12 @@ def _connect_to_store(host: str, port: int, timeout_s: float) -> td.TCPStore:
     return store
 
 
-def call_within(seconds: float, call: Callable[[], T]) -> T:
+def call_within(seconds: float, call: Callable[[], Any]) -> Any:
     """Return what a call of torch's store returns; RuntimeError after some seconds.
 
     Calls wait forever for a server that is stopped, or that is another service and says nothing (torch 2.13).
     """
-    result: Future[T] = Future()
+    result: Future[Any] = Future()
 
     def run() -> None:
         try:
@@ -167,7 +161,7 @@ def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore,
             f"start with that library's mpirun, or install mpi4py from source for the launcher's library"
         )
     store = _serve_store(0, timeout_s) if position.rank == 0 else None
-    message = bytearray(LONGEST_ADDRESS)
+    message = bytearray(4096)
     if store:
         # A node that cannot resolve rank 0's name, or takes it for its own, finds rank 0 by one of its addresses.
         hosts = ["localhost"] if position.nodes == 1 else [socket.gethostname(), *own_addresses()][:16]

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch.distributed as td
 
 from common.ending import FAILED, Ending, EndingError
-from common.ranks.alarm import PULSE_S, Alarm, Stopped, Stores
+from common.ranks.alarm import PULSE_S, Alarm, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
 from common.ranks.launch import LaunchError
@@ -92,9 +92,9 @@ class Parts:
                 yield dist
                 dist.barrier()
         except BaseException as error:
-            self._check_job(alarm)
+            alarm.check_job()
             ending = alarm.report(error)
-            self._check_job(alarm)
+            alarm.check_job()
             if not alarm.all_unwound:
                 raise LaunchError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None
             leave_group()
@@ -128,15 +128,6 @@ class Parts:
     def _read(self, key: str) -> str:
         _wait(lambda: bool(self._store.check([key])))
         return str(self._store.get(key).decode())
-
-    def _check_job(self, alarm: Alarm) -> None:
-        """Raise what ends the job, if it ends: then an error of this part is only a consequence. alarm: of the part."""
-        try:
-            if self._alarm:
-                self._alarm.check()
-        except Stopped:
-            alarm.stop_watching()
-            raise
 
     def _show_life(self) -> None:
         """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""

@@ -108,7 +108,7 @@ class Alarm:
         expected: tuple[type[BaseException], ...] = (),
         outer: Alarm | None = None,
     ) -> None:
-        self.stores, self._store, self._former = stores, _AnsweringStore(stores.store), open_sockets()
+        self.stores, self._store, self._former = stores, AnsweringStore(stores.store, STORE_S), open_sockets()
         self._rank, self._world_size, self._outer = rank, world_size, outer
         self._grace_s, self.all_unwound = PART_GRACE_S if outer else GRACE_S, False
         first_rank = rank - rank % world_size
@@ -134,13 +134,6 @@ class Alarm:
             thread.join(LOOK_EVERY_S if kind else GRACE_S)
         if STOP.failure is self._failure:  # that of the job ends what is around a part, too
             STOP.failure = None
-
-    def fail(self, error: BaseException) -> int:
-        """Do as `report` before this process exits; return its exit status."""
-        ending = self.report(error)
-        if self._rank == 0:
-            time.sleep(LOOK_EVERY_S)  # the others still use its store
-        return ending.exit_status
 
     def end_job(self, ending: Ending) -> None:
         """End the job on all ranks as if this one had failed."""
@@ -343,14 +336,14 @@ class Alarm:
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
 
 
-class _AnsweringStore:
-    """A store whose calls raise RuntimeError after STORE_S; torch's wait forever for a server that is stopped."""
+class AnsweringStore:
+    """A store whose calls raise RuntimeError after some seconds; torch's wait forever for a server that is stopped."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+    def __init__(self, store: Any, seconds: float) -> None:
+        self._store, self._seconds = store, seconds
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *arguments: call_within(STORE_S, lambda: getattr(self._store, name)(*arguments))
+        return lambda *arguments: call_within(self._seconds, lambda: getattr(self._store, name)(*arguments))
 
 
 class _Life(NamedTuple):
@@ -370,7 +363,7 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
     while frame:
         module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
         package = module.partition(".")[0]
-        if module.startswith("torch.distributed"):
+        if module.startswith("torch.distributed") or module == __name__:  # here its collective has failed
             call, waits = name, True
         elif module == "torch.autograd.graph":  # a backward pass, in which gradients are averaged
             call, waits = "backward", True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as td
 
 from common.processes import bound_cores, find_death_signal
-from common.ranks.alarm import Alarm, Stores
+from common.ranks.alarm import LOOK_EVERY_S, Alarm, Stores
 from common.ranks.connections import check_open_files
 from common.ranks.device import choose_device, find_device_type, identify_only_device
 from common.ranks.dist import Dist, check_sharing, join_ranks
@@ -84,7 +85,10 @@ def _connect_ranks(
             ranks.leave()
         ranks.close()
     except BaseException as error:
-        raise SystemExit(alarm.fail(error)) from error
+        ending = alarm.report(error)
+        if position.rank == 0:
+            time.sleep(LOOK_EVERY_S)  # the others still use its store
+        raise SystemExit(ending.exit_status) from error
 
 
 def _join_ranks(position: RankPosition, alarm: Alarm, node: Node, kind: str, config: DistConfig) -> Dist:

@@ -441,8 +441,8 @@ def _check_size(size: int) -> None:
 
 
 def _pack_bytes(content: bytes, size: int) -> Tensor:
-    """Return bytes as a tensor, with blanks up to `size`."""
-    return torch.frombuffer(bytearray(content.ljust(size)), dtype=torch.uint8)
+    """Return bytes as a tensor, with blanks up to `size`, which may be 0."""
+    return torch.frombuffer(bytearray(content.ljust(max(size, 1))), dtype=torch.uint8)[:size]
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:

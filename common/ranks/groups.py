@@ -31,8 +31,9 @@ LOST: Final = (
     "Broken pipe",
     "Connection was likely closed",
     "remote process exited",
+    "does not answer",
 )
-"""What torch says when another process has ended without a word: gloo, the ranks' store, and, the last one, NCCL."""
+"""What torch says when another process has ended without a word: gloo, the ranks' store, NCCL, and `call_within`."""
 
 
 def connects_lazily(world_size: int) -> bool:

@@ -189,7 +189,13 @@ def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
     """
     launchers = [launcher for launcher in LAUNCHERS if _find_set(environ, launcher.marks)]
     if len(launchers) > 1 and launchers[0].name == "environment" and not environ.get("RANK"):
-        launchers = launchers[1:]  # WORLD_SIZE alone, such as that of a batch script
+        around, size = launchers[1], environ["WORLD_SIZE"]  # without RANK, such as that of a batch script
+        if size != environ.get(_find_set(environ, around.size) or ""):
+            raise LaunchError(
+                f"WORLD_SIZE={size} is set without RANK, but {_quote_variables(around, environ)}: unset WORLD_SIZE, "
+                f"and the variables of {around.name} tell the ranks"
+            )
+        launchers = launchers[1:]
     found = [(launcher, _read_position(launcher, environ)) for launcher in launchers]
     if not found:
         _check_known(environ)
@@ -237,8 +243,7 @@ def guess_node(rank: int, environ: Mapping[str, str]) -> str:
     nodes, tasks = environ.get("SLURM_STEP_NODELIST", ""), environ.get("SLURM_STEP_TASKS_PER_NODE", "")
     with contextlib.suppress(ValueError, IndexError, ZeroDivisionError):
         if nodes and tasks:
-            counts = count_tasks(tasks)
-            ends = list(itertools.accumulate(counts))
+            ends = list(itertools.accumulate(count_tasks(tasks)))
             return list(list_hosts(nodes))[bisect.bisect_right(ends, rank)]
         return f"node {rank // int(environ.get('LOCAL_WORLD_SIZE', ''))}"
     return ""
@@ -318,7 +323,7 @@ def _quote_variables(launcher: Launcher, environ: Mapping[str, str]) -> str:
 
 def _derive_from_node(position: RankPosition) -> RankPosition:
     """Return the position with gaps filled if all ranks are on one node."""
-    if position.world_size is None or not (position.nodes == 1 or position.local_size == position.world_size):
+    if position.world_size is None or (position.nodes != 1 and position.world_size not in (1, position.local_size)):
         return position
     local_rank = position.rank if position.local_rank is None else position.local_rank
     return replace(position, local_rank=local_rank, local_size=position.world_size, node_rank=0, nodes=1)

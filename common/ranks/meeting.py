@@ -14,6 +14,7 @@ each rank on several nodes looks for the interface whose address reaches rank 0,
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import ipaddress
 import json
 import os
@@ -124,9 +125,10 @@ def _connect_to_store(host: str, port: int, timeout_s: float) -> td.TCPStore:
 
 
 def call_within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what a call of torch's store returns; RuntimeError after some seconds.
+    """Return what a call of torch's store returns; torch's DistStoreError after some seconds.
 
-    Calls wait forever for a server that is stopped, or that is another service and says nothing (torch 2.13).
+    Calls wait forever for a server that is stopped, or that is another service and says nothing (torch 2.13). They are
+    five waits, of which a job that is suspended as a whole loses one: the clock goes on meanwhile.
     """
     result: Future[Any] = Future()
 
@@ -137,29 +139,25 @@ def call_within(seconds: float, call: Callable[[], Any]) -> Any:
             result.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    try:
-        return result.result(seconds)
-    except TimeoutError:
-        raise RuntimeError("the store of the ranks does not answer") from None
+    for _ in range(5):
+        with contextlib.suppress(TimeoutError):
+            return result.result(seconds / 5)
+    raise td.DistStoreError("the store of the ranks does not answer")
 
 
 def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, int]:
     """Return the store and the number of the ranks; rank 0 tells the others by MPI where it is. MPI then ends."""
     try:
-        from mpi4py import MPI  # an optional package
+        import mpi4py  # an optional package
+
+        mpi4py.rc(initialize=False)
+        from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         raise LaunchError(
             f"{position.launcher} started rank {position.rank} without the address or the number of the ranks, and MPI "
             f"is not available ({error}): install mpi4py for the MPI that started this rank (the extra `mpi` has one), "
             f"or set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
         ) from error
-    world = MPI.COMM_WORLD
-    if world.rank != position.rank or position.world_size not in (None, world.size):
-        raise LaunchError(
-            f"{position.launcher} started rank {position.rank} of {position.world_size}, but mpi4py reports rank "
-            f"{world.rank} of {world.size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; "
-            f"start with that library's mpirun, or install mpi4py from source for the launcher's library"
-        )
     store = _serve_store(0, timeout_s) if position.rank == 0 else None
     message = bytearray(4096)
     if store:
@@ -167,9 +165,19 @@ def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore,
         hosts = ["localhost"] if position.nodes == 1 else [socket.gethostname(), *own_addresses()][:16]
         address = json.dumps([hosts, store.port]).encode()
         message[: len(address)] = address
-    world.Bcast(message)
-    size = world.size
+    # While MPI waits for a rank that failed before, no thread of Python runs, and no signal is heard.
+    faulthandler.dump_traceback_later(timeout_s, exit=True)
+    MPI.Init()
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    MPI.COMM_WORLD.Bcast(message)
     MPI.Finalize()
+    faulthandler.cancel_dump_traceback_later()
+    if rank != position.rank or position.world_size not in (None, size):
+        raise LaunchError(
+            f"{position.launcher} started rank {position.rank} of {position.world_size}, but mpi4py reports rank "
+            f"{rank} of {size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; start with "
+            "that library's mpirun, or install mpi4py from source for the launcher's library"
+        )
     hosts, port = json.loads(message.rstrip(b"\0"))
     return store or _find_store(position, hosts, port, timeout_s), size
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch.distributed as td
 
 from common.ending import FAILED, Ending, EndingError
-from common.ranks.alarm import PULSE_S, Alarm, Stores
+from common.ranks.alarm import PULSE_S, Alarm, AnsweringStore, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
 from common.ranks.launch import LaunchError
@@ -55,7 +55,7 @@ class Parts:
         own = td.HashStore()
         stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
         self._stores = stores._replace(connect=cache(stores.connect)).within("parts")
-        self._store = self._stores.store
+        self._store: Any = AnsweringStore(self._stores.store, LOST_S)
         dist.close()
         dist.leave = self._leave
         if self._alarm:
@@ -70,7 +70,8 @@ class Parts:
         if self.is_main:
             taken = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
             self._store.set(turn, str(taken if taken < pieces else NONE_LEFT))
-        taken = int(self._read(turn))
+        _wait(lambda: bool(self._store.check([turn])))
+        taken = int(self._store.get(turn))
         return None if taken == NONE_LEFT else taken
 
     @contextlib.contextmanager
@@ -86,8 +87,8 @@ class Parts:
         try:
             with alarm:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.
-                self._meet(f"part/{name}", self.size)
-                first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._store)
+                self.meet(f"part/{name}", self.size)
+                first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._stores.store)
                 dist = self._dist.rejoin(range(first, first + self.size), store, alarm)
                 yield dist
                 dist.barrier()
@@ -110,13 +111,10 @@ class Parts:
         name = f"text/{key}"
         return self._store.get(name).decode() if self._store.check([name]) else None
 
-    def meet(self, name: str) -> None:
-        """Wait until all ranks of the job are here, however long that takes."""
-        self._meet(name, self._dist.world_size)
-
-    def _meet(self, name: str, ranks: int) -> None:
+    def meet(self, name: str, ranks: int | None = None) -> None:
+        """Wait until this many ranks, by default all of the job, are here, however long that takes."""
         self._store.add(f"met/{name}", 1)
-        _wait(lambda: bool(self._store.add(f"met/{name}", 0) >= ranks))
+        _wait(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
 
     def _leave(self) -> None:
         """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
@@ -124,10 +122,6 @@ class Parts:
         self._store.add("left", 1)
         if self._dist.rank == 0:
             _wait(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
-
-    def _read(self, key: str) -> str:
-        _wait(lambda: bool(self._store.check([key])))
-        return str(self._store.get(key).decode())
 
     def _show_life(self) -> None:
         """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""

@@ -46,7 +46,7 @@ def methods(dist, folder):
     assert dist.broadcast_json(dist.gather_json(f"rank {rank}")) == [f"rank {other}" for other in ranks]
     assert math.isnan(dist.broadcast_json(math.nan)) and dist.find_first(None) is None
     assert dist.find_first([rank, "late"] if rank else None) == [1, "late"]
-    assert dist.broadcast_bytes(bytes([rank] * 3), src=1) == b"\1\1\1"
+    assert dist.broadcast_bytes(bytes([rank] * 3), src=1) == b"\1\1\1" and dist.broadcast_bytes(b"", src=1) == b""
     dist.check_equal({"seed": 7}, "the seed")
     with contextlib.suppress(LaunchError):
         dist.check_equal(rank == 1, "the order")

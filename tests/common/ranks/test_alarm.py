@@ -5,9 +5,11 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +18,8 @@ pytest.importorskip("torch")
 import torch.distributed as td
 
 from common.ending import Ending
-from common.ranks.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
+from common.ranks.alarm import Alarm, AnsweringStore, LostRanksError, Stopped, Stores, describe_main_thread
+from common.ranks.groups import is_lost
 from common.stop import STOP
 
 ROOT = Path(__file__).parents[3]
@@ -67,7 +70,7 @@ def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkey
     try:
         raise error
     except type(error):
-        assert Alarm(Stores(store, lambda: store), 0, 2).fail(error) == 1
+        assert Alarm(Stores(store, lambda: store), 0, 2).report(error).exit_status == 1
     told = capsys.readouterr().err
     if text:
         found = re.search(
@@ -97,6 +100,29 @@ def test_what_the_main_thread_does():
     assert re.fullmatch(r"test_what_the_main_thread_does \(test_alarm\.py:\d+\)", doing) and not waits
 
 
+def test_a_rank_whose_collective_has_failed_is_not_the_busy_one(monkeypatch):
+    monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.5)
+    store = td.HashStore()
+
+    def look():
+        time.sleep(0.2)
+        return describe_main_thread()
+
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(look)
+        Alarm(Stores(store, lambda: store), 0, 2).report(ValueError("mine"))
+    assert seen.result()[1]
+
+
+def test_a_store_that_does_not_answer_is_lost():
+    stopped = threading.Event()
+    store = AnsweringStore(SimpleNamespace(get=lambda key: stopped.wait(), add=lambda key, number: number), 0.1)
+    with pytest.raises(td.DistStoreError) as raised:
+        store.get("taken")
+    stopped.set()
+    assert is_lost(raised.value) and store.add("taken", 1) == 1
+
+
 @pytest.mark.parametrize("how", ["target_met", "target_not_met", "diverged", "won", 7, "failed"])
 def test_a_stranger_cannot_leave_a_result(how):
     store = td.HashStore()
@@ -111,7 +137,7 @@ def test_an_unreadable_note_is_shown_by_one_rank(capsys, monkeypatch):
     store = td.HashStore()
     store.set("news/0", "\x80 no note")
     for rank in (1, 0):
-        assert Alarm(Stores(store, lambda: store), rank, 2).fail(ValueError("a consequence")) == 1
+        assert Alarm(Stores(store, lambda: store), rank, 2).report(ValueError("a consequence")).exit_status == 1
     told = capsys.readouterr().err
     assert told.startswith("rank 0: stopped because of an unreadable note") and told.count("\n") == 1
 
@@ -120,7 +146,7 @@ def test_an_error_after_another_rank_has_left_is_shown(capsys):
     store = td.HashStore()
     with Alarm(Stores(store, lambda: store), 1, 1):
         pass
-    assert Alarm(Stores(store, lambda: store), 0, 1, (ValueError,)).fail(ValueError("mine")) == 1
+    assert Alarm(Stores(store, lambda: store), 0, 1, (ValueError,)).report(ValueError("mine")).exit_status == 1
     assert capsys.readouterr().err == "rank 0: error: mine\n"
 
 

@@ -148,6 +148,27 @@ def test_failure_under_mpirun(environment, tmp_path):
     assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2"], done.stderr
 
 
+@pytest.mark.exhaustive
+def test_a_rank_that_fails_before_mpi_begins_lets_no_other_wait_for_ever(environment, tmp_path):
+    """MPI itself would wait in its start, where it hears no signal, and mpirun ends nothing that it does not know."""
+    script = tmp_path / "rank.py"
+    script.write_text(
+        "import os, sys\nfrom common.ranks.connect import connect\nfrom common.settings.machine import DistConfig\n"
+        "'0' in (os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')) and sys.exit(5)\n"
+        "with connect(DistConfig(device='cpu', start_timeout_s=5)):\n    pass\n"
+    )
+    done = subprocess.run(
+        [*mpirun(2), str(script)],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    assert done.returncode != 0 and "in _open_by_mpi" in done.stderr, done.stderr
+
+
 def test_sigterm_stops_all(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "terminate")
     assert codes == [3, 3], errors

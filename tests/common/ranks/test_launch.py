@@ -173,7 +173,7 @@ PLACES = {
         RankPosition("jsm", 3, 12, 3, 6),
     ),
     "srun of a script that exports WORLD_SIZE": (
-        SRUN | {"WORLD_SIZE": "2"},
+        SRUN | {"WORLD_SIZE": "11"},
         RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP),
     ),
     "srun with tasks of too few nodes": (
@@ -203,6 +203,7 @@ PLACES = {
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65535"},
         RankPosition("environment", 1, 2, address=Address("a", 65535)),
     ),
+    "a job of one rank": ({"RANK": "0", "WORLD_SIZE": "1"}, RankPosition("environment", 0, 1, 0, 1, 0, 1)),
     "empty values": ({"RANK": "", "WORLD_SIZE": ""}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
 }
 
@@ -214,6 +215,7 @@ def test_place(environ, position):
 
 REFUSED = {
     "an unknown launcher": ({"X_RANK": "0", "X_SIZE": "4"}, "X_RANK=0 and X_SIZE=4 look .*: set RANK and WORLD_SIZE"),
+    "another WORLD_SIZE in srun": (SRUN | {"WORLD_SIZE": "2"}, "WORLD_SIZE=2 is set without RANK.*unset WORLD_SIZE, "),
     "no size": ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not: .*unset RANK"),
     "no rank": ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set, but RANK is not"),
     "size lost": ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not"),

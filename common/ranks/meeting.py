@@ -163,11 +163,11 @@ def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore,
     if store:
         # A node that cannot resolve rank 0's name, or takes it for its own, finds rank 0 by one of its addresses.
         hosts = ["localhost"] if position.nodes == 1 else [socket.gethostname(), *own_addresses()][:16]
-        address = json.dumps([hosts, store.port]).encode()
-        message[: len(address)] = address
+        message[:] = json.dumps([hosts, store.port]).encode().ljust(len(message), b"\0")
     # While MPI waits for a rank that failed before, no thread of Python runs, and no signal is heard.
     faulthandler.dump_traceback_later(timeout_s, exit=True)
-    MPI.Init()
+    if not MPI.Is_initialized():  # by the script around this call
+        MPI.Init()
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     MPI.COMM_WORLD.Bcast(message)
     MPI.Finalize()

@@ -59,7 +59,10 @@ def mpirun(ranks):
 
 
 def launch(command, environment, folder, *steps):
-    command = [*command, str(WORKER), str(folder), *steps]
+    return run([*command, str(WORKER), str(folder), *steps], environment)
+
+
+def run(command, environment):
     return subprocess.run(
         command, capture_output=True, text=True, timeout=HANGS_S, env=environment, cwd=ROOT, check=False
     )
@@ -157,16 +160,20 @@ def test_a_rank_that_fails_before_mpi_begins_lets_no_other_wait_for_ever(environ
         "'0' in (os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')) and sys.exit(5)\n"
         "with connect(DistConfig(device='cpu', start_timeout_s=5)):\n    pass\n"
     )
-    done = subprocess.run(
-        [*mpirun(2), str(script)],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
+    done = run([*mpirun(2), str(script)], environment)
     assert done.returncode != 0 and "in _open_by_mpi" in done.stderr, done.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_script_may_have_begun_mpi(environment, tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(
+        "from mpi4py import MPI\nfrom common.ranks.connect import connect\n"
+        "from common.settings.machine import DistConfig\n"
+        "with connect(DistConfig(device='cpu')) as dist:\n    print(dist.broadcast_json(f'rank {dist.rank}', src=1))\n"
+    )
+    done = run([*mpirun(2), str(script)], environment)
+    assert done.returncode == 0 and done.stdout.count("rank 1") == 2, done.stderr
 
 
 def test_sigterm_stops_all(environment, tmp_path):

@@ -24,7 +24,6 @@ from common.files import open_whole_file
 from common.reference import FULL
 
 GB, TB = 10**9, 10**12
-BLOCK: Final = 1 << 20
 LARGER: Final = 2.0
 """An archive that unpacks to this times its published size is not the published one."""
 MOST_MEMBERS: Final = 10_000_000

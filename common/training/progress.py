@@ -10,19 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from common.bar import duration
 from common.reference import Target
 
-if TYPE_CHECKING:  # it needs torch, and `duration` serves commands that do not
+if TYPE_CHECKING:
     from common.training.callbacks import Epoch
-
-
-def duration(seconds: float) -> str:
-    """Return a duration for people: 8.0 s, 1:05, 2:00:09."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02}"
-    return f"{minutes}:{rest:02}" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
 class Progress:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from common import mllog
+from common.bar import duration
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, shown, to_dict
 from common.datasets.manifest import read_variant_and_digest
@@ -49,7 +50,7 @@ from common.training.memory import explain_out_of_memory
 from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
-from common.training.progress import Progress, duration
+from common.training.progress import Progress
 from common.training.resolve import OPEN, check_length, check_sample_counts, keys_of
 from common.training.sanity import Sanity
 from common.training.tracking.trackers import make_callbacks

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from common.bar import duration
 from common.files import LOG_NAME
-from common.training.progress import duration
 from compliance.logs.run import Run, read_run
 from submission.runs.execute import execute_plan
 from submission.runs.plan import RECORD, PlanError, PlannedRun, is_finished, keep_seeds

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
+from common.bar import duration
 from common.command import clean, counted
 from common.files import LOG_NAME
 from common.record import METRICS
-from common.training.progress import duration
 from compliance.benchmarks import reference_of
 from compliance.logs.run import read_run
 from submission.runs.plan import RECORD, PlannedRun, has_ended

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this fold
 
 from common.benchmarks import PACKAGES
 from common.config import section_of
-from common.datasets.manifest import NAME, ManifestError, read_manifest
-from common.named_configs import find_config
+from common.data.manifest import NAME, ManifestError, read_manifest
+from common.installed import find_config
 from common.reference import MINI
 from compliance.benchmarks import MINIS
 

@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import common.training.step as step_module
 from common.config import load
-from common.named_configs import find_config
+from common.installed import find_config
 from common.precision import Precision
 from common.processes import keep_freed_memory
 from common.ranks.dist import alone

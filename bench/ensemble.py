@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.data.bagging import draw_samples, out_of_bag
+from common.data.sampling import draw_samples, out_of_bag
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MEMBERS: Final = 4

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from machine import about, describe_machine
 
-from common.measure.accelerators import read_ceilings
+from common.measure.devices import read_ceilings
 from submission.results.cost_model.model import CostModel, read_workloads
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -137,7 +137,7 @@ def page(found: dict[str, Any]) -> str:
         "## Weak scaling: 32 planes of 128² for each rank",
         "",
         "In fp32, one process computes so few planes by torch's slow algorithm for small inputs, which blocks avoid "
-        "(`common/spatial/convolution.py`).",
+        "(`common/spatial/halo.py`).",
         "",
         "| ranks | sample | format | CPU s, slowest rank | times one rank | mean of the ranks, times one rank |",
         "|---|---|---|---|---|---|",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from common.command import CommandParser, UsageError, checked_output
-from common.styles import use_styles
+from common.console import use_styles
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (

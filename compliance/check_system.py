@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from common.record import group_pairs
 from common.tree import NAMED
-from common.values import group_pairs
 from compliance.engine.checker import apply_rules, check_paths
 from compliance.engine.inputs import initial_case
 from compliance.engine.options import Options

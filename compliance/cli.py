@@ -10,9 +10,9 @@ from typing import Final
 
 from common.benchmarks import choose_plugins
 from common.command import OUTPUT_ERRORS
+from common.console import print_error
 from common.errors import UsageError
 from common.reference import ROUNDS
-from common.styles import print_error
 from compliance.engine.options import Options
 from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.datasets import manifest
+from common.data import manifest
 from common.reference import FULL
 from common.training import benchmark
 from cosmoflow.data.dataset import scaled_input

@@ -3,7 +3,7 @@
 from typing import Final
 
 from common.reference import FULL, MINI, MINI_2
-from common.training.predictions.report import NumberReport, Scale, number_columns
+from common.training.predictions import NumberReport, Scale, number_columns
 from cosmoflow.simulation.drift import DRIFT
 from cosmoflow.simulation.universe import ORIGINAL, WIDE
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from common.command import UsageError, count, positive
 from common.commands.synthesize import Synthesis
-from common.datasets.build import DatasetPlan, Item
+from common.data.build import DatasetPlan, Item
 from common.reference import SPLITS
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SampleFormat

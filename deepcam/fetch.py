@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.commands.fetch import FetchCommand
-from common.fetch.published import Published, RemoteFolder
+from common.data.fetch import Published, RemoteFolder
 from common.reference import FULL
 from deepcam.data.stats import NAME as STATS
 

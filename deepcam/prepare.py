@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from common.command import UsageError
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare, build_and_report, read_first
-from common.datasets.build import BuildError, DatasetPlan, Item
-from common.datasets.manifest import read_variant_and_digest
+from common.data.build import BuildError, DatasetPlan, Item
+from common.data.manifest import read_variant_and_digest
 from common.files import whole_file
 from common.reference import OWN
 from deepcam.data import netcdf, snapshot, stats

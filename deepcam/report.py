@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.training.predictions.file import Column, Rows
-from common.training.predictions.report import SAMPLES, PredictionReport
+from common.training.predictions import SAMPLES, Column, PredictionReport, Rows
 from deepcam.metrics import class_iou, sum_scores
 from deepcam.reference import CLASSES
 

@@ -23,9 +23,8 @@ from common.reference import (
     one_of,
 )
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, check_least, key, take
-from common.settings.optim import MOMENTS_LOGGED
+from common.settings.optim import MOMENTS_LOGGED, StepSchedule
 from common.settings.run import RunConfig, SamplesConfig
-from common.settings.schedule import StepSchedule
 from deepcam.reference import CHANNELS, CLASS_WEIGHTS, CLASSES, FIRST_EPSILONS, HEIGHT, REFERENCE, WIDTH
 
 STRIDE: Final = 16

@@ -11,14 +11,13 @@ from typing import Final
 import numpy as np
 import torch
 
-from common.bar import open_bar
 from common.command import CommandParser, run_command
-from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
+from common.console import open_bar, print_error
+from common.data.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
 from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
-from common.styles import print_error
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 from deepcam.data.stats import Stats, StatsError

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from common.command import count, positive
 from common.commands.synthesize import Synthesis
-from common.datasets.build import DatasetPlan, Item
-from common.datasets.manifest import NAME as MANIFEST
+from common.data.build import DatasetPlan, Item
+from common.data.manifest import NAME as MANIFEST
 from common.ranks.dist import alone
 from deepcam.data import snapshot, stats
 from deepcam.reference import CHANNELS, TARGET

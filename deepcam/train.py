@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
-    from common.extras import require_training
+    from common.installed import require_training
     from common.stop import STOP
 
     STOP.listen()
@@ -32,7 +32,7 @@ from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import CudaGraphs, say_why_not
-from common.training.predictions.report import SAMPLES
+from common.training.predictions import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.data import stats, values

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from common.bar import open_bar
 from common.command import positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare
-from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
-from common.datasets.manifest import read_variant_and_digest
+from common.console import open_bar
+from common.data.build import BadItemError, BuildError, DatasetPlan, Item
+from common.data.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
 from common.reference import SPLITS
 from oc20.data import metadata

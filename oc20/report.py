@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.training.predictions.file import Column, Rows
-from common.training.predictions.report import PredictionReport, Thinned
+from common.training.predictions import Column, PredictionReport, Rows, Thinned
 
 SYMBOLS: Final = (
     "X H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb "

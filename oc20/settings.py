@@ -9,8 +9,8 @@ from typing import ClassVar, Final, Literal
 
 from common.reference import DATA_STATE, EXECUTION, FREE, GRAPH, ORDER, PREPROCESSING, equals
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
+from common.settings.optim import BoundarySchedule
 from common.settings.run import RunConfig, SamplesConfig
-from common.settings.schedule import BoundarySchedule
 from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV, REFERENCE
 
 CUTOFF_ANGSTROM: Final = 6.0

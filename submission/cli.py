@@ -24,10 +24,20 @@ from common.benchmarks import (
     list_benchmarks,
     require_package,
 )
-from common.command import CommandParser, UsageError, as_called, checked_output, refuse_lost_folder, suggest_name
-from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
-from common.extras import missing_extra
-from common.styles import open_stderr, print_error
+from common.command import (
+    BENCHMARK,
+    COMMANDS,
+    GROUPS,
+    RENAMED,
+    CommandParser,
+    UsageError,
+    as_called,
+    checked_output,
+    refuse_lost_folder,
+    suggest_name,
+)
+from common.console import open_stderr, print_error
+from common.installed import missing_extra
 from common.version import DISTRIBUTION, PROGRAM, VERSION
 
 FROM: Final = "--benchmarks-from"
@@ -122,7 +132,7 @@ def _find_named_page(name: str) -> Path | None:
     """Return the page that help is asked for, None for a command; UsageError if there is no page of such a name."""
     if name in COMMANDS or name in RENAMED or name in TEXTS:
         return None
-    from common.pages import find_page, list_pages  # only this command reads pages
+    from common.installed import find_page, list_pages  # only this command reads pages
 
     path = find_page(name)
     if path is None and ("/" in name or ".md" in name):

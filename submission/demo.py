@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.bar import duration
 from common.benchmarks import PACKAGES
 from common.command import CONTINUED, CommandParser, as_called, place, run_command
+from common.console import duration
 from compliance.demo import demonstrate
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import REPORT, RoundInputs, make_round

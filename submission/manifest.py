@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Final
 
 from common.command import CommandParser, UsageError, as_called, clean, run_command
-from common.datasets.manifest import ManifestError
+from common.data.manifest import ManifestError
 from common.tree import Tree
 from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
 from compliance.model.provenance import find_differences, read_provenance

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from common.styles import print_error, print_warning
+from common.console import print_error, print_warning
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from common.config import load
-from common.named_configs import find_config
-from common.training.flops import count
+from common.installed import find_config
+from common.training.profile import count
 from cosmoflow.model import CosmoFlow
 from cosmoflow.model import ModelConfig as CosmoFlowConfig
 from deepcam.model import DeepLab

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from common.config import load
-from common.named_configs import find_config
+from common.installed import find_config
 from common.training import weights
 from common.training.checkpoint import CheckpointError
 from deepcam.data import stats

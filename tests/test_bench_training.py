@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.training.flops import count
+from common.training.profile import count
 from deepcam.model import DeepLab, ModelConfig
 from oc20 import model as dimenet
 from oc20.graphs import build_graph

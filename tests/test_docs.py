@@ -20,7 +20,7 @@ import yaml
 
 from bench import site_pages
 from common.benchmarks import PACKAGES
-from common.pages import find_page
+from common.installed import find_page
 from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
 from common.version import PROGRAM

@@ -42,7 +42,7 @@ LIGHT = (
 """Modules that need no torch, neither do what they import."""
 COMPUTED = {
     "common/benchmarks.py": "a log or a command names the plug-in",
-    "common/closed.py": "a benchmark's facts name its settings",
+    "common/settings/keys.py": "a benchmark's facts name its settings",
     "common/commands/train.py": "the train module of a benchmark names its package",
     "common/commands/prepare.py": "the prepare module of a benchmark names its package",
     "common/own_code.py": "a user names the modules",

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from common import export
 from common.files import follow_no_link
+from common.training import tracking, weights
 from common.training.callbacks import Epoch, RunStart, load_callback
 from common.training.checkpoint import START, load
-from common.training.tracking import files
-from common.training.tracking.files import History, read_history
+from common.training.tracking import History, read_history
 from cosmoflow.reference import MINIS
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
@@ -186,7 +185,9 @@ def test_files_that_an_error_has_interrupted_are_whole_at_the_end(run, monkeypat
 
     named = Path.replace
     monkeypatch.setattr(Path, "replace", rename)
-    monkeypatch.setattr(files, "follow_no_link", lambda path, flags: fails_in_turn(path) or follow_no_link(path, flags))
+    monkeypatch.setattr(
+        tracking, "follow_no_link", lambda path, flags: fails_in_turn(path) or follow_no_link(path, flags)
+    )
     capsys.readouterr()
     assert run("output_dir=run") == 4
     warnings = capsys.readouterr().err.splitlines()
@@ -280,7 +281,7 @@ def test_the_best_checkpoint_is_evaluated_and_exported(run, data, capsys):  # no
     assert CASE.evaluate.main(["run", "--best", f"data.data_dir={data}"]) == 1
     said = f"run/checkpoints/best.pt: eval_error {best:.6g} on 7 validation samples, after {qualities.index(best) + 1} "
     assert said in capsys.readouterr().out
-    assert export.main(["run", "best.safetensors", "--best"]) == 0
+    assert weights.main(["run", "best.safetensors", "--best"]) == 0
     run("output_dir=without", "train.epochs=1")
     assert CASE.evaluate.main(["without", "--best"]) == 1
     assert "without: there is no checkpoints/best.pt; expected the folder of a run" in capsys.readouterr().err

@@ -15,9 +15,9 @@ pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
 from common.benchmarks import PACKAGES
+from common.data.build import Heading, Journal
+from common.data.manifest import NAME, Manifest, read_manifest, write_manifest
 from common.data.split import DatasetError
-from common.datasets.journal import Heading, Journal
-from common.datasets.manifest import NAME, Manifest, read_manifest, write_manifest
 from common.stop import StopAsked
 from cosmoflow.simulation.recipe import PRESETS
 

@@ -13,16 +13,16 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-import common.export
+import common.training.weights
 import compliance
 from common.benchmarks import PACKAGES
 from common.config import load
-from common.export import load_network
 from common.ranks.dist import Dist
 from common.ranks.launch import RankPosition
 from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
+from common.training.weights import load_network
 
 pytestmark = pytest.mark.one_benchmark
 
@@ -54,7 +54,7 @@ def made(case, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert case.train.main(["small.yaml", "train.epochs=1", "output_dir=first"]) == 4
-        assert common.export.main(["first", f"{case.name}.safetensors"]) == 0
+        assert common.training.weights.main(["first", f"{case.name}.safetensors"]) == 0
     return folder
 
 
@@ -191,7 +191,7 @@ def test_a_configuration_that_is_none_is_refused(here, config):
 
 
 def test_an_export_is_known_by_its_ending(here, capsys):
-    assert common.export.main(["first", "weights.pt"]) == 1
+    assert common.training.weights.main(["first", "weights.pt"]) == 1
     assert "ends in .safetensors" in capsys.readouterr().err and not Path("weights.pt").exists()
 
 

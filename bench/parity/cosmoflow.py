@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.nn.functional import mse_loss
 
-from common.settings.schedule import EpochSchedule
+from common.settings.optim import EpochSchedule
 from common.training import optim
 from cosmoflow import model
 from cosmoflow.data import raw, tfrecord

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from common.ranks.dist import alone
-from common.settings.schedule import StepSchedule
+from common.settings.optim import StepSchedule
 from common.training import optim
 from deepcam import metrics, model, summarize
 from deepcam.data import dataset, snapshot, stats

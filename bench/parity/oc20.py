@@ -31,7 +31,7 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from torch import nn
 
-from common.settings.schedule import BoundarySchedule
+from common.settings.optim import BoundarySchedule
 from oc20 import model
 from oc20.data import records, reference_edges
 from oc20.graphs import Frame, build_graph, count_triplets, find_neighbours

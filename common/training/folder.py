@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from common.console import CONSOLE
+from common.console import CONSOLE, print_warning
 from common.ending import STOPPED, Ending, classify_error, forget_ending, read_ending, read_logged_epochs, write_ending
 from common.files import LOG_NAME, instance_folders
-from common.lease import LOOK_S, InUseError, Lease
+from common.locks import LOOK_S, InUseError, Lease
 from common.mllog import LogError
 from common.ranks.dist import Dist
 from common.stop import STOP
-from common.styles import print_warning
 
 
 class OwnedFolder:

@@ -52,8 +52,8 @@ from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
+from common.training.faults import check_network
 from common.training.folder import OwnedFolder, check_kind
-from common.training.memory import check_network
 from common.training.merit import count_minutes, merge_figures
 from common.training.optim import find_optimizer
 from common.training.resolve import check_sample_counts, resolve_config
@@ -70,7 +70,7 @@ from common.training.run import (
     provide_data,
     ranks_text,
 )
-from common.training.tracking.trackers import check_installed
+from common.training.tracking import check_installed
 
 FILE_DELAY_S: Final = 60.0
 """A shared file system may remember for so long that a file is not there."""

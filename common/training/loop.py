@@ -26,13 +26,11 @@ from common.settings.run import TrainConfig
 from common.stop import SIGNALS, STOP, signal_name
 from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem
-from common.training.callbacks import Callbacks, Epoch, StepRecord
+from common.training.callbacks import Callbacks, Epoch, Progress, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
-from common.training.data_faults import check_samples
 from common.training.evaluators import Evaluator
+from common.training.faults import Sanity, check_samples
 from common.training.profile import Profiler
-from common.training.progress import Progress
-from common.training.sanity import Sanity
 from common.training.step import Step
 
 LOOKED_BACK: Final = 1000

@@ -19,14 +19,14 @@ from typing import Any, Final
 import torch
 
 from common import mllog
-from common.bar import duration
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, shown, to_dict
-from common.datasets.manifest import read_variant_and_digest
+from common.console import duration
+from common.data.manifest import read_variant_and_digest
 from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
-from common.measure.power.limits import read_limits, read_model_name
+from common.measure.devices import read_limits, read_model_name
 from common.mllog import ResultLog, RunRecord
 from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
@@ -40,21 +40,17 @@ from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Callbacks, CallbackSource, RunStart, acts, list_acting
+from common.training.callbacks import Callback, Callbacks, CallbackSource, Progress, RunStart, acts, list_acting
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.data_faults import check_some_samples, warn_of_repeated_files
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.faults import Sanity, check_some_samples, explain_out_of_memory, warn_of_repeated_files
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
-from common.training.memory import explain_out_of_memory
-from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters
-from common.training.power import recording_power
+from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters, recording_power
 from common.training.profile import FOLDER, Profiler
-from common.training.progress import Progress
 from common.training.resolve import OPEN, check_length, check_sample_counts, keys_of
-from common.training.sanity import Sanity
-from common.training.tracking.trackers import make_callbacks
-from common.training.warm_up import warm_up, warms_up
+from common.training.step import warm_up, warms_up
+from common.training.tracking import make_callbacks
 from common.training.weights import Weights, check_fit
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
@@ -583,7 +579,7 @@ class Training:
             if self.benchmark.report:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"
                 yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
-            yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
+            yield f"export it:   python -m common.training.weights {run} {run}/{name}.safetensors"
         if not result:
             return
         stated = self.config.submission

@@ -7,7 +7,7 @@ step; the job's log has all of them.
 from __future__ import annotations
 
 from common.command import clean
-from common.values import group_pairs
+from common.record import group_pairs
 from compliance.formats.findings import Shown, all_shown, describe_limits, grouped, lowered, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from common.values import is_number
+from common.record import is_number
 from common.version import VERSION
 from compliance.formats.style import Style
 from compliance.formats.words import docs_place, relative

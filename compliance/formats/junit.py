@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as Xml
 
+from common.record import group_pairs
 from common.reference import ROUNDS
-from common.values import group_pairs
 from compliance.formats.findings import (
     Shown,
     all_shown,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common.command import as_called, clean, counted
-from common.styles import BOLD, CYAN, GREEN, RED, YELLOW, style_text
+from common.console import BOLD, CYAN, GREEN, RED, YELLOW, style_text
 from compliance.formats.findings import (
     Group,
     Shown,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from common.command import clean, counted
+from common.record import is_number
 from common.reference import OWN
-from common.values import is_number
 from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
 from compliance.model.judged_run import JudgedRun

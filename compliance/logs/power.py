@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from common.measure.power.keys import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
+from common.measure.power_sources import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
+from common.record import is_number
 from common.tree import ANYWHERE, Tree
-from common.values import is_number
 from compliance.logs.file_kind import FileKind
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, shown

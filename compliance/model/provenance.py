@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common.datasets.manifest import Manifest, ManifestEntry, ManifestError
+from common.data.manifest import Manifest, ManifestEntry, ManifestError
 from common.tree import Tree, size_text
 from compliance.model.layout import MAX_FILE_BYTES, PROVENANCE_FILE
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from common.values import is_integer, is_number
+from common.record import is_integer, is_number
 from compliance.rcp.points import Mode, ReferencePoint, interpolate, prune
 from compliance.rcp.stats import olympic_mean
 

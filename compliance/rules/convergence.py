@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from common.record import is_number
 from common.reference import since
-from common.values import is_number
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START, STOP
-from common.values import group_pairs, is_number
+from common.measure.power_sources import EFFICIENCY, NODE, PARTS, READING, START, STOP
+from common.record import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from common.values import group_pairs
+from common.record import group_pairs
 from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
 from compliance.rules.rule import RULES, Rule
 

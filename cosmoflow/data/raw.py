@@ -20,8 +20,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from common.data.build import BadItemError
 from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
-from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.simulation.universe import REDSHIFTS, Prior

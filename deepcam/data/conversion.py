@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from common.bar import open_bar
+from common.console import open_bar
 from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
+from common.data.build import BadItemError, BuildError, Item, Journal
+from common.data.manifest import Manifest
 from common.data.values import Identity, Survey
-from common.datasets.build import BadItemError, BuildError, Item
-from common.datasets.journal import Journal
-from common.datasets.manifest import Manifest
 from common.files import write_whole_file
 from deepcam.data import single_file, snapshot, stats, values
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError

@@ -23,10 +23,10 @@ from typing import Final
 
 import numpy as np
 
-from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
+from common.data.build import BadItemError, BuildError, DatasetPlan, Item
 from common.files import list_data, write_whole_file
+from common.record import group_pairs
 from common.reference import SPLITS
-from common.values import group_pairs
 from oc20.data import compact, extxyz, metadata, records, reference_edges
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError

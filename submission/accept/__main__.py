@@ -24,9 +24,9 @@ from common.command import (
     positive,
     run_command,
 )
+from common.console import print_error
 from common.files import follow_no_link, new_file, write_whole_file
-from common.named_configs import CLOSED
-from common.styles import print_error
+from common.installed import CLOSED
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width

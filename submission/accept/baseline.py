@@ -19,12 +19,12 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from common.benchmarks import require_package
-from common.closed import find_config_class
 from common.command import counted, describe_error
 from common.config import load
 from common.errors import UsageError
+from common.installed import find_config, is_name
 from common.measure.fom import ERRORS, LOWEST, MOST, SYNTHETIC, Measurement, read_measurement
-from common.named_configs import find_config, is_name
+from common.settings.keys import find_config_class
 from common.tree import ANYWHERE
 from compliance import __version__
 from compliance.benchmarks import require_reference

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.benchmarks import PACKAGES, ROOT, find_package, locate_package
-from common.pages import list_shared_files
+from common.installed import list_shared_files
 from common.provenance import source_hash
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from tqdm import tqdm
 
-from common.datasets.manifest import ManifestEntry, describe_file
+from common.data.manifest import ManifestEntry, describe_file
 from common.tree import Tree
 from compliance.benchmarks import find_reference
 from compliance.logs.run import Run, read_run, text_of

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from common.record import is_number
 from common.reference import Reference
-from common.values import is_number
 from compliance.model.judged_run import JudgedRun
 from submission.results.cost_model.node_data import NodeData
 from submission.results.rows import Row, mark_benchmark

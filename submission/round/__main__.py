@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, as_called, clean, positive, run_command
-from common.styles import print_warning
+from common.command import CommandParser, as_called, clean, positive, run_command
+from common.console import print_warning
+from common.errors import UsageError
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round

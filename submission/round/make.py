@@ -13,10 +13,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Literal
 
-from common.command import UsageError, clean
+from common.command import clean
+from common.errors import UsageError
+from common.console import print_warning
 from common.files import write_whole_file
 from common.reference import FULL, OWN
-from common.styles import print_warning
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage

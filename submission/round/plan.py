@@ -11,7 +11,7 @@ from typing import Final
 from common.benchmarks import PACKAGES, list_benchmarks, require_package
 from common.config import load, section_of, shown
 from common.errors import UsageError
-from common.named_configs import CLOSED, find_config, is_name, named_configs
+from common.installed import CLOSED, find_config, is_name, named_configs
 from common.reference import NO_TARGET
 from compliance.benchmarks import require_reference
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from common.bar import duration
+from common.console import duration
 from common.files import LOG_NAME
 from compliance.logs.run import Run, read_run
 from submission.runs.execute import execute_plan

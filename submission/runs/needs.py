@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from common.datasets import manifest
-from common.datasets.build import readable_bytes
+from common.data import manifest
+from common.data.build import readable_bytes
 from common.reference import FULL, MINI, OWN
 from submission.runs.plan import PlanError, PlannedRun, is_finished
 from submission.runs.progress import NO_BASIS, Estimator

@@ -15,7 +15,7 @@ from typing import Final
 
 from common.ending import read_ending
 from common.files import follow_no_link, read_end
-from common.lock import LockFile
+from common.locks import LockFile
 from common.processes import find_death_signal, usable_cores
 from common.stop import NAMES, find_signals
 from compliance.model.layout import RESULT_NAME

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
-from common.bar import duration
 from common.command import clean, counted
+from common.console import duration
 from common.files import LOG_NAME
 from common.record import METRICS
 from compliance.benchmarks import reference_of

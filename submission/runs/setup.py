@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.closed import find_config_class
 from common.config import ConfigError, to_yaml
-from common.datasets.manifest import NAME as MANIFEST
+from common.data.manifest import NAME as MANIFEST
 from common.errors import UsageError
-from common.extras import missing_extra
+from common.installed import missing_extra
 from common.reference import FULL, OWN
+from common.settings.keys import find_config_class
 from common.training.resolve import resolve_config
 from compliance.benchmarks import require_reference
 from submission.runs.plan import PlanError

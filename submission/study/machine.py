@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.command import counted
-from common.measure.power.limits import POWERCAP
+from common.measure.devices import POWERCAP
 from common.processes import usable_cores
 from submission.runs.plan import is_finished
 from submission.study.plan import INTERFACES, RANKS, StudyPoint

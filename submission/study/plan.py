@@ -18,7 +18,7 @@ from tqdm import tqdm
 from common.benchmarks import require_package
 from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
-from common.named_configs import is_name
+from common.installed import is_name
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.runs.plan import PlannedRun
 from submission.runs.setup import Setup, resolve_setup

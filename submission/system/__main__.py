@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, clean, counted, file_place, run_command
+from common.console import print_warning, use_styles
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, find_rank_position
-from common.styles import print_warning, use_styles
 from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text

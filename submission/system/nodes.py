@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from common.command import counted
-from common.measure.power.sources import is_watts
+from common.measure.power_sources import is_watts
 from common.ranks.launch import LaunchError, RankPosition
 from common.tree import NAMED
 from compliance.model.finding import listed

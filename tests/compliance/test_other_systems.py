@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from common.errors import UsageError
-from common.extras import missing_extra
-from common.lock import try_lock
+from common.installed import missing_extra
+from common.locks import try_lock
 from compliance.engine import Options, check_paths, parallel
 from compliance.formats import FORMATS, Style
 from compliance.samples.log import SampleLog

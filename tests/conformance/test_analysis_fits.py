@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.measure.accelerators import read_ceilings
+from common.measure.devices import read_ceilings
 from compliance.engine import Options, check_paths
 from submission.results.cost_model.model import CostModel, read_workloads
 from submission.results.fits.fit import against_units, epochs_against_batch

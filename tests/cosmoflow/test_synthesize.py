@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from common.datasets.manifest import read_manifest
+from common.data.manifest import read_manifest
 from cosmoflow import prepare, synthesize
 from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import SampleFormat

@@ -14,7 +14,7 @@ import pytest
 
 h5py = pytest.importorskip("h5py")
 
-from common.datasets.manifest import read_manifest  # noqa: E402
+from common.data.manifest import read_manifest  # noqa: E402
 from deepcam import prepare  # noqa: E402
 from deepcam.data import conversion, single_file, snapshot, stats  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402

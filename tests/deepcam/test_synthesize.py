@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from common.datasets.manifest import read_manifest
+from common.data.manifest import read_manifest
 from deepcam import synthesize
 from deepcam.data import stats
 from deepcam.data.snapshot import NAME

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from common.values import is_number, shared_value
+from common.record import is_number, shared_value
 from compliance.benchmarks import reference_of
 from compliance.formats.words import STAGED, convergence_text
 from compliance.logs.run import Run

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from common.command import clean, counted
-from common.values import is_number, same
+from common.record import is_number, same
 from compliance.benchmarks import describe_plugin
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code, markdown_text

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from common.command import counted
 from common.config import load, rebuild
-from common.measure.accelerators import Ceilings, ceilings_of
+from common.measure.devices import Ceilings, ceilings_of
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from submission.results.cost_model.node_data import CACHEABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from common.measure.accelerators import Ceilings, read_ceilings
+from common.measure.devices import Ceilings, read_ceilings
 from submission.results.figures.drawing import Point
 from submission.results.figures.labels import around, labels, title_of
 from submission.results.figures.panel import (

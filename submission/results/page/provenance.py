@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from common.datasets.manifest import ManifestError
+from common.data.manifest import ManifestError
 from compliance.model.layout import PROVENANCE_FILE
 from compliance.model.provenance import Provenance, read_provenance
 from submission.results.page.html import Html, disclosure, element, shorten_end, table

@@ -13,12 +13,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-from common.datasets import manifest
+from common.data import manifest
 from common.ending import FINAL
 from common.ending import NAME as ENDED
 from common.errors import UsageError
 from common.files import LOG_NAME
-from common.lease import JOB_VARIABLES
+from common.locks import JOB_VARIABLES
 from common.reference import FULL, OWN
 from compliance.benchmarks import require_reference
 from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders

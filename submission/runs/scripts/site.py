@@ -18,7 +18,7 @@ from typing import Final, Literal
 from common.command import suggest_name
 from common.config import PLACE, ConfigError, key, load, shown
 from common.errors import UsageError
-from common.named_configs import is_name
+from common.installed import is_name
 
 EXAMPLES: Final = Path(__file__).parent / "sites"
 END_OF_JOB: Final = "END_OF_JOB"

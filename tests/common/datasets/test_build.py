@@ -8,10 +8,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from common.bar import open_bar
-from common.datasets.build import BuildError, DatasetPlan, Item, Workers, build_dataset, readable_bytes
-from common.datasets.journal import Heading, Journal
-from common.datasets.manifest import ManifestError
+from common.console import open_bar
+from common.data.build import BuildError, DatasetPlan, Heading, Item, Journal, Workers, build_dataset, readable_bytes
+from common.data.manifest import ManifestError
 from common.processes import ProcessKilledError, in_processes
 
 
@@ -87,7 +86,7 @@ def test_bytes_are_told_as_people_say_them():
 def test_long_work_prints_lines_without_a_terminal_and_short_work_none(capsys, monkeypatch):
     list(open_bar(range(3), desc="short"))
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("common.bar.PAUSE_S", 0.0)
+    monkeypatch.setattr("common.console.PAUSE_S", 0.0)
     with open_bar(total=2, unit=" files", desc="data") as bar:
         bar.update()
     lines = capsys.readouterr().err.splitlines()

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from common.datasets.manifest import (
+from common.data.manifest import (
     Manifest,
     ManifestEntry,
     ManifestError,

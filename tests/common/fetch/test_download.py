@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from common.fetch import download
-from common.fetch.download import Downloader, DownloadError, check_md5
+from common.data import fetch as download
+from common.data.fetch import Downloader, DownloadError, check_md5
 from tests.common.fetch.server import FileServer
 
 HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp")))

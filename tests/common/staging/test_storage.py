@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.address import check_redirect
 from common.config import ConfigError, load
-from common.fetch import download
+from common.data import fetch
+from common.data.fetch import check_redirect
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir, storage
@@ -155,7 +155,7 @@ def test_a_wrong_redirect_is_named_at_once(server, config, target, message):
     server.faults = [("redirect", target)] * 20
     with pytest.raises(StagingError, match=rf"{MANIFEST} {message}"):
         stage(config)
-    assert len(server.asked) <= 1 + download.MOST_REDIRECTS
+    assert len(server.asked) <= 1 + fetch.MOST_REDIRECTS
 
 
 def test_a_redirect_to_another_host_is_printed(server, config, capsys):
@@ -264,12 +264,12 @@ def train(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
         assert CASE.train.main(["small.yaml", f"output_dir={folder}", "train.epochs=2", *arguments]) == 4
         curve = [line.split(",")[:3] for line in Path(folder, "history.csv").read_text().splitlines()]
         exported = Path(folder, "weights.safetensors")
-        assert export.main([folder, str(exported)]) == 0
+        assert weights.main([folder, str(exported)]) == 0
         return curve, load_file(exported)
 
     from safetensors.torch import load_file
 
-    from common import export
+    from common.training import weights
 
     return trained
 

@@ -10,10 +10,9 @@ import pytest
 
 import compliance
 from common.benchmarks import PACKAGES
-from common.closed import compare, find_config_class, find_log_values, find_rows_of
 from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
-from common.settings.keys import hyperparameters
+from common.settings.keys import compare, find_config_class, find_log_values, find_rows_of, hyperparameters
 from common.training import resolve
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES

@@ -19,13 +19,13 @@ from common.ranks.launch import RankPosition
 from common.reference import Target
 from common.settings.run import TrainConfig
 from common.training import checkpoint, loop
+from common.training.callbacks import Progress
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 from common.training.evaluators import Evaluator
+from common.training.faults import Sanity
 from common.training.loop import Fit, Polls, fit
 from common.training.optim import OptimConfig, build
 from common.training.profile import ProfileConfig, Profiler
-from common.training.progress import Progress
-from common.training.sanity import Sanity
 from cosmoflow.reference import REFERENCE
 
 DIST = Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from common import closed
 from common.reference import FREE, equals
+from common.settings import keys as closed
 from common.settings.keys import Closed
 from common.version import DISTRIBUTION, VERSION
 from compliance.engine import Options, check_paths

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from common.measure.power.keys import READING
+from common.measure.power_sources import READING
 from compliance.logs.power import ESTIMATE
 from compliance.model.finding import ERROR, NOTE, WARNING
 from tests.conformance.forgeries.logtext import LogText

@@ -15,7 +15,7 @@ import pytest
 from common.ending import NAME as ENDED
 from common.ending import Ending, write_ending
 from common.files import instance_folder
-from common.lock import LockedError
+from common.locks import LockedError
 from compliance.model.layout import discover
 from submission.round.runs import make_runs, plan_runs
 from submission.runs.plan import RECORD, PlanError, PlannedRun, check_records, is_finished

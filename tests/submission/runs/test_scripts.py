@@ -13,7 +13,7 @@ import pytest
 from common.benchmarks import PACKAGES
 from common.config import leaves
 from common.errors import UsageError
-from common.lease import JOB_VARIABLES
+from common.locks import JOB_VARIABLES
 from common.version import FOLDERS_VARIABLE
 from compliance.benchmarks import REFERENCES
 from submission.round.__main__ import main

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.measure.__main__ import main
-from common.measure.power.sources import Clock, ReadingError, open_source
+from common.measure.power_sources import Clock, ReadingError, open_source
 
 MISSING = [name for name in ("ipmitool", "ipmi_sim", "cc") if shutil.which(name) is None]
 PAGE = Path(__file__).parents[4] / "docs/guide/power.md"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.measure.power.limits import QUERY, Limits, find_lowest, read_gpus, read_processors
+from common.measure.devices import QUERY, Limits, find_lowest, read_gpus, read_processors
 
 UUIDS = ("6e5b1f34-0001", "6e5b1f34-0002")
 ROW = "GPU-{}, {}, 700.00, 1755, 1980"

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from common.measure import power_sources
 from common.measure.__main__ import main
-from common.measure.power import sources
-from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
-from common.measure.power.sources import Clock, ReadingError, open_source, read_command
+from common.measure.power import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
+from common.measure.power_sources import PARTS, Clock, ReadingError, open_source, read_command
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
 from compliance.samples.package import SamplePackage
@@ -313,7 +312,7 @@ def test_a_tool_that_fails_is_quoted(reads):
 def read_joules(texts, pause_s):
     """Return the watts that follow from what a counter of several devices shows, or why there are none."""
     time, values, said = Time(), iter(texts), []
-    meter = sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
+    meter = power_sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
     for _ in texts:
         time.seconds += pause_s
         try:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.training.predictions.file import About, Column, Output, PredictionsError, write_predictions
+from common.training.predictions import About, Column, Output, PredictionsError, write_predictions
 
 COLUMNS = (Column("natoms", "i4", ""), Column("forces", "f4", ""), Column("maps", "u1", ""))
 GOOD = {

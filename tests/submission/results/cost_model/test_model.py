@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from common.measure.accelerators import Ceilings, ceilings_of, read_ceilings
+from common.measure.devices import Ceilings, ceilings_of, read_ceilings
 from compliance.formats.table import plain_text
 from submission.results.cost_model.model import (
     CostModel,

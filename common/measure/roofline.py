@@ -23,11 +23,10 @@ from tqdm import tqdm
 from common.command import as_called
 from common.errors import UsageError
 from common.files import write_whole_file
+from common.measure.devices import read_model_name
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.meter import process_reads
-from common.measure.power.limits import read_model_name
-from common.measure.roofline.picture import draw_picture
-from common.measure.roofline.report import Ceilings, Report, build_report
+from common.measure.roofline_report import Ceilings, Report, build_report, draw_picture
 from common.precision import DTYPES, Precision
 from common.processes import keep_freed_memory
 from common.ranks.connect import connect

@@ -4,6 +4,7 @@
      "files": {"train/a.tfrecord": {"bytes": 16777287, "sha256": "..."}, ...}}
 
 It is `manifest.json` beside the folders of the dataset. `facts` say how the dataset was made.
+
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from common.bar import open_bar
+from common.console import open_bar
 from common.files import list_data, write_whole_file
 from common.processes import in_threads
 from common.reference import FULL

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from common.command import clean
-from common.errors import UsageError
 from common.console import print_warning
+from common.errors import UsageError
 from common.files import write_whole_file
 from common.reference import FULL, OWN
 from compliance.engine import Options, check_paths

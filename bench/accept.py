@@ -24,7 +24,7 @@ import machine  # finds the tree, too
 import numpy as np
 
 from common.measure.fom import read_measurement
-from compliance.rcp.stats import t_quantile
+from compliance.rcp.points import t_quantile
 from submission.accept.baseline import JOBS, Settings, measure_job
 from submission.accept.statistics import ALPHA, FAIL, PASS, THRESHOLD, UNDECIDED, compare_jobs, judge_jobs
 

@@ -39,7 +39,7 @@ with atheris.instrument_imports(include=["common", "compliance"]):
     from compliance.engine.log_checker import LogTask, judge_log
     from compliance.formats import FORMATS, Style
     from compliance.logs.log import parse_log
-    from compliance.model.case import PROFILES, Case
+    from compliance.model.judging import PROFILES, Case
     from compliance.model.report import Report
 
 HEADER_BYTES = 2

@@ -23,7 +23,7 @@ from typing import Any, Final
 from machine import about, describe_machine
 
 from common.measure.devices import read_ceilings
-from submission.results.cost_model.model import CostModel, read_workloads
+from submission.results.cost_model import CostModel, read_workloads
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SIDE: Final = 128

@@ -27,12 +27,10 @@ from compliance.cli import (
 )
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
-from compliance.model.case import STRICT
-from compliance.model.finding import ERROR, SEVERITIES
+from compliance.model.judging import ERROR, SEVERITIES, STRICT
 from compliance.model.layout import write_slashes
 from compliance.model.settings_file import Settings, find_settings, read_settings
-from compliance.rules.catalog import all_rules
-from compliance.rules.own_rules import load_rules
+from compliance.rules.catalog import all_rules, load_rules
 
 EXAMPLES = """\
 examples:

@@ -11,10 +11,9 @@ from common.record import group_pairs
 from common.tree import NAMED
 from compliance.engine.checker import apply_rules, check_paths
 from compliance.engine.inputs import initial_case
-from compliance.engine.options import Options
+from compliance.engine.log_checker import Options
 from compliance.logs.run import Run
-from compliance.model.case import Case
-from compliance.model.judged_run import JudgedRun, add_judgement
+from compliance.model.judging import Case, JudgedRun, add_judgement
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report

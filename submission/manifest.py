@@ -12,7 +12,7 @@ from common.command import CommandParser, UsageError, as_called, clean, run_comm
 from common.data.manifest import ManifestError
 from common.tree import Tree
 from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
-from compliance.model.provenance import find_differences, read_provenance
+from compliance.model.package import find_differences, read_provenance
 from submission.assemble.input_logs import files_below
 
 EXAMPLES: Final = f"""\

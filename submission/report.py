@@ -22,7 +22,7 @@ from compliance.cli import add_result_options, read_result_options, refuse_insid
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
 from submission.results.analysis import Analysis, analyse_report
-from submission.results.cost_model.model import error_table
+from submission.results.cost_model import error_table
 from submission.results.export import holds_analysis, write_analysis
 from submission.results.fits.projection import projection_table
 from submission.results.page.page import write_report

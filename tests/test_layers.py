@@ -220,7 +220,7 @@ def test_a_published_log_loads_no_settings_and_one_of_this_suite_those_of_its_be
 import sys, compliance.benchmarks
 from compliance.engine import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 
 def judge(log):

@@ -17,7 +17,7 @@ READS = ("open", "open_code", "fdopen", "GzipFile", "memmap", "mmap", "fromfile"
 METHODS = ("read_bytes", "read_text")
 COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
-    "compliance/rules/own_rules.py": "the rules, which the user names",
+    "compliance/rules/catalog.py": "the rules, which the user names",
     "compliance/rules/pace.py": "the table of published rates, installed with the suite",
     "submission/cli.py": "the pages of the documentation, installed with the suite",
     "submission/integrations.py": "the files of integrations/, installed with the suite",

@@ -29,8 +29,7 @@ from compliance.logs.run import (
     read_suite_version,
     variant_of,
 )
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
 from compliance.model.layout import FLAT, NAMED
 from compliance.rules.rule import LogRule, show
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from common.record import is_number
 from common.reference import since
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused

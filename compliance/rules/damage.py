@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log
 from compliance.logs.record import Record
 from compliance.logs.timeline import clock, epoch_number
-from compliance.model.case import Case
-from compliance.model.finding import Finding, listed
+from compliance.model.judging import Case, Finding, listed
 from compliance.rules.form import FORMAT, problems
 from compliance.rules.rule import LogRule
 

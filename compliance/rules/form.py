@@ -6,11 +6,10 @@ import zlib
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
+from compliance.logs.file_kind import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
-from compliance.model.case import Case
-from compliance.model.finding import NOTE, Finding
+from compliance.model.judging import NOTE, Case, Finding
 from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"

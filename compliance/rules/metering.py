@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from common.measure.power_sources import EFFICIENCY, NODE, PARTS, READING, START, STOP
 from common.record import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.rules.form import MESSAGES
 from compliance.rules.power import RULES_OF_POWER, UNREAD

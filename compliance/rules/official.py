@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from common.record import group_pairs
-from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
+from compliance.model.judging import OFFICIAL_RULE, WARNING, Finding, listed
 from compliance.rules.rule import RULES, Rule
 
 

@@ -12,8 +12,7 @@ from common.measure.power_sources import START
 from common.record import is_integer
 from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
-from compliance.model.finding import ERROR, WARNING, Finding, listed
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER

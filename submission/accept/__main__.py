@@ -41,15 +41,16 @@ from submission.accept.baseline import (
     read_jobs,
 )
 from submission.accept.outputs import (
+    EXIT_STATUS,
     append_history,
     check_history,
     describe_acceptance,
+    judge_machine,
     render_junit,
     render_table,
     write_archive,
 )
 from submission.accept.statistics import ALPHA, POWER, THRESHOLD, find_loss
-from submission.accept.verdict import EXIT_STATUS, judge_machine
 from submission.runs.processes import WRONG_USE, interrupt_by_signals
 
 RUNS: Final = 5

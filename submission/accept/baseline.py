@@ -29,10 +29,9 @@ from common.tree import ANYWHERE
 from compliance import __version__
 from compliance.benchmarks import require_reference
 from submission.accept.statistics import compare_jobs
-from submission.runs.execute import execute_plan
-from submission.runs.needs import announce_runs
 from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.processes import JobRunner, hold_lock
+from submission.runs.progress import announce_runs, execute_plan
 from submission.system.machine import Machine, probe_machine
 
 JOBS: Final = 3

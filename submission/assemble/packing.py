@@ -17,10 +17,10 @@ from common.measure.power_sources import PARTS_FILE
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.check_system import compare_description
-from compliance.engine.options import Options
+from compliance.engine.log_checker import Options
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
-from compliance.model.finding import ERROR, WARNING, listed
+from compliance.model.judging import ERROR, WARNING, listed
 from compliance.model.layout import (
     MAX_FILE_BYTES,
     POWER,
@@ -32,13 +32,13 @@ from compliance.model.layout import (
     power_files,
     result_name,
 )
+from compliance.model.package import Redaction, read_provenance
 from compliance.model.package_files import letters_and_digits
-from compliance.model.provenance import Redaction, read_provenance
 from compliance.model.system import is_placeholder, read_description
 from compliance.rules.package import FIELDS
 from compliance.rules.rule import show
 from compliance.rules.system import SYSTEM_TYPE, NoPlaceholderInDescription
-from submission.assemble import provenance
+from submission.assemble import implementation as provenance
 from submission.assemble.implementation import (
     Implementation,
     PackageFile,

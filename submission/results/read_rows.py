@@ -18,9 +18,7 @@ from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
-from compliance.model.case import Case
-from compliance.model.finding import FAIL
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import FAIL, Case, JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain

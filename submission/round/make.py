@@ -23,7 +23,7 @@ from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
 from compliance.formats.table import output_width
 from compliance.logs.run import Run
-from compliance.model.finding import FAIL, INCOMPLETE
+from compliance.model.judging import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
 from submission.assemble.implementation import find_implementation
@@ -32,12 +32,10 @@ from submission.assemble.writing import Assembled, assemble_package
 from submission.results.page.page import write_report
 from submission.results.read_rows import rows
 from submission.results.tables import Summary
-from submission.round.plan import Series
-from submission.round.runs import CONFIG, make_runs, plan_runs
-from submission.runs.needs import announce_runs, find_usual_minutes
+from submission.round.plan import CONFIG, Series, make_runs, plan_runs
 from submission.runs.plan import PlanError, check_records
-from submission.runs.processes import JobRunner, hold_lock
-from submission.runs.setup import Setup, provide_data, resolve_setup
+from submission.runs.processes import JobRunner, Setup, hold_lock, provide_data, resolve_setup
+from submission.runs.progress import announce_runs, find_usual_minutes
 from submission.system.describe import describe_system, render_description
 
 PACKAGE: Final = "package"

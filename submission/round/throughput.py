@@ -13,18 +13,15 @@ from common.ending import TARGET_MET, read_ending
 from common.files import LOG_NAME, instance_folders
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run, read_run
-from compliance.model.finding import FAIL, PASSING, listed
+from compliance.model.judging import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
 from submission.round.make import RoundInputs, RoundPackage, open_round, prepare_benchmarks
-from submission.round.plan import Series
-from submission.round.runs import CONFIG
-from submission.runs.execute import execute_plan
-from submission.runs.needs import announce_runs
+from submission.round.plan import CONFIG, Series
 from submission.runs.plan import PlanError, PlannedRun
-from submission.runs.processes import JobRunner
-from submission.runs.setup import Setup
+from submission.runs.processes import JobRunner, Setup
+from submission.runs.progress import announce_runs, execute_plan
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""

@@ -1,42 +1,33 @@
-"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow."""
+"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow.
+
+Points that this machine cannot make are left out, and said.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, positive, run_command
+from common.command import CommandParser, UsageError, counted, positive, run_command
 from common.config import to_dict
+from common.measure.devices import POWERCAP
+from common.processes import usable_cores
 from compliance.formats.table import output_width
-from submission.runs.execute import execute_plan
-from submission.runs.needs import announce_runs
 from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
-from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals, set_aside
+from submission.runs.processes import JobRunner, check_trainer, hold_lock, interrupt_by_signals, provide_data, set_aside
+from submission.runs.progress import announce_runs, execute_plan
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
 from submission.runs.scripts.script import Script
 from submission.runs.scripts.site import quote_words
-from submission.runs.setup import check_trainer, provide_data
 from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
-from submission.study.machine import StudyMachine, probe_study_machine, split_points
-from submission.study.plan import (
-    SEED,
-    StudyPlan,
-    StudyPoint,
-    list_curves,
-    list_presets,
-    parse_axis,
-    plan_points,
-    read_plan,
-)
-from submission.study.quantities import describe_quantities
-from submission.study.records import StudyResult
-from submission.study.results import (
+from submission.study.page import (
     CSV,
     JSON,
     PAGE,
@@ -46,6 +37,78 @@ from submission.study.results import (
     format_runs,
     write_results,
 )
+from submission.study.plan import (
+    INTERFACES,
+    RANKS,
+    SEED,
+    StudyPlan,
+    StudyPoint,
+    list_curves,
+    list_presets,
+    parse_axis,
+    plan_points,
+    read_plan,
+)
+from submission.study.records import StudyResult, describe_quantities
+from submission.system.machine import Machine, probe_machine
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMachine:
+    """The facts of a machine. devices: model names. interfaces: of the network. meter: a power.source, or ""."""
+
+    cores: int
+    accelerators: int
+    interfaces: tuple[str, ...]
+    processor: str = ""
+    devices: str = ""
+    meter: str = ""
+
+    def describe(self) -> dict[str, str | int]:
+        """Return the facts for the record of a study."""
+        devices = {"devices": f"{self.accelerators} x {self.devices}"} if self.accelerators else {}
+        others = {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
+        return {"processor": self.processor, "cores": self.cores, **devices, **others}
+
+
+def probe_study_machine() -> StudyMachine:
+    """Return the facts about this machine."""
+    fields = probe_machine(Machine())
+    has_rapl = os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK)
+    return StudyMachine(
+        cores=usable_cores(),
+        accelerators=int(fields.get("accelerators_per_node", 0)),
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
+        processor=fields.get("host_processor_model_name", ""),
+        devices=fields.get("accelerator_model_name", ""),
+        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
+    )
+
+
+def split_points(points: Sequence[StudyPoint], machine: StudyMachine) -> tuple[list[StudyPoint], list[str]]:
+    """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
+    kept: list[StudyPoint] = []
+    excluded: dict[tuple[str, str], dict[str, None]] = {}
+    units = counted(machine.accelerators, "accelerator") if machine.accelerators else counted(machine.cores, "core")
+    for point in points:
+        run = point.run
+        missing = [
+            (name, value, ", ".join(machine.interfaces))
+            for name, value in run.environment.items()
+            if name in INTERFACES and value not in machine.interfaces
+        ]
+        if run.ranks > (machine.accelerators or machine.cores):
+            missing.append((RANKS, str(run.ranks), units))
+        if not missing or is_finished(run):  # made elsewhere
+            kept.append(point)
+            continue
+        for name, value, available in missing:
+            excluded.setdefault((name, available), {})[value] = None
+    return kept, [
+        f"left out: {name} {', '.join(values)}: this machine has {available}"
+        for (name, available), values in excluded.items()
+    ]
+
 
 THREADS: Final = "OMP_NUM_THREADS"
 DESCRIPTION: Final = """\

@@ -21,16 +21,20 @@ from compliance.formats import FORMATS, Style
 from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import (
+    Node,
     check_names,
     check_values,
     collect_notes,
+    count_parts,
+    describe_node,
     describe_system,
+    format_lines,
     merge_fields,
+    read_nodes,
     render_description,
 )
 from submission.system.hardware import Fields
 from submission.system.machine import check_source, power_note
-from submission.system.nodes import Node, count_parts, describe_node, format_lines, read_nodes
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the

@@ -6,7 +6,7 @@ import pytest
 
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
 from compliance.explain import bad_findings, explain, list_rules, rounds_text
-from compliance.model.case import PROFILES
+from compliance.model.judging import PROFILES
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES
 from tests.bench_script import bench_script

@@ -20,9 +20,7 @@ from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
 from compliance.formats.words import minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
 from compliance.model import score
-from compliance.model.case import Case
-from compliance.model.finding import Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import Case, Finding, JudgedRun
 from compliance.model.package import Package
 from compliance.model.package_files import Scaling
 from compliance.model.report import Report

@@ -15,7 +15,7 @@ import pytest
 from common.errors import UsageError
 from common.installed import missing_extra
 from common.locks import try_lock
-from compliance.engine import Options, check_paths, parallel
+from compliance.engine import Options, check_paths, log_checker
 from compliance.formats import FORMATS, Style
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -92,8 +92,8 @@ def test_commands_on_results_need_nothing_that_only_posix_has(tmp_path):
 def test_processes_that_are_not_forked_give_the_same_report(tmp_path, monkeypatch):
     paths = [SamplePackage().copy(3, 7).write(tmp_path / "University")]
     alone = FORMATS["json"](check_paths(paths, Options(jobs=1)), Style())
-    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
-    monkeypatch.setattr(parallel, "sys", SimpleNamespace(platform="darwin", modules=sys.modules, stderr=sys.stderr))
+    monkeypatch.setattr(log_checker, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(log_checker, "sys", SimpleNamespace(platform="darwin", modules=sys.modules, stderr=sys.stderr))
     assert FORMATS["json"](check_paths(paths, Options(jobs=2)), Style()) == alone
 
 

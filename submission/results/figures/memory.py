@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from submission.results.cost_model.node_data import CACHEABLE, NodeData
 from submission.results.figures.drawing import Point
 from submission.results.figures.labels import LINE, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
@@ -22,7 +21,7 @@ from submission.results.figures.panel import (
     spread,
 )
 from submission.results.page.html import Html
-from submission.results.quantities import AnalysedSet
+from submission.results.quantities import CACHEABLE, AnalysedSet, NodeData
 
 LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 20, 40, 340, 52
 """Space around the panel, and its height."""

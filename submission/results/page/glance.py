@@ -10,7 +10,7 @@ from typing import Final
 from common.command import clean, counted
 from compliance.formats.findings import Shown, lowered, shown_of
 from compliance.formats.words import aligned, plain
-from compliance.model.finding import ERROR, FAIL, INCOMPLETE
+from compliance.model.judging import ERROR, FAIL, INCOMPLETE
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.rules.rule import RULES

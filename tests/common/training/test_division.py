@@ -18,7 +18,7 @@ from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,8 @@ import pytest
 
 import compliance
 from common import processes
-from compliance.engine import Options, check_paths, parallel
-from compliance.model.case import Case
+from compliance.engine import Options, check_paths, log_checker
+from compliance.model.judging import Case
 from compliance.rules.catalog import all_rules
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -37,7 +37,7 @@ def in_two_processes(path, change="pass"):
 import multiprocessing, os, signal
 from compliance.engine import parallel
 from compliance.engine import check_paths
-from compliance.engine.options import Options
+from compliance.engine.log_checker import Options
 
 plain, parent = parallel.check_log, os.getpid()
 
@@ -69,7 +69,7 @@ def test_many_processes_find_the_same_also_if_one_is_killed(tmp_path, change):
 
 def test_beside_other_threads_no_process_is_forked(tmp_path, monkeypatch):
     SamplePackage().write(tmp_path / "Example")
-    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(log_checker, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(processes, "in_processes", None)
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait)

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.measure.power_sources import READING
 from compliance.logs.power import ESTIMATE
-from compliance.model.finding import ERROR, NOTE, WARNING
+from compliance.model.judging import ERROR, NOTE, WARNING
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package, number_of
 from tests.conformance.forgeries.package_course import states

@@ -18,7 +18,7 @@ from common.measure.power_sources import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
 from compliance.model.layout import discover
-from compliance.model.provenance import read_provenance
+from compliance.model.package import read_provenance
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
 from submission.assemble import writing

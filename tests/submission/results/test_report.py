@@ -17,7 +17,7 @@ from compliance.engine import Options, check_paths
 from compliance.formats.words import aligned
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.assemble.provenance import record_package
+from submission.assemble.implementation import record_package
 from submission.report import main
 from submission.results.page import sheets
 from submission.results.page.findings import MAX_LINE, excerpt

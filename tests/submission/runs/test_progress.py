@@ -9,11 +9,10 @@ import pytest
 
 from common.ending import Ending, write_ending
 from compliance.samples.log import SampleLog
-from submission.runs import needs
-from submission.runs.needs import announce_runs, find_usual_minutes
+from submission.runs import progress as needs
 from submission.runs.plan import RECORD, PlanError, PlannedRun
-from submission.runs.progress import Estimator, RunProgress, read_progress
-from submission.runs.setup import resolve_setup
+from submission.runs.processes import resolve_setup
+from submission.runs.progress import Estimator, RunProgress, announce_runs, find_usual_minutes, read_progress
 
 
 @pytest.fixture

@@ -9,14 +9,8 @@ import pytest
 from common.errors import UsageError
 from common.measure.devices import Ceilings, ceilings_of, read_ceilings
 from compliance.formats.table import plain_text
-from submission.results.cost_model.model import (
-    CostModel,
-    Workload,
-    cost_table,
-    error_table,
-    read_workloads,
-)
-from submission.results.cost_model.node_data import NodeData, parse_bytes
+from submission.results.cost_model import CostModel, Workload, cost_table, error_table, read_workloads
+from submission.results.quantities import NodeData, parse_bytes
 from tests.submission.results.conftest import CEILINGS
 
 WORK = Workload(

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from common.errors import UsageError
 from common.record import identity, is_number, same
-from compliance.engine.options import Options
+from compliance.engine.log_checker import Options
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.model.score import TimeToTrain, staging_clock
-from compliance.rcp.stats import olympic_mean
+from compliance.rcp.points import olympic_mean
 from submission.results.read_rows import every_set, read_logs, row_of
 from submission.results.rows import Row
 

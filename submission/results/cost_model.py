@@ -8,6 +8,7 @@ are summed in fp32 by a ring over all units; a sum in fp16, first inside of node
 Records come from host memory. An optional term takes them from storage where the data of a node do not fit into memory;
 both of its constants are assumptions, fixed before predictions were compared. `published_pairs` compares the scaling
 efficiency with and without it. It is off by default, because it brings the model no nearer to the published results.
+
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from common.config import load, rebuild
 from common.measure.devices import Ceilings, ceilings_of
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from submission.results.cost_model.node_data import CACHEABLE
 from submission.results.fits.fit import percent, scaling_pairs
-from submission.results.quantities import EPOCH_TIME, AnalysedSet
+from submission.results.quantities import CACHEABLE, EPOCH_TIME, AnalysedSet
 from submission.results.quantity_tables import number
 
 HERE: Final = Path(__file__).parent

@@ -34,11 +34,9 @@ from common.training.predictions import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset, values
-from cosmoflow.data.augment import augment_batch, turn_labels
-from cosmoflow.data.dataset import Dataset
-from cosmoflow.predictor import Predictor
+from cosmoflow.data.dataset import Dataset, augment_batch, turn_labels
+from cosmoflow.predictor import Predictor, Report
 from cosmoflow.reference import MINIS, REFERENCE
-from cosmoflow.report import Report
 from cosmoflow.settings import Config
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from common.commands.fetch import FetchCommand
 from common.data.fetch import Published, RemoteFolder
 from common.reference import FULL
-from deepcam.data.stats import NAME as STATS
+from deepcam.data.values import NAME as STATS
 
 SNAPSHOT: Final = re.compile(r"data-\d{4}-\d\d-\d\d-\d\d-\d\.h5")
 BYTES: Final = 63.7e6

@@ -65,7 +65,7 @@ class DataConfig(SamplesConfig):
     format: Literal["hdf5", "npy", "hdf5-single"] = key(
         "hdf5",
         "hdf5 as published, npy (pairs of files, see deepcam/data/snapshot.py), or hdf5-single (see "
-        "deepcam/data/single_file.py)",
+        "deepcam/data/conversion.py)",
         ROUTE,
         cite="training_rules.adoc#data-state-at-start-of-run",
     )

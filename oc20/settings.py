@@ -64,7 +64,7 @@ class DataConfig(SamplesConfig):
     )
     buckets: Literal["auto", "on", "off"] = key(
         "auto",
-        "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/buckets.py); auto: "
+        "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/dataset.py); auto: "
         "where steps are recorded, see train.graph; what it gains is not measured",
         PLACE,
     )

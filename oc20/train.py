@@ -35,13 +35,11 @@ from common.training.profile import SampleFlops
 from common.training.trainer import Trainer
 from oc20 import model, synthesize
 from oc20.data import dataset, values
-from oc20.data.buckets import Bucket, choose_buckets, pad_frames
-from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
+from oc20.data.dataset import BalancedBatching, Bucket, Dataset, GraphBatch, balance_parts, choose_buckets, pad_frames
 from oc20.flops import count_own, count_table3
 from oc20.graphs import MOST_NEIGHBOURS, Graph, build_graph, link_frames
-from oc20.predictor import Predictor
+from oc20.predictor import Predictor, Report, absolute_errors, force_errors
 from oc20.reference import MINIS, REFERENCE
-from oc20.report import Report, absolute_errors, force_errors
 from oc20.settings import Config, ModelConfig
 
 COUNTED: Final = 8

@@ -15,8 +15,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-import argcomplete
-
 from common.benchmarks import (
     PACKAGES,
     SHARED,
@@ -50,6 +48,8 @@ def complete(list_next: Callable[[Sequence[str]], list[str]], run: Callable[[Seq
     list_next: returns the words that can follow those of a command line, [] where its options begin. run: runs it; gets
     the words.
     """
+    import argcomplete  # an optional package
+
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
     _, prefix, _, (_, *words), _ = argcomplete.split_line(line, point)
     start = 0

@@ -18,7 +18,7 @@ from common.config import load
 from common.installed import find_config
 from common.training import weights
 from common.training.checkpoint import CheckpointError
-from deepcam.data import stats
+from deepcam.data import values
 from deepcam.reference import CHANNELS
 from tests.bench_script import BENCH, bench_script
 
@@ -184,7 +184,7 @@ def test_an_official_checkpoint_becomes_an_export(name, tmp_path, monkeypatch):
     """Also one with the prefixes of parallel wrappers; names are those of the official code."""
     monkeypatch.chdir(tmp_path)
     ones = np.ones(len(CHANNELS))
-    stats.write_stats(Path("stats.h5"), stats.Stats(1, ones, 2 * ones, -ones, 3 * ones))
+    values.write_stats(Path("stats.h5"), values.Stats(1, ones, 2 * ones, -ones, 3 * ones))
     benchmark, convert = import_module(f"{name}.train").BENCHMARK, bench_script("parity.convert")
     config = load(benchmark.config, find_config(name, "config"), SMALL[name].split())
     generator = torch.Generator().manual_seed(1)

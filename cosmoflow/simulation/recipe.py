@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from common.errors import UsageError
-from cosmoflow.simulation import drift, universe
-from cosmoflow.simulation.drift import DRIFT
-from cosmoflow.simulation.universe import ORIGINAL, WIDE, Box
+from cosmoflow.simulation import universe
+from cosmoflow.simulation.universe import DRIFT, ORIGINAL, WIDE, Box
 
 PRIORS: Final = {"original": ORIGINAL, "wide": WIDE, "drift": DRIFT}
 
@@ -42,8 +41,8 @@ class Recipe:
         """Return the counts, int16 (N, N, N, 4), and labels, float32 (4,), of universe i of a split."""
         rng = np.random.default_rng([seed, split, i])
         labels = universe.draw_labels(rng, 1)[0]
-        physics = drift if self.prior == "drift" else universe
-        return physics.simulate(labels, PRIORS[self.prior], self.box, rng), labels
+        simulate = universe.simulate_drift if self.prior == "drift" else universe.simulate
+        return simulate(labels, PRIORS[self.prior], self.box, rng), labels
 
 
 # The mini problem is fixed: any change gives other data and invalidates all reference runs.

@@ -160,7 +160,7 @@ def test_a_stopped_call_goes_on_where_it_stopped(tmp_path, number, code):
 
 
 def test_the_spectrum_of_a_plane_wave_is_measured_right():
-    from cosmoflow.simulation.plot import measured_power
+    from cosmoflow.synthesize import measured_power
 
     n, length_mpc_h, wave, amplitude = 16, 100.0, 3, 0.1
     phase = 2 * np.pi * wave * np.arange(n) / n

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cosmoflow.report import Report
+from cosmoflow.predictor import Report
 
 
 def test_a_share_of_no_variance_is_not_shown():

@@ -1,4 +1,4 @@
-"""The command that generates weather from physics, in the published format, and plots it: data for tests and laptops."""
+"""The command that generates weather from physics, in the published format, and plots it: for tests and laptops."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, ge
 import msgspec
 import yaml
 
-from common.data.fetch import mask_secrets
+from common.address import mask_secrets
 from common.errors import UsageError
 from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
 from common.settings.keys import LENGTH as LENGTH

@@ -13,18 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from common.address import check_address
 from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
 from common.console import open_bar
 from common.data.build import DATASET_ERRORS, OUT_OF_SPACE, PARTS, Heading, Journal, Part, readable_bytes
-from common.data.fetch import (
-    Downloader,
-    DownloadError,
-    Published,
-    RemoteFolder,
-    check_address,
-    check_md5,
-    unpack_archive,
-)
+from common.data.fetch import Downloader, DownloadError, Published, RemoteFolder, check_md5, unpack_archive
 from common.data.manifest import Manifest, describe_file, verify_files
 from common.files import write_whole_file
 from common.installed import missing_extra

@@ -15,7 +15,8 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, check_new, file_place, folder_place, place, run_command
 from common.measure.power import Measurement, record_power
-from common.measure.power_sources import PARTS, Clock, open_source
+from common.measure.power_keys import PARTS
+from common.measure.power_sources import Clock, open_source
 from common.ranks.launch import LaunchError
 from common.settings.machine import check_power_settings
 from common.stop import STOP

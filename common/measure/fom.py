@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
 from common.files import write_whole_file
-from common.measure.power_sources import NODE
+from common.measure.power_keys import NODE
 from common.reference import NoTarget, Target
 from common.tree import ANYWHERE, RefusedFileError
 

@@ -10,22 +10,8 @@ from typing import Any, BinaryIO, Final
 
 from common.errors import UsageError
 from common.files import follow_no_link
-from common.measure.power_sources import (
-    EFFICIENCY,
-    MOST_WATTS,
-    NODE,
-    NODE_FILE,
-    PARTS,
-    PARTS_FILE,
-    READ_TIMEOUT_S,
-    READING,
-    START,
-    STOP,
-    Clock,
-    Meter,
-    ReadingError,
-    is_watts,
-)
+from common.measure.power_keys import EFFICIENCY, NODE, NODE_FILE, PARTS, PARTS_FILE, READING, START, STOP
+from common.measure.power_sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Meter, ReadingError, is_watts
 from common.record import Record, format_record, is_number, parse_line
 
 GAP_S: Final = 2.0

@@ -6,7 +6,6 @@ The names of the records of a power file, too: those of mlperf-logging, and our 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,22 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from common.errors import UsageError
 from common.measure.devices import POWERCAP
+from common.measure.power_keys import NODE, OF_PARTS, PARTS
 from common.record import is_number
-
-START: Final = "power_measurement_start"
-STOP: Final = "power_measurement_stop"
-READING: Final = "power_reading"
-EFFICIENCY: Final = "conversion_eff"
-NODE: Final = "node"
-"""The scope of readings of a whole node."""
-PARTS: Final = "estimate of parts"
-"""The scope of readings of some parts of a node, such as its processors."""
-OF_PARTS: Final = ("rapl", "nvml")
-"""Sources that always have this scope; command and file have the one that their user states."""
-NODE_FILE: Final = re.compile(r"node_\d+\.txt")
-PARTS_FILE: Final = re.compile(rf"({'|'.join(OF_PARTS)}|command|file)_\d+\.txt")
-"""Names of the power files that a training or a measurement writes, by their scope."""
-
 
 READ_TIMEOUT_S: Final = 2.0
 COMMAND_TIMEOUT_S: Final = 1.8

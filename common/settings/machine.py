@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from common.data.fetch import check_address
+from common.address import check_address
 from common.errors import UsageError
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
 from common.settings.keys import PLACE, ROUTE, check_least, key

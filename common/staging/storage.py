@@ -14,16 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from tqdm import tqdm
 
-from common.data.fetch import (
-    ATTEMPTS,
-    BLOCK,
-    FIRST_WAIT_S,
-    TIMEOUT_S,
-    Errors,
-    connect_http,
-    explain_failure,
-    mask_secrets,
-)
+from common.address import mask_secrets
+from common.data.fetch import ATTEMPTS, BLOCK, FIRST_WAIT_S, TIMEOUT_S, Errors, connect_http, explain_failure
 from common.data.manifest import NAME, Manifest, ManifestError, decode_manifest
 from common.installed import missing_extra
 from common.staging.plan import Piece, SourceFile, StagingError

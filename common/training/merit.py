@@ -28,7 +28,8 @@ from common.files import LOG_NAME, POWER
 from common.measure.devices import find_lowest, rate_device, read_limits, read_model_name
 from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
 from common.measure.power import UNKNOWN, read_energy, read_readings
-from common.measure.power_sources import PARTS, READING, Clock, open_source
+from common.measure.power_keys import PARTS, READING
+from common.measure.power_sources import Clock, open_source
 from common.ranks.dist import Dist
 from common.record import read_run_times, read_value
 from common.reference import NoTarget

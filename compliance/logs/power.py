@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from common.measure.power_sources import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
+from common.measure.power_keys import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
 from common.record import is_number
 from common.tree import ANYWHERE, Tree
 from compliance.logs.file_kind import FileKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.measure.power_sources import EFFICIENCY, NODE, PARTS, READING, START, STOP
+from common.measure.power_keys import EFFICIENCY, NODE, PARTS, READING, START, STOP
 from common.record import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun

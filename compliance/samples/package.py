@@ -10,7 +10,7 @@ from copy import deepcopy
 from hashlib import sha256
 from typing import Any, Self
 
-from common.measure.power_sources import EFFICIENCY, READING, START, STOP
+from common.measure.power_keys import EFFICIENCY, READING, START, STOP
 from common.provenance import hash_files
 from common.reference import FULL
 from compliance.benchmarks import require_reference

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from common.config import to_yaml
 from common.errors import UsageError
 from common.files import LOG_NAME
-from common.measure.power_sources import PARTS_FILE
+from common.measure.power_keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.check_system import compare_description

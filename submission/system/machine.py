@@ -16,7 +16,8 @@ from typing import Final
 
 from common.errors import UsageError
 from common.measure.power import TimedReader
-from common.measure.power_sources import PARTS, Clock, ReadingError, is_watts, open_source, parse_source
+from common.measure.power_keys import PARTS
+from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source
 from common.provenance import versions
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from common.address import check_redirect
 from common.config import ConfigError, load
 from common.data import fetch
-from common.data.fetch import check_redirect
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir, storage

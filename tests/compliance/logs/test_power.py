@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.measure.power_sources import EFFICIENCY, READING, START, STOP
+from common.measure.power_keys import EFFICIENCY, READING, START, STOP
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.logs.power import (

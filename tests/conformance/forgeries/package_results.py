@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from common.measure.power_sources import READING
+from common.measure.power_keys import READING
 from compliance.logs.power import ESTIMATE
 from compliance.model.judging import ERROR, NOTE, WARNING
 from tests.conformance.forgeries.logtext import LogText

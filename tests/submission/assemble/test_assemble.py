@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from common.errors import UsageError
-from common.measure.power_sources import PARTS, START
+from common.measure.power_keys import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
 from compliance.model.layout import discover

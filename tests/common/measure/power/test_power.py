@@ -15,7 +15,8 @@ import pytest
 from common.measure import power_sources
 from common.measure.__main__ import main
 from common.measure.power import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
-from common.measure.power_sources import PARTS, Clock, ReadingError, open_source, read_command
+from common.measure.power_keys import PARTS
+from common.measure.power_sources import Clock, ReadingError, open_source, read_command
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
 from compliance.samples.package import SamplePackage

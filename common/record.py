@@ -6,12 +6,15 @@ a line without a whole record, such as the last one of a killed process.
 
 `same` says when two logged values are the same, for settings, batch sizes, seeds and comparisons. Numbers are compared
 by value (512 is 512.0), also inside lists and objects. true is not a number, nor is text.
+
+The names of the records in a power file are those of mlperf-logging, and our scope.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -211,3 +214,18 @@ def explain_json_error(error: JSONDecodeError) -> str:
     if after[:1] in ("“", "”", "„", "‘", "’"):
         return f"a typographic quotation mark, {after[0]}; JSON has straight ones"
     return error.msg
+
+
+POWER_START: Final = "power_measurement_start"
+POWER_STOP: Final = "power_measurement_stop"
+POWER_READING: Final = "power_reading"
+CONVERSION_EFFICIENCY: Final = "conversion_eff"
+NODE_SCOPE: Final = "node"
+"""The scope of readings of a whole node."""
+PARTS_SCOPE: Final = "estimate of parts"
+"""The scope of readings of some parts of a node, such as its processors."""
+PARTS_SOURCES: Final = ("rapl", "nvml")
+"""Sources that always have this scope; command and file have the one that their user states."""
+NODE_FILE_NAME: Final = re.compile(r"node_\d+\.txt")
+PARTS_FILE_NAME: Final = re.compile(rf"({'|'.join(PARTS_SOURCES)}|command|file)_\d+\.txt")
+"""Names of the power files that a training or a measurement writes, by their scope."""

@@ -21,7 +21,6 @@ import msgspec
 
 from common.console import open_bar
 from common.files import list_data, write_whole_file
-from common.processes import in_threads
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 
@@ -126,6 +125,8 @@ def verify_files(
     Reports missing files, wrong sizes, wrong checksums (without `checksum` nothing is read), and extra files in the
     folders of the dataset, where a loader would find them. survey_file: called for each file that has its checksum.
     """
+    from common.processes import in_threads  # the checker reads manifests, and verifies no data
+
     names = sorted(manifest.files)
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
     unit = "B" if checksum else "file"

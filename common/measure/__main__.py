@@ -15,9 +15,9 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, check_new, file_place, folder_place, place, run_command
 from common.measure.power import Measurement, record_power
-from common.measure.power_keys import PARTS
 from common.measure.power_sources import Clock, open_source
 from common.ranks.launch import LaunchError
+from common.record import PARTS_SCOPE
 from common.settings.machine import check_power_settings
 from common.stop import STOP
 
@@ -92,7 +92,7 @@ def record_command_power(arguments: argparse.Namespace) -> int:
     clock = Clock()
     _check_arguments(arguments)
     name, source = open_source(arguments.source, clock, "--source")
-    parts = source.scope == PARTS
+    parts = source.scope == PARTS_SCOPE
     _check_output(arguments.output, name if parts else None, arguments.append)
     current = "DC" if arguments.dc or parts else "AC"
     measurement = Measurement(name, source, arguments.interval, arguments.efficiency, current)

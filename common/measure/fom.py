@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
 from common.files import write_whole_file
-from common.measure.power_keys import NODE
+from common.record import NODE_SCOPE
 from common.reference import NoTarget, Target
 from common.tree import ANYWHERE, RefusedFileError
 
@@ -103,7 +103,7 @@ class FigureOfMerit:
     @property
     def _further_pairs(self) -> str:
         """The pairs that follow; the energy is that of a meter of whole nodes."""
-        if self.energy_scope != NODE or self.samples_per_j is None:
+        if self.energy_scope != NODE_SCOPE or self.samples_per_j is None:
             return ""
         return f" joules {self.energy_j:.6g} samples/J {self.samples_per_j:.4g}"
 

@@ -10,9 +10,21 @@ from typing import Any, BinaryIO, Final
 
 from common.errors import UsageError
 from common.files import follow_no_link
-from common.measure.power_keys import EFFICIENCY, NODE, NODE_FILE, PARTS, PARTS_FILE, READING, START, STOP
 from common.measure.power_sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Meter, ReadingError, is_watts
-from common.record import Record, format_record, is_number, parse_line
+from common.record import (
+    CONVERSION_EFFICIENCY,
+    NODE_FILE_NAME,
+    NODE_SCOPE,
+    PARTS_FILE_NAME,
+    PARTS_SCOPE,
+    POWER_READING,
+    POWER_START,
+    POWER_STOP,
+    Record,
+    format_record,
+    is_number,
+    parse_line,
+)
 
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
@@ -100,8 +112,8 @@ class Recorder:
     def write_start(self) -> None:
         """Write the records that come before all readings."""
         measurement = self._measurement
-        self._write_record(START, None, source=measurement.name, scope=measurement.source.scope)
-        self._write_record(EFFICIENCY, measurement.efficiency, measurement_type=measurement.current)
+        self._write_record(POWER_START, None, source=measurement.name, scope=measurement.source.scope)
+        self._write_record(CONVERSION_EFFICIENCY, measurement.efficiency, measurement_type=measurement.current)
         self._file.flush()  # both at once: a kill leaves a whole beginning, or an empty file
 
     def take_reading(self) -> None:
@@ -118,14 +130,14 @@ class Recorder:
             self._silent = True
             return
         self._silent = False
-        self._write_record(READING, watts)
+        self._write_record(POWER_READING, watts)
         self._file.flush()
         self.summary.readings += 1
         self._add_energy(watts)
 
     def write_stop(self) -> None:
         """Write the record after all readings."""
-        self._write_record(STOP, None)
+        self._write_record(POWER_STOP, None)
         if self._jumped or self._clock.monotonic() - self._until_s > GAP_S:
             self.summary.gaps += 1
         self.summary.seconds = self._clock.monotonic() - self._begin_s
@@ -226,7 +238,7 @@ def _resume_file(file: BinaryIO, measurement: Measurement) -> int:
     if earlier != current:
         old, new = (f"{scope}, efficiency {part}, {meter}" for scope, part, meter in (earlier, current))
         raise UsageError(f"{file.name} has readings of: {old}; now: {new}; keep these, or move the file elsewhere")
-    if records[-1].key == STOP:
+    if records[-1].key == POWER_STOP:
         data = data[: data.rindex(b"\n", 0, -1) + 1]
     file.truncate(len(data))
     file.seek(len(data))
@@ -274,16 +286,16 @@ def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Ene
 
     folder: with a file of each node. begin_ms, end_ms: the time that counts, in ms since 1970.
     """
-    parts_of: dict[str, list[_FileEnergy]] = {NODE: [], PARTS: []}
+    parts_of: dict[str, list[_FileEnergy]] = {NODE_SCOPE: [], PARTS_SCOPE: []}
     try:
         for path in sorted(folder.glob("*.txt")):
-            if NODE_FILE.fullmatch(path.name) or PARTS_FILE.fullmatch(path.name):
+            if NODE_FILE_NAME.fullmatch(path.name) or PARTS_FILE_NAME.fullmatch(path.name):
                 part = _read_file(path, begin_ms, end_ms)
                 if part.covered_ms:
                     parts_of[part.scope].append(part)
     except (OSError, ValueError):  # a damaged file
         return Energy()
-    scope = NODE if parts_of[NODE] else PARTS
+    scope = NODE_SCOPE if parts_of[NODE_SCOPE] else PARTS_SCOPE
     parts = parts_of[scope]
     if len(parts) != nodes or any(part.covered_ms < COVERED * (end_ms - begin_ms) for part in parts):
         return Energy()
@@ -297,20 +309,20 @@ def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Ene
 
 
 def _read_file(path: Path, begin_ms: float, end_ms: float) -> _FileEnergy:
-    energy, efficiency = _FileEnergy(NODE if NODE_FILE.fullmatch(path.name) else PARTS), 1.0
+    energy, efficiency = _FileEnergy(NODE_SCOPE if NODE_FILE_NAME.fullmatch(path.name) else PARTS_SCOPE), 1.0
     until_ms: float | None = None
     for record in read_readings(path.read_bytes()):
         key, value, time_ms = record.key, record.value, record.time_ms
-        if key == START:
+        if key == POWER_START:
             source = record.meta("source")
             energy.source = source if isinstance(source, str) and source.isprintable() else energy.source
-            energy.scope = PARTS if record.meta("scope") == PARTS else energy.scope
+            energy.scope = PARTS_SCOPE if record.meta("scope") == PARTS_SCOPE else energy.scope
             until_ms = time_ms
-        elif key == EFFICIENCY:
+        elif key == CONVERSION_EFFICIENCY:
             if not is_number(value) or not 0 < value <= 1:
                 raise ValueError(f"expected a share, not {value!r}")
             efficiency = value
-        elif key == READING and until_ms is not None:
+        elif key == POWER_READING and until_ms is not None:
             if not is_watts(value):
                 raise ValueError(f"expected watts, not {value!r}")
             part_ms = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0)

@@ -1,7 +1,4 @@
-"""Where readings of power come from: a command or a file that the user names, and counters of parts of a node.
-
-The names of the records of a power file, too: those of mlperf-logging, and our scope.
-"""
+"""Where readings of power come from: a command or a file that the user names, and counters of parts of a node."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from common.errors import UsageError
 from common.measure.devices import POWERCAP
-from common.measure.power_keys import NODE, OF_PARTS, PARTS
-from common.record import is_number
+from common.record import NODE_SCOPE, PARTS_SCOPE, PARTS_SOURCES, is_number
 
 READ_TIMEOUT_S: Final = 2.0
 COMMAND_TIMEOUT_S: Final = 1.8
@@ -35,7 +31,7 @@ MOST_CHARACTERS: Final = 1 << 20
 QUOTED_LETTERS: Final = 200
 NAMED: Final = {"command": "COMMAND", "file": "PATH"}
 """Sources whose scope and unit the user states, and what follows these."""
-SCOPES: Final = {"node": NODE, "device": PARTS}
+SCOPES: Final = {"node": NODE_SCOPE, "device": PARTS_SCOPE}
 WATTS, JOULES = "watts", "joules"
 NVIDIA_SMI: Final = "nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits"
 REPLACED: Final = {
@@ -72,7 +68,7 @@ class SourceText(NamedTuple):
 
     name: str
     setting: str
-    scope: str = PARTS
+    scope: str = PARTS_SCOPE
     unit: str = WATTS
 
 
@@ -89,7 +85,7 @@ def parse_source(text: str, option: str) -> SourceText:
     if name == "rapl" or text == "nvml":
         return SourceText(name, setting)
     if name not in NAMED:
-        raise UsageError(f"{option} is {text!r}; expected one of {', '.join((*NAMED, *OF_PARTS))}")
+        raise UsageError(f"{option} is {text!r}; expected one of {', '.join((*NAMED, *PARTS_SOURCES))}")
     scope, _, rest = setting.partition(":")
     unit, _, rest = rest.partition(":")
     if scope not in SCOPES or unit not in (WATTS, JOULES) or not rest.strip():
@@ -141,7 +137,7 @@ class Meter:
 
     def _read_number(self) -> float:
         text = self.read_text()
-        of_node = self.scope == NODE
+        of_node = self.scope == NODE_SCOPE
         try:
             # 1_000 is a number for Python alone.
             numbers = [float("none" if "_" in line else line) for line in ([text] if of_node else text.split("\n"))]
@@ -264,7 +260,7 @@ def open_rapl(root: Path, clock: Clock) -> Meter:
         except (OSError, ValueError) as error:
             raise ReadingError(str(error)) from error
 
-    return Meter(str(root), read_text, PARTS, JOULES, clock)
+    return Meter(str(root), read_text, PARTS_SCOPE, JOULES, clock)
 
 
 def _list_joules(counters: Sequence[Path]) -> str:

@@ -28,10 +28,9 @@ from common.files import LOG_NAME, POWER
 from common.measure.devices import find_lowest, rate_device, read_limits, read_model_name
 from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
 from common.measure.power import UNKNOWN, read_energy, read_readings
-from common.measure.power_keys import PARTS, READING
 from common.measure.power_sources import Clock, open_source
 from common.ranks.dist import Dist
-from common.record import read_run_times, read_value
+from common.record import PARTS_SCOPE, POWER_READING, read_run_times, read_value
 from common.reference import NoTarget
 from common.settings.machine import PowerConfig
 from common.spatial.shards import whole_size
@@ -82,7 +81,7 @@ class NodeRecorder:
     def __init__(self, config: PowerConfig, folder: Path, node: int) -> None:
         assert config.source
         name, source = open_source(config.source, Clock())
-        self.path = folder / f"{name if source.scope == PARTS else 'node'}_{node}.txt"
+        self.path = folder / f"{name if source.scope == PARTS_SCOPE else 'node'}_{node}.txt"
         folder.mkdir(parents=True, exist_ok=True)
         settings = {"interval": config.interval_s, "efficiency": config.efficiency, "parent": os.getpid()}
         options = [f"--{option}={value}" for option, value in settings.items()] + ["--dc"] * config.dc
@@ -137,7 +136,7 @@ class NodeRecorder:
             with self.path.open("rb") as file:
                 file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
                 records = read_readings(file.read().partition(b"\n")[2])
-                times = [record.time_ms for record in records if record.key == READING]
+                times = [record.time_ms for record in records if record.key == POWER_READING]
                 # One that is later is of a clock that was wrong once.
                 return any(self._begin_ms <= time_ms <= 1000 * (time.time() + 1) for time_ms in times)
         except (OSError, ValueError):  # not written yet, or a damaged file: the process says so

@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from common.measure.power_keys import START
-from common.record import is_integer
+from common.record import POWER_START, is_integer
 from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
 from compliance.model.judging import ERROR, WARNING, Finding, JudgedRun, listed
@@ -133,7 +132,7 @@ class AllNodesMeasured(SetRule, strict_only=True):
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01)),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0).reverse()),
-        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, host="node_0")),
+        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, host="node_0")),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -157,7 +156,7 @@ class AllNodesMeasured(SetRule, strict_only=True):
                 names = " and ".join(map(os.path.basename, (log.path, other)))
                 message = f"{names} both name the host {log.host}"
                 expected = "a host for each node; none where one host reads all meters"
-                yield self.finding(log.path, log.starts.line, message, expected, START, WARNING)
+                yield self.finding(log.path, log.starts.line, message, expected, POWER_START, WARNING)
                 return
 
     def _find_copied(self, results: ResultSet) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from common.config import to_yaml
 from common.errors import UsageError
 from common.files import LOG_NAME
-from common.measure.power_keys import PARTS_FILE
+from common.record import PARTS_FILE_NAME
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.check_system import compare_description
@@ -268,7 +268,7 @@ class Packing:
         """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
         files = power_files(_power_folder(log))
         read = read_power(files.nodes, files.switches, None, None)
-        parts_files = [path for path in files.others if PARTS_FILE.fullmatch(os.path.basename(path))]
+        parts_files = [path for path in files.others if PARTS_FILE_NAME.fullmatch(os.path.basename(path))]
         unknown = [path for path in files.others if path not in parts_files and os.path.isfile(path)]
         if unknown:
             self.warnings.append(

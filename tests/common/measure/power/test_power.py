@@ -15,8 +15,8 @@ import pytest
 from common.measure import power_sources
 from common.measure.__main__ import main
 from common.measure.power import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
-from common.measure.power_keys import PARTS
 from common.measure.power_sources import Clock, ReadingError, open_source, read_command
+from common.record import PARTS_SCOPE
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
 from compliance.samples.package import SamplePackage
@@ -313,7 +313,7 @@ def test_a_tool_that_fails_is_quoted(reads):
 def read_joules(texts, pause_s):
     """Return the watts that follow from what a counter of several devices shows, or why there are none."""
     time, values, said = Time(), iter(texts), []
-    meter = power_sources.Meter("joules", lambda: next(values), PARTS, "joules", time.clock)
+    meter = power_sources.Meter("joules", lambda: next(values), PARTS_SCOPE, "joules", time.clock)
     for _ in texts:
         time.seconds += pause_s
         try:
@@ -441,7 +441,7 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
     (tmp_path / "power").mkdir()
     _, log, _ = recorded(tmp_path / "power" / "node_0.txt", constant(kind, tmp_path, time), time)
     assert log.joules == pytest.approx(25_000, rel=1e-3)
-    scope = "node" if kind == "file" else PARTS
+    scope = "node" if kind == "file" else PARTS_SCOPE
     energy = read_energy(tmp_path / "power", 1, *WINDOW)
     assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=1e-3), scope)
     assert (energy.energy_source, energy.energy_window_s) == ("file", 100)

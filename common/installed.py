@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from common.benchmarks import PACKAGES, ROOT, find_package, locate_package
 from common.command import as_called
-from common.config import ConfigError
 from common.console import print_error
 from common.errors import NEEDS_POSIX, UsageError
 from common.files import whole_file
@@ -70,6 +69,8 @@ def find_config(benchmark: str, given: str) -> Path:
     A name never depends on the files in the current folder: a file without a suffix is ./FILE. Raises ConfigError for
     an unknown name, and for a path that does not exist but was probably meant as a name.
     """
+    from common.config import ConfigError  # which needs YAML; the console script does without
+
     known = named_configs(benchmark)
     if is_name(given):
         if given in known:

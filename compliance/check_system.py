@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from common.record import group_pairs
 from common.tree import NAMED
@@ -62,7 +62,7 @@ def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Opt
         findings += apply_rules(together, results, report, options)
     silent = (run.path for run, _ in runs if run.benchmark is None)
     findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
-    report.packages.append(replace(package, findings=findings))
+    report.packages.append(structs.replace(package, findings=findings))
     return report
 
 

@@ -23,8 +23,8 @@ from submission.results.page.html import Html, disclosure, element, joined, scro
 from submission.results.page.sheets import check_replaceable, write_page
 from submission.results.quantity_tables import number
 from submission.study.curves import Curve, is_number, order_variables
-from submission.study.figures import draw_best_sizes, draw_curve, draw_files, figure_name, list_figures
-from submission.study.records import QUANTITIES, CurveSpec, StudyResult, StudyRun, Value
+from submission.study.figures import draw_best_sizes, draw_curve, draw_files
+from submission.study.records import QUANTITIES, CurveSpec, StudyResult, StudyRun, Value, figure_name, list_figures
 
 HOW_TO_READ: Final = (
     "A mark is the mean of a point's repetitions, the small dots are these. A law is fitted to the logarithms of "

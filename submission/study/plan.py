@@ -28,8 +28,7 @@ from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.results.page.html import shorten_end
 from submission.runs.plan import PlannedRun
 from submission.runs.processes import Setup, resolve_setup
-from submission.study.figures import list_figures
-from submission.study.records import QUANTITIES, CurveSpec, Value, has_quantity
+from submission.study.records import QUANTITIES, CurveSpec, Value, has_quantity, list_figures
 
 LONGEST_FORMULA: Final = 200
 SHOWN: Final = 60

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
+from submission.results.page.html import slug
 
 
 class Quantity(NamedTuple):
@@ -153,3 +154,13 @@ class StudyResult:
     def quantities(self) -> list[str]:
         """The quantities that some run has, in the order of `QUANTITIES`."""
         return [name for name in QUANTITIES if any(name in run.quantities for run in self.runs)]
+
+
+def figure_name(spec: CurveSpec) -> str:
+    """Return the name of the file of a figure."""
+    return slug(f"curve {spec.title}")
+
+
+def list_figures(spec: CurveSpec) -> list[str]:
+    """Return the names of the files that `draw_files` can make of a curve."""
+    return [f"{figure_name(spec)}{end}.svg" for end in ("", "-best")[: 1 + (spec.law == "isoflop")]]

@@ -14,7 +14,7 @@ from typing import Final
 
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
-from submission.results.figures.labels import LINE, YEARS, Box, amount, around, labels, slug, title_of
+from submission.results.figures.labels import LINE, YEARS, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
     HALF,
     MARK,
@@ -36,7 +36,7 @@ from submission.results.figures.panel import (
     state_of,
 )
 from submission.results.fits.fit import Fit
-from submission.results.page.html import Html
+from submission.results.page.html import Html, slug
 from submission.results.quantities import EPOCHS, AnalysedSet
 from submission.results.quantity_tables import number
 from submission.results.rows import ALL_ORGANISATIONS, best

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
-from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
+from cosmoflow.simulation import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
 READERS = Path(__file__).with_name("data_readers.py")
 NAMES = {

@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from common.command import positive  # noqa: E402  (from this tree)
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
-from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
+from cosmoflow.simulation import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
 READER = Path(__file__).with_name("feed_reader.py")
 UNIVERSES = 4

@@ -15,7 +15,7 @@ from common.training import benchmark
 from common.training.predictions import NumberReport, Scale, number_columns
 from cosmoflow.data.dataset import scaled_input
 from cosmoflow.model import OUTPUTS, CosmoFlow
-from cosmoflow.simulation.universe import DRIFT, ORIGINAL, REDSHIFTS, WIDE
+from cosmoflow.simulation import DRIFT, ORIGINAL, REDSHIFTS, WIDE
 
 PARAMETERS: Final = ("Omega_m", "sigma_8", "n_s", "H_0")
 PARAMETERS_OF: Final = {MINI_2: ("sigma_8", "drift_x", "drift_y", "drift_z")}

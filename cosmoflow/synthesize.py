@@ -21,8 +21,7 @@ from common.reference import SPLITS
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SampleFormat
 from cosmoflow.reference import TARGET
-from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
-from cosmoflow.simulation.universe import REDSHIFTS, growth, linear_power
+from cosmoflow.simulation import PRESETS, PRIORS, REDSHIFTS, Recipe, growth, linear_power
 
 UNIVERSES: Final = 3
 NAMES: Final = {
@@ -182,7 +181,7 @@ class Synthesize(Synthesis):
     description = DESCRIPTION
     examples = EXAMPLES
     presets = PRESETS
-    sources = ("cosmoflow.simulation.universe", "cosmoflow.simulation.universe")
+    sources = ("cosmoflow.simulation", "cosmoflow.simulation")
     target = TARGET
     picture = "universes.png"
     draw = staticmethod(draw_samples)

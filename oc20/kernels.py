@@ -93,7 +93,7 @@ class Fused:
         return cls(Rows.from_graph(graph), harmonics_EM.contiguous(), radial_ELN.contiguous())
 
     def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
-        """Return the moments (A, M, C), in b's type. See `oc20.triplets.Surroundings.sum_triplets`."""
+        """Return the moments (A, M, C), in b's type. See `oc20.operations.Surroundings.sum_triplets`."""
         factors = (b_EC.contiguous(), self.harmonics_EM, self.radial_ELN, weight_LNC.contiguous())
         moments_AMC: Tensor = _Moments.apply(self.rows, *factors)
         return moments_AMC

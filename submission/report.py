@@ -25,8 +25,8 @@ from submission.results.analysis import Analysis, analyse_report
 from submission.results.cost_model import error_table
 from submission.results.export import holds_analysis, write_analysis
 from submission.results.fits.projection import projection_table
+from submission.results.page.findings import check_replaceable
 from submission.results.page.page import write_report
-from submission.results.page.sheets import check_replaceable
 from submission.results.quantity_tables import tables
 from submission.results.read_rows import read_logs, read_report
 from submission.results.rows import NoResultsError

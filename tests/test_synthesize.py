@@ -19,7 +19,7 @@ from common.data.build import Heading, Journal
 from common.data.manifest import NAME, Manifest, read_manifest, write_manifest
 from common.data.split import DatasetError
 from common.stop import StopAsked
-from cosmoflow.simulation.recipe import PRESETS
+from cosmoflow.simulation import PRESETS
 
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
 ANYWHERE = [

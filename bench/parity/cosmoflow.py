@@ -29,7 +29,7 @@ from cosmoflow.data import raw, tfrecord
 from cosmoflow.data.dataset import to_input
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
-from cosmoflow.simulation.universe import ORIGINAL
+from cosmoflow.simulation import ORIGINAL
 from parity import child
 from parity.rows import MissingError, Row, largest_relative, relative, spread_ratios
 

@@ -154,7 +154,7 @@ def _add_refusals(report: Report, official: Report, options: Options) -> None:
         refused = [finding for finding in errors if not finding.cause] or errors
         if not refused or worst(ours) not in PASSING:
             return []
-        from compliance.rules.official import OfficialVerdict  # only a difference pays for it
+        from compliance.rules.convergence import OfficialVerdict  # only a difference pays for it
 
         kept, ignored = options.filter(list(OfficialVerdict().check(refused, failing)))
         report.ignored.extend(ignored)

@@ -16,7 +16,6 @@ from common.files import LOG_NAME
 from common.record import PARTS_FILE_NAME
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
-from compliance.check_system import compare_description
 from compliance.engine.log_checker import Options
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
@@ -57,6 +56,7 @@ from submission.assemble.input_logs import (
     read_copy,
     read_input_logs,
 )
+from submission.system.describe import compare_description
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")

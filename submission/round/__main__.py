@@ -17,9 +17,8 @@ from common.reference import FULL
 from compliance.cli import add_rules_option
 from compliance.model.judging import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.round.make import RoundInputs, identify_system, make_round
+from submission.round.make import FOLDER, RoundInputs, identify_system, make_round, make_throughput, plan_instances
 from submission.round.plan import Series, check_series, draw_seeds, plan_runs, read_plan
-from submission.round.throughput import FOLDER, make_throughput, plan_instances
 from submission.runs.plan import keep_seeds
 from submission.runs.processes import (
     ATTEMPTS,
@@ -30,9 +29,8 @@ from submission.runs.processes import (
     quote_yaml,
     resolve_setup,
 )
-from submission.runs.scripts.cluster import SUBMIT, Cluster, add_cluster_options, read_cluster
+from submission.runs.scripts.cluster import SUBMIT, Cluster, add_cluster_options, quote_words, read_cluster
 from submission.runs.scripts.script import Script, fill_template, read_sections
-from submission.runs.scripts.site import quote_words
 
 SECTIONS: Final = read_sections(Path(__file__).with_name("package.sh"))
 

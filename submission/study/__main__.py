@@ -22,9 +22,8 @@ from compliance.formats.table import output_width
 from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
 from submission.runs.processes import JobRunner, check_trainer, hold_lock, interrupt_by_signals, provide_data, set_aside
 from submission.runs.progress import announce_runs, execute_plan
-from submission.runs.scripts.cluster import add_cluster_options, read_cluster
+from submission.runs.scripts.cluster import add_cluster_options, quote_words, read_cluster
 from submission.runs.scripts.script import Script
-from submission.runs.scripts.site import quote_words
 from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
 from submission.study.page import (

@@ -19,8 +19,8 @@ from common.tree import ANYWHERE
 from compliance.formats.table import Column, csv_records, make_table, plain_text
 from submission.results.figures.labels import amount
 from submission.results.fits.laws import LAWS, Law, Omission
+from submission.results.page.findings import check_replaceable, write_page
 from submission.results.page.html import Html, disclosure, element, joined, scrollable, table, theme_switch
-from submission.results.page.sheets import check_replaceable, write_page
 from submission.results.quantity_tables import number
 from submission.study.curves import Curve, is_number, order_variables
 from submission.study.figures import draw_best_sizes, draw_curve, draw_files

@@ -14,7 +14,6 @@ from common.console import print_warning, use_styles
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, find_rank_position
 from common.tree import NAMED
-from compliance.check_system import check_description
 from compliance.cli import write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS, Style
@@ -22,6 +21,7 @@ from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import (
     Node,
+    check_description,
     check_names,
     check_values,
     collect_notes,

@@ -14,7 +14,7 @@ from cosmoflow import prepare, synthesize
 from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
-from cosmoflow.simulation.recipe import PRESETS, Recipe
+from cosmoflow.simulation import PRESETS, Recipe
 from cosmoflow.synthesize import plan_synthesis
 
 SMALL = ["--prior", "wide", "--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]

@@ -21,21 +21,33 @@ from submission.results.figures.labels import by_benchmark
 from submission.results.figures.panel import HALF
 from submission.results.figures.scaling import time_to_solution
 from submission.results.page.analysis import WHICH_RUNS, draw_analysis
-from submission.results.page.findings import Site, badge, findings, package_provenance, provenance_of
+from submission.results.page.findings import (
+    Part,
+    Sheets,
+    Site,
+    badge,
+    check_replaceable,
+    draw_sections,
+    findings,
+    package_provenance,
+    provenance_of,
+    write_page,
+)
 from submission.results.page.glance import (
     ACROSS,
     FAILED,
     PACKAGE,
     Failure,
+    ResultLine,
     draw_best,
     draw_failures,
+    filter_form,
     package_id,
     read_failures,
+    tables,
 )
 from submission.results.page.html import Html, disclosure, element, joined, scrollable, stream, table, theme_switch
-from submission.results.page.results_table import ResultLine, filter_form, tables
 from submission.results.page.sections import draw_card, label
-from submission.results.page.sheets import Part, Sheets, check_replaceable, draw_sections, write_page
 from submission.results.quantities import definitions
 from submission.results.read_rows import every_set, row_of, rows
 

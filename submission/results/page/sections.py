@@ -19,8 +19,8 @@ from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
 from submission.results.figures import result_charts as charts
 from submission.results.page.findings import Site, badge, facts_table, findings, shared_facts
+from submission.results.page.glance import ResultLine
 from submission.results.page.html import Html, disclosure, element, joined, scrollable, shorten_end, table
-from submission.results.page.results_table import ResultLine
 
 Score = TimeToTrain | Throughput | None
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"

@@ -23,8 +23,7 @@ from common.reference import FULL, OWN
 from compliance.benchmarks import require_reference
 from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders
 from submission.runs.processes import Setup, resolve_setup
-from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
-from submission.runs.scripts.site import END_OF_JOB, quote_words
+from submission.runs.scripts.cluster import END_OF_JOB, RESTARTS, SUBMIT, Cluster, quote_words
 
 STAGE_DIR: Final = "staging.stage_dir="
 SECTION: Final = re.compile(r"^#: (\w+)\n", re.MULTILINE)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cosmoflow.simulation import universe
-from cosmoflow.simulation.universe import (
+from cosmoflow import simulation
+from cosmoflow.simulation import (
     DRIFT,
     ORIGINAL,
     REDSHIFTS,
@@ -189,10 +189,10 @@ class Noise:
 def test_in_a_mirror_the_drift_has_the_other_sign_and_isotropic_statistics_are_the_same():
     box, labels = Box(16, 24, 128.0), np.array([0.2, 0.9, -0.6, 0.3])
     noise = np.random.default_rng(5).standard_normal((24, 24, 24))
-    counts = universe.simulate_drift(labels, DRIFT, box, Noise(noise))
-    mirrored = universe.simulate_drift(labels * [1, 1, -1, 1], DRIFT, box, Noise(noise[:, ::-1]))
+    counts = simulation.simulate_drift(labels, DRIFT, box, Noise(noise))
+    mirrored = simulation.simulate_drift(labels * [1, 1, -1, 1], DRIFT, box, Noise(noise[:, ::-1]))
     assert (mirrored == counts[:, ::-1]).mean() > 0.999  # but for particles between two voxels
-    same = universe.simulate_drift(labels, DRIFT, box, Noise(noise[:, ::-1]))
+    same = simulation.simulate_drift(labels, DRIFT, box, Noise(noise[:, ::-1]))
     assert (same == counts[:, ::-1]).mean() < 0.9
 
     statistics = baselines.Statistics(16)
@@ -204,10 +204,12 @@ def test_in_a_mirror_the_drift_has_the_other_sign_and_isotropic_statistics_are_t
 
 def test_without_a_drift_a_universe_has_no_preferred_direction():
     box = Box(16, 24, 128.0)
-    drifting, still = (
-        [universe.simulate_drift(np.array([0, w, 0, 0]), DRIFT, box, np.random.default_rng(seed)) for seed in range(6)]
-        for w in (1.0, 0.0)
-    )
+
+    def drift_universes(speed):
+        labels = np.array([0, speed, 0, 0])
+        return [simulate_drift(labels, DRIFT, box, np.random.default_rng(seed)) for seed in range(6)]
+
+    drifting, still = drift_universes(1.0), drift_universes(0.0)
     skew = [
         np.mean([baselines.measure_differences(counts)[:4] for counts in universes], axis=0)
         for universes in (drifting, still)

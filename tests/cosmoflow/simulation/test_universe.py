@@ -207,7 +207,7 @@ def test_without_a_drift_a_universe_has_no_preferred_direction():
 
     def drift_universes(speed):
         labels = np.array([0, speed, 0, 0])
-        return [simulate_drift(labels, DRIFT, box, np.random.default_rng(seed)) for seed in range(6)]
+        return [simulation.simulate_drift(labels, DRIFT, box, np.random.default_rng(seed)) for seed in range(6)]
 
     drifting, still = drift_universes(1.0), drift_universes(0.0)
     skew = [

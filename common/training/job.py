@@ -108,7 +108,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
         else:
             number = config.instances.first
             instance = None if number is None else Instance(number)
-            status = Training(benchmark, config, dist, start, instance).run()
+            status = Training(benchmark, config, dist, start, instance).run().exit_status
         STOP.exit_status = status
         return status
 
@@ -361,7 +361,7 @@ class InstancesJob:
         """Train an instance; nothing of it is left in memory when the ranks of the next one meet."""
         try:
             with parts.together(f"instance {number}") as dist:
-                return Training(self.benchmark, config, dist, start, Instance(number, staged)).train()
+                return Training(self.benchmark, config, dist, start, Instance(number, staged)).run()
         except PartError as error:
             return error.ending
 

@@ -35,7 +35,7 @@ from common.reference import NoTarget
 from common.settings.machine import PowerConfig
 from common.spatial.shards import whole_size
 from common.stop import STOP
-from common.training.loop import Fit
+from common.training.loop import Loop
 
 FIRST_READING_S: Final = 10.0
 """A source that gives no reading for so long fails the run before it begins."""
@@ -151,13 +151,13 @@ FLOP_PER_SAMPLE: Final = "flop_per_sample"
 """The key of a log with the operations of the network for a sample in training and in evaluation."""
 
 
-def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path, own_code: str = "") -> TrainedRun | None:
+def compute_figure(benchmark: str, run: Loop, ranks: Dist, folder: Path, own_code: str = "") -> TrainedRun | None:
     """Return the figure of merit of a run that has ended; None if no epoch was evaluated.
 
     ranks: all of the run, also those that only evaluate. folder: that of the run, with its log. own_code: what
     computed in place of the suite's code.
     """
-    log, history = folder / LOG_NAME, run.history
+    log, history = folder / LOG_NAME, run.state.history
     clock = read_run_times(log)
     if not history or clock is None:
         return None
@@ -175,7 +175,7 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path, own_code
     return TrainedRun(
         benchmark=benchmark,
         samples_per_s=rate,
-        batch=run.config.global_batch_size,
+        batch=run.settings.global_batch_size,
         own_code=own_code or None,
         spread=statistics.stdev(rates) / rate if len(rates) > 1 else 0.0,
         network=run.problem.reference.variant,

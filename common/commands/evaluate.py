@@ -28,8 +28,9 @@ from common.training.benchmark import Benchmark, Problem, check_network_code
 from common.training.checkpoint import best_of, load
 from common.training.evaluators import Judged, Member
 from common.training.faults import check_samples, explain_out_of_memory
+from common.training.folder import check_seed
 from common.training.resolve import keys_of
-from common.training.run import TRAINING_ERRORS, check_seed
+from common.training.run import TRAINING_ERRORS
 from common.training.weights import check_fit, load_fitting
 
 NO_RESULT: Final = "An ensemble is not an MLPerf result."

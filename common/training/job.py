@@ -53,7 +53,7 @@ from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.faults import check_network
-from common.training.folder import OwnedFolder, check_kind
+from common.training.folder import OwnedFolder, check_kind, check_unchanged, has_result
 from common.training.merit import count_minutes, merge_figures
 from common.training.optim import find_optimizer
 from common.training.resolve import check_sample_counts, resolve_config
@@ -63,9 +63,7 @@ from common.training.run import (
     Shared,
     Start,
     Training,
-    check_unchanged,
     evaluate_command,
-    has_result,
     list_code,
     provide_data,
     ranks_text,

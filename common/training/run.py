@@ -20,10 +20,10 @@ import torch
 
 from common import mllog
 from common.command import as_called, counted
-from common.config import ConfigError, Override, leaves, shown, to_dict
+from common.config import ConfigError, Override, leaves, to_dict
 from common.console import duration
 from common.data.manifest import read_variant_and_digest
-from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.devices import read_limits, read_model_name
@@ -44,7 +44,7 @@ from common.training.callbacks import Callback, Callbacks, CallbackSource, Progr
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.faults import Sanity, check_some_samples, explain_out_of_memory, warn_of_repeated_files
-from common.training.folder import OwnedFolder, check_kind
+from common.training.folder import OwnedFolder, check_kind, check_seed, check_unchanged, has_result, seed_of
 from common.training.loop import Loop
 from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters, recording_power
 from common.training.profile import FOLDER, Profiler
@@ -651,34 +651,9 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
 
 
-def has_result(ended: Ending, config: RunConfig) -> bool:
-    """Tell whether a run has ended for good; one that missed its target, or had none, goes on with more epochs."""
-    longer = config.train.epochs > ended.epochs > 0 and not config.train.ends_in_epoch
-    return ended.final and not (longer and ended.how in (TARGET_NOT_MET, COMPLETED))
 
 
-def seed_of(config: RunConfig) -> int | None:
-    """Return the seed that a configuration gives to its instance; None if it is drawn."""
-    seed = config.train.seed
-    return None if seed is None else seed + config.instances.number
 
 
-def check_seed(config: RunConfig, seed: int) -> None:
-    """Raise ConfigError if a configuration names another seed than that of the run it continues or evaluates."""
-    if seed_of(config) not in (None, seed):
-        raise ConfigError(
-            f"train.seed is {config.train.seed}, but the run has {seed - config.instances.number} and keeps it: leave "
-            "train.seed out"
-        )
 
 
-def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
-    """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
-    for leaf in leaves(kind):
-        value, earlier = leaf.of(now), leaf.of(before)
-        is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
-        if is_kept and value != earlier:
-            raise CheckpointError(
-                f"{leaf.name} is {shown(value)}, but {shown(earlier)} in {where}; a resumed run keeps its settings, so "
-                f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
-            )

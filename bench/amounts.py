@@ -17,8 +17,8 @@ from statistics import median
 
 from published import write_page
 
-from common.record import is_number
 from common.reference import ROUNDS
+from common.values import is_number
 from compliance.logs.log import METRICS, Log, read_log
 from compliance.logs.record import Record
 from compliance.logs.run import benchmark_of

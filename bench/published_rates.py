@@ -18,8 +18,8 @@ from pathlib import Path
 from checker import ROOT
 from published import write_page
 
-from common.record import is_number
 from common.reference import FULL
+from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import read_log
 from compliance.logs.run import benchmark_of

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from common.errors import UsageError
 from common.own_code import execute_spec
-from common.record import is_number
 from common.reference import Reference, Setting, Target
+from common.values import is_number
 from common.version import FOLDERS_VARIABLE
 
 if TYPE_CHECKING:

@@ -360,7 +360,7 @@ def replace_modules(text: str, program: str) -> str:
         name = names.get(f"{BENCHMARK}.{module}")
         return f"{program} {name} {package}" if name else match[0]
 
-    return re.sub(r"python -m (\w+)\.(\w+)", rename, text)
+    return re.sub(r"python -m (\w+)\.(\w+(?:\.\w+)*)", rename, text)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from common.record import is_integer, is_number
+from common.values import is_integer, is_number
 
 ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 """Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""

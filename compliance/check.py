@@ -26,7 +26,8 @@ from compliance.cli import (
     write_text,
 )
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.model.judging import ERROR, SEVERITIES, STRICT
 from compliance.model.layout import write_slashes
 from compliance.model.settings_file import Settings, find_settings, read_settings

@@ -15,8 +15,9 @@ from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.findings import Shown
+from compliance.formats.style import Style
 from compliance.formats.table import TextTable, plain_text
-from compliance.formats.words import Style, place
+from compliance.formats.words import place
 from compliance.logs.log import parse_log
 from compliance.model.judging import OFFICIAL, PROFILES, SKIPPED, STRICT, Case, Finding
 from compliance.model.layout import write_slashes

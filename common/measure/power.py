@@ -22,9 +22,9 @@ from common.record import (
     POWER_STOP,
     Record,
     format_record,
-    is_number,
     parse_line,
 )
+from common.values import is_number
 
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""

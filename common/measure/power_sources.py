@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from common.errors import UsageError
 from common.measure.devices import POWERCAP
-from common.record import NODE_SCOPE, PARTS_SCOPE, PARTS_SOURCES, is_number
+from common.record import NODE_SCOPE, PARTS_SCOPE, PARTS_SOURCES
+from common.values import is_number
 
 READ_TIMEOUT_S: Final = 2.0
 COMMAND_TIMEOUT_S: Final = 1.8

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from common.errors import UsageError
-from common.record import group_pairs, is_integer
 from common.reference import FULL, ROUNDS
+from common.values import group_pairs, is_integer
 from compliance.benchmarks import (
     REFERENCES,
     find_plugin,

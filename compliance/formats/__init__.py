@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from compliance.formats.words import Style
+from compliance.formats.style import Style
 
 if TYPE_CHECKING:
     from compliance.model.report import Report

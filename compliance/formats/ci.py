@@ -26,8 +26,8 @@ from urllib.parse import quote
 from xml.etree import ElementTree as Xml
 
 from common.command import clean
-from common.record import group_pairs
 from common.reference import ROUNDS
+from common.values import group_pairs
 from common.version import VERSION
 from compliance.formats.findings import (
     Shown,
@@ -41,7 +41,8 @@ from compliance.formats.findings import (
     result_sets,
     summary,
 )
-from compliance.formats.words import Style, docs_place, place, relative, set_name, shown_path
+from compliance.formats.style import Style
+from compliance.formats.words import docs_place, place, relative, set_name, shown_path
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun
 from compliance.model.report import Report
 from compliance.rules.catalog import all_rules, import_all_rules

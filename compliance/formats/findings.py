@@ -10,10 +10,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from common.command import clean, counted
-from common.record import group_pairs
+from common.values import group_pairs
+from compliance.formats.style import Style
 from compliance.formats.table import TextTable
 from compliance.formats.words import (
-    Style,
     convergence_text,
     energy,
     minutes,

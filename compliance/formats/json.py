@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from common.record import is_number
+from common.values import is_number
 from common.version import VERSION
-from compliance.formats.words import Style, docs_place, relative
+from compliance.formats.style import Style
+from compliance.formats.words import docs_place, relative
 from compliance.model.judging import ERROR, OFFICIAL, Finding, JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet

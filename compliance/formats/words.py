@@ -1,36 +1,21 @@
-"""The words of all formats for paths, numbers, scores and verdicts; safe to print on a terminal. And style options."""
+"""The words of all formats for paths, numbers, scores and verdicts; safe to print on a terminal."""
 
 from __future__ import annotations
 
 import math
 import posixpath
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from common.command import clean, counted
-from common.record import is_number
 from common.reference import OWN
+from common.values import is_number
 from compliance.benchmarks import find_reference
+from compliance.formats.style import Style
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain
-
-
-class Style(NamedTuple):
-    """How a report is shown.
-
-    color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).
-    verbose: collapse nothing; quiet: show only what fails, and the verdict (both text only).
-    base: folder that paths are shown relative to; "" for none.
-    """
-
-    color: bool = False
-    width: int = 100
-    verbose: bool = False
-    base: str = ""
-    quiet: bool = False
-
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Final, NamedTuple, Protocol
 
-from common.record import is_number
+from common.values import is_number
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
 LEVEL_SHARE: Final = 0.4

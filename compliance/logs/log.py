@@ -20,9 +20,10 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from common.record import LARGEST, TOKEN, decode, is_number, parse_json
+from common.record import TOKEN, decode, parse_json
 from common.reference import COMMON_SETTINGS, TARGET_RECORD
 from common.tree import NAMED, Tree
+from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES, list_references, read_name
 from compliance.logs.course import Course
 from compliance.logs.file_kind import (

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from common.ending import COMPLETED, Ending, stated_ending
 from common.own_code import OWN_CODE, describe_codes, read_codes
-from common.record import as_count, is_number, plain
 from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
+from common.values import as_count, is_number, plain
 from common.version import DISTRIBUTION
 from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
-from common.record import is_number
 from common.reference import Reference
+from common.values import is_number
 from compliance.logs.course import Course
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record

@@ -21,8 +21,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from common.record import explain_json_error, is_number
 from common.tree import ANYWHERE, RefusedFileError, Tree
+from common.values import explain_json_error, is_number
 from common.version import DISTRIBUTION
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, natural, write_slashes
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from common.record import identity, is_stated, plain
 from common.reference import FULL, Reference
+from common.values import identity, is_stated, plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from common.record import as_count, explain_json_error, same
 from common.tree import ANYWHERE, RefusedFileError, Tree
+from common.values import as_count, explain_json_error, same
 from compliance.logs.file_kind import find_encoding, find_kind
 
 MAX_DESCRIPTION_BYTES = 4 << 20

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from common.record import is_integer, is_number
+from common.values import is_integer, is_number
 from compliance.rcp.points import Mode, ReferencePoint, interpolate, olympic_mean, prune
 
 VerdictCase = Literal[

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from common.record import is_integer, is_number
 from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
 from common.tree import ANYWHERE
+from common.values import is_integer, is_number
 from compliance.benchmarks import reference_of, require_reference, require_references
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, describe_own_code, find_completion

@@ -32,9 +32,9 @@ import msgspec
 from msgspec.structs import replace
 
 from common.files import write_whole_file
-from common.record import LARGEST, plain
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
+from common.values import LARGEST, plain
 from compliance.benchmarks import find_reference, names_in_words
 
 MOST_LEVELS: Final = 20

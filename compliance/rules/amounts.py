@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from math import ceil, inf
 from typing import Any, ClassVar, Final, NamedTuple
 
-from common.record import is_number
 from common.reference import FULL, NO_TARGET
 from common.settings.keys import take
+from common.values import is_number
 from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
 from compliance.logs.run import PROVENANCE, configuration, find_completion, is_bagged, is_resumed

@@ -18,7 +18,7 @@ from typing import Final
 from common.benchmarks import list_search_path
 from common.errors import UsageError
 from common.own_code import FILE, import_source
-from common.record import group_pairs
+from common.values import group_pairs
 from common.version import FOLDERS_VARIABLE
 from compliance.rules.rule import RULES, Rule, forget
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from common.benchmarks import PACKAGES
 from common.own_code import OWN_CODE
-from common.record import is_integer, is_stated, same
 from common.reference import FULL, MINI, Reference
 from common.settings.keys import Comparison, LogValue, compare, find_log_values, find_rows, take, value_of
+from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from common.record import group_pairs, is_number
 from common.reference import since
+from common.values import group_pairs, is_number
 from compliance.model.judging import ERROR, NOTE, OFFICIAL_RULE, WARNING, Finding, listed
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence, Sized
 from itertools import pairwise
 from typing import Final
 
-from common.record import is_integer, is_number
 from common.reference import since
+from common.values import is_integer, is_number
 from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from common.command import counted
-from common.record import is_number
 from common.reference import Target
+from common.values import is_number
 from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record

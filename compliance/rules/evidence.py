@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from common.record import is_number
 from common.reference import FULL
 from common.settings.keys import take
+from common.values import is_number
 from compliance.benchmarks import MINIS, list_references
 from compliance.logs.log import Log
 from compliance.logs.run import DATA, PROVENANCE, variant_of

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.record import (
-    CONVERSION_EFFICIENCY,
-    NODE_SCOPE,
-    PARTS_SCOPE,
-    POWER_READING,
-    POWER_START,
-    POWER_STOP,
-    group_pairs,
-    is_number,
-)
+from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, PARTS_SCOPE, POWER_READING, POWER_START, POWER_STOP
+from common.values import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun
 from compliance.model.result_set import ResultSet

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from operator import le
 
-from common.record import is_number
 from common.reference import FIRST_RUNS_MS, since
+from common.values import is_number
 from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record

@@ -14,8 +14,8 @@ from operator import sub
 from typing import Final, NamedTuple
 
 from common.command import counted
-from common.record import is_number
 from common.reference import FULL
+from common.values import is_number
 from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Course, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record

@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from common.record import POWER_START, is_integer
+from common.record import POWER_START
+from common.values import is_integer
 from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
 from compliance.model.judging import ERROR, WARNING, Finding, JudgedRun, listed

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
-from common.record import is_number
 from common.reference import NO_TARGET, TARGET_RECORD, Target
+from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion

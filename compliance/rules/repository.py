@@ -7,7 +7,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from common.record import TOKEN, group_pairs
+from common.record import TOKEN
+from common.values import group_pairs
 from compliance.model.judging import NOTE, WARNING, Finding, few, listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from common.command import counted
-from common.record import group_pairs, identity, is_stated, plain, same
+from common.values import group_pairs, identity, is_stated, plain, same
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.judging import ERROR, FAIL, NOTE, WARNING, Finding, JudgedRun, listed

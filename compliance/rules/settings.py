@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common.record import is_integer
 from common.reference import ANY, FULL, MINI, MINI_2, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
+from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, describe_plugin, has_round, list_references, names_in_words, read_name
 from compliance.logs.log import Log
 from compliance.logs.record import Record

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from common.command import counted
-from common.record import group_pairs, is_number, is_stated
 from common.reference import ROUNDS, since
+from common.values import group_pairs, is_number, is_stated
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.package import Package

@@ -42,8 +42,8 @@ import numpy as np
 
 from common.data.build import BadItemError, BuildError, DatasetPlan, Item
 from common.files import list_data, write_whole_file
-from common.record import group_pairs
 from common.reference import SPLITS
+from common.values import group_pairs
 from oc20.data import compact, dataset, extxyz, records
 from oc20.data.dataset import Metadata
 from oc20.data.extxyz import Pair

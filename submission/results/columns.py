@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from common.command import clean
-from common.record import is_number
+from common.values import is_number
 from compliance.formats.table import Column, TextTable, plain_text
 from compliance.formats.words import plain
 from compliance.model.layout import STRONG, WEAK

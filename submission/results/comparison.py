@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 from common.command import UsageError, clean, counted
 from common.measure.fom import read_measurement
-from common.record import is_number, same, shared_value
 from common.reference import FULL
+from common.values import is_number, same, shared_value
 from compliance.benchmarks import REFERENCES, describe_plugin, reference_of
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code, markdown_text

@@ -10,7 +10,7 @@ from statistics import StatisticsError, fmean
 from typing import Any, Final
 
 from common.errors import UsageError
-from common.record import identity, is_number, same
+from common.values import identity, is_number, same
 from compliance.engine.log_checker import Options
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.judging import JudgedRun

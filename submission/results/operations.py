@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from common.measure.devices import ceilings_of, read_ceilings
 from common.measure.fom import EXPONENTS, N, find_valid_share
-from common.record import is_number, shared_value
+from common.values import is_number, shared_value
 from compliance.benchmarks import reference_of
 from compliance.logs.run import text_of
 from compliance.model.judging import FAIL, JudgedRun

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.record import is_number
 from common.reference import Reference
+from common.values import is_number
 from compliance.model.judging import JudgedRun
 from submission.results.rows import Row, mark_benchmark
 

@@ -13,7 +13,7 @@ from common.command import clean
 from common.console import print_warning
 from common.errors import UsageError
 from common.own_code import OWN_CODE
-from common.record import as_count, is_number, shared_value
+from common.values import as_count, is_number, shared_value
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text

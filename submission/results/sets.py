@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from common.command import counted
 from common.config import load, rebuild, shown
-from common.record import identity, is_number, is_stated, same, shared_value
+from common.values import identity, is_number, is_stated, same, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK

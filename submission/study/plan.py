@@ -10,7 +10,9 @@ import itertools
 import json
 import math
 import operator
+import os
 import re
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,14 +23,17 @@ import yaml
 from tqdm import tqdm
 
 from common.benchmarks import require_package
-from common.command import UsageError, suggest_name
+from common.command import UsageError, counted, suggest_name
 from common.config import Loader, load, rebuild, to_dict
 from common.installed import is_name
+from common.measure.devices import POWERCAP
+from common.processes import usable_cores
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.results.page.html import shorten_end
-from submission.runs.plan import PlannedRun
+from submission.runs.plan import PlannedRun, is_finished
 from submission.runs.processes import Setup, resolve_setup
 from submission.study.records import QUANTITIES, CurveSpec, Value, has_quantity, list_figures
+from submission.system.machine import Machine, probe_machine
 
 LONGEST_FORMULA: Final = 200
 SHOWN: Final = 60
@@ -395,3 +400,60 @@ def _plan_repetitions(
             group=run.group,
         )
         yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMachine:
+    """The facts of a machine. devices: model names. interfaces: of the network. meter: a power.source, or ""."""
+
+    cores: int
+    accelerators: int
+    interfaces: tuple[str, ...]
+    processor: str = ""
+    devices: str = ""
+    meter: str = ""
+
+    def describe(self) -> dict[str, str | int]:
+        """Return the facts for the record of a study."""
+        devices = {"devices": f"{self.accelerators} x {self.devices}"} if self.accelerators else {}
+        others = {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
+        return {"processor": self.processor, "cores": self.cores, **devices, **others}
+
+
+def probe_study_machine() -> StudyMachine:
+    """Return the facts about this machine."""
+    fields = probe_machine(Machine())
+    has_rapl = os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK)
+    return StudyMachine(
+        cores=usable_cores(),
+        accelerators=int(fields.get("accelerators_per_node", 0)),
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
+        processor=fields.get("host_processor_model_name", ""),
+        devices=fields.get("accelerator_model_name", ""),
+        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
+    )
+
+
+def split_points(points: Sequence[StudyPoint], machine: StudyMachine) -> tuple[list[StudyPoint], list[str]]:
+    """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
+    kept: list[StudyPoint] = []
+    excluded: dict[tuple[str, str], dict[str, None]] = {}
+    units = counted(machine.accelerators, "accelerator") if machine.accelerators else counted(machine.cores, "core")
+    for point in points:
+        run = point.run
+        missing = [
+            (name, value, ", ".join(machine.interfaces))
+            for name, value in run.environment.items()
+            if name in INTERFACES and value not in machine.interfaces
+        ]
+        if run.ranks > (machine.accelerators or machine.cores):
+            missing.append((RANKS, str(run.ranks), units))
+        if not missing or is_finished(run):  # made elsewhere
+            kept.append(point)
+            continue
+        for name, value, available in missing:
+            excluded.setdefault((name, available), {})[value] = None
+    return kept, [
+        f"left out: {name} {', '.join(values)}: this machine has {available}"
+        for (name, available), values in excluded.items()
+    ]

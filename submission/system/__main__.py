@@ -16,7 +16,8 @@ from common.ranks.launch import LaunchError, find_rank_position
 from common.tree import NAMED
 from compliance.cli import write_text
 from compliance.engine import Options
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import (

@@ -23,8 +23,8 @@ from common.command import counted, suggest_name
 from common.errors import UsageError
 from common.measure.power_sources import is_watts
 from common.ranks.launch import LaunchError, RankPosition
-from common.record import group_pairs
 from common.tree import NAMED
+from common.values import group_pairs
 from compliance.engine.checker import apply_rules, check_paths
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import Options

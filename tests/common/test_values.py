@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from common.record import as_count, identity, is_integer, is_number, is_stated, plain, same
+from common.values import as_count, identity, is_integer, is_number, is_stated, plain, same
 
 
 def test_numbers():

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from common.command import clean
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
+from compliance.formats.style import Style
 from compliance.formats.words import minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
 from compliance.model import score

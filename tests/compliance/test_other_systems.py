@@ -16,7 +16,8 @@ from common.errors import UsageError
 from common.installed import missing_extra
 from common.locks import try_lock
 from compliance.engine import Options, check_paths, log_checker
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 

@@ -19,7 +19,8 @@ from compliance import check_logs
 from compliance.benchmarks import list_references, load_plugin, reference_of, refuse_plugins_in
 from compliance.check import main
 from compliance.engine import log_checker
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.log import LogReader
 from compliance.rcp.__main__ import main as rcp
 from compliance.rcp.points import load_points

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from common.command import counted
-from common.record import is_number
+from common.values import is_number
 from compliance.formats.findings import shown_of
 from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
+from compliance.formats.style import Style
 from compliance.formats.text import render
-from compliance.formats.words import Style
 from compliance.logs.file_kind import _KINDS, _TRAINING
 from compliance.logs.log import parse_log
 from compliance.model.judging import Case

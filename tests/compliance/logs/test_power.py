@@ -9,7 +9,8 @@ import pytest
 
 from common.record import CONVERSION_EFFICIENCY, POWER_READING, POWER_START, POWER_STOP
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.power import (
     ESTIMATE,
     equal_readings,

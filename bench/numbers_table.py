@@ -46,7 +46,7 @@ def write_subject(subject: Subject, letters: dict[str, str]) -> Iterator[str]:
     measured: dict[str, list[str]] = {}
     for name, source in zip(names, subject.sources, strict=True):
         measured.setdefault(f"{source.about['date']}, {letters[source.about['machine']]}", []).append(f"`{name}`")
-    said = [f"{', '.join(scripts)}: {when}." for when, scripts in measured.items()]
+    said = [f"{', '.join(dict.fromkeys(scripts))}: {when}." for when, scripts in measured.items()]
     more = ", ".join(f"[{path.split('/')[-1]}]({path})" for path in subject.pages)
     yield f"## {subject.title}"
     yield ""

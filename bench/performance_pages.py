@@ -18,7 +18,6 @@ from records import PERFORMANCE, RECORDS, read_record
 sys.path.insert(0, str(records.ROOT))
 
 import accept
-import ensemble
 import feed
 import gpu.page
 import laws
@@ -48,7 +47,6 @@ def make_pages() -> dict[Path, str]:
         PERFORMANCE / "laws.md": laws.page(read_record("laws")),
         PERFORMANCE / "scale.md": scale_page.write_page(read_record("scale")),
         RECORDS / "accept.md": accept.page(read_record("accept")),
-        RECORDS / "ensemble.md": ensemble.page(read_record("ensemble")),
         RECORDS / "feed.md": feed.page(read_record("feed")),
         RECORDS / "measure.md": measure.page(read_record("measure")),
         RECORDS / "mini.md": mini_runs.page(summaries),

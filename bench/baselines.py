@@ -1,4 +1,4 @@
-"""Show what classical methods reach on the mini problem of a benchmark, beside its target: docs/performance/mini.md.
+"""Show what classical methods reach on the mini problem of a benchmark, beside its target.
 
     python bench/baselines.py cosmoflow                       the mini dataset; it is generated if it is missing
     python bench/baselines.py deepcam data/seed7              other data of the same form

@@ -24,7 +24,7 @@ from common.version import DISTRIBUTION
 
 SHARED_FOLDER: Final = f"share/{DISTRIBUTION}/"
 """The folder of these files in an environment with the wheel; setup.cfg lists them."""
-SECTIONS: Final = ("", "docs/", "docs/guide/", "docs/reference/", "docs/performance/")
+SECTIONS: Final = ("", "docs/", "docs/guide/", "docs/reference/", "docs/performance/", "docs/performance/records/")
 """What a short name of a page may leave out, in this order."""
 
 

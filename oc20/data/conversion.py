@@ -21,7 +21,7 @@ operations, in float64 without fused multiplication, on any machine alike:
 
 What remains open in the reference: which of exactly equal distances its unstable sort keeps (here: by number and
 image), and processors on which NumPy rounds step 1 otherwise, by fused multiplication, so that some frames have an edge
-more or less (docs/performance/parity.md).
+more or less (docs/performance/records/parity.md).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from cosmoflow.fetch import FETCH as COSMOFLOW
 from cosmoflow.fetch import SAMPLES
 from deepcam.fetch import FETCH as DEEPCAM
 from oc20.fetch import FETCH as OC20
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 
 HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp")))
 pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec and aiohttp: pip install '.[storage]'")

@@ -18,7 +18,7 @@ from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir, storage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
 from cosmoflow.settings import Config
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 from tests.common.staging import swift
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)

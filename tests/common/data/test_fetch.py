@@ -10,7 +10,7 @@ import pytest
 
 from common.data import fetch as download
 from common.data.fetch import Downloader, DownloadError, check_md5
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 
 HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp")))
 pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec and aiohttp: pip install '.[storage]'")

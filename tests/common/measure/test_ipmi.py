@@ -13,7 +13,7 @@ from common.measure.__main__ import main
 from common.measure.power_sources import Clock, ReadingError, open_source
 
 MISSING = [name for name in ("ipmitool", "ipmi_sim", "cc") if shutil.which(name) is None]
-PAGE = Path(__file__).parents[4] / "docs/guide/power.md"
+PAGE = Path(__file__).parents[3] / "docs/guide/power.md"
 MODULE = Path(__file__).with_name("dcmi.c")
 LAN = """\
 name "test"

@@ -232,7 +232,7 @@ def test_rapl_counts_packages_once_and_across_a_wrap(powercap, tmp_path):
 # -- tools and the command --------------------------------------------------------------------------------
 
 
-PAGE = (Path(__file__).parents[4] / "docs/guide/power.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/guide/power.md").read_text()
 DCMI = """
     Instantaneous power reading:                   {watts:3} Watts
     Minimum during sampling period:                {watts:3} Watts

@@ -51,11 +51,7 @@ class Implementations(CodeRule):
     severity = WARNING
     why = "A result must be reproducible from the submitted code."
     fix = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
-    bad = (
-        lambda package: package().remove("benchmarks"),
-        lambda package: package().move("benchmarks/cosmoflow", "benchmarks/oc20"),
-        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/train.py", b""),
-    )
+    bad = (lambda package: package().remove("benchmarks"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         code = package.code
@@ -77,12 +73,7 @@ class SubmittedCode(CodeRule):
     why = "A result must be reproducible from the submitted code; code other than that submitted may have made it."
     fix = "Submit the sources that made the logs, unchanged: `mlperf-hpc submit assemble --sources DIR` copies them."
     good = (lambda package: package().by_suite().remove("benchmarks"),)
-    bad = (
-        lambda package: package().by_suite().replace(f"{SAMPLE_CODE}/cosmoflow/train.py", b""),
-        lambda package: package().by_suite().remove(f"{SAMPLE_CODE}/cosmoflow"),
-        lambda package: package().by_suite().remove("benchmarks").code("jax"),
-        lambda package: package(division="open").by_suite().replace(f"{SAMPLE_CODE}/common/more.py", b""),
-    )
+    bad = (lambda package: package().by_suite().replace(f"{SAMPLE_CODE}/cosmoflow/train.py", b""),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         code, hash_code = package.code, cache(partial(_hash_code, package))
@@ -131,16 +122,9 @@ class UnchangedFiles(PackageRule, strict_only=True):
         "Restore the files, or repeat `mlperf-hpc submit assemble`, with `--system` from the package: it records the"
         " package as it is."
     )
-    good = (
-        lambda package: package().by_suite().record_files(),
-        lambda package: package().replace(PROVENANCE_FILE, b'{"author": "somebody else"}'),
-    )
+    good = (lambda package: package().by_suite().record_files(),)
     bad = (
         lambda package: package().record_files().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
-        lambda package: package().record_files().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
-        lambda package: package().record_files().replace("README.md", b""),
-        lambda package: package().replace(PROVENANCE_FILE, b'{"files": {}, "logs": {}}'),
-        lambda package: package().replace(PROVENANCE_FILE, b"{"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -200,11 +184,7 @@ class Reproducible(CodeRule):
     severity = WARNING
     why = "Others can repeat a run only if they know the commands, from an empty machine to the log."
     fix = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one in the implementation."
-    bad = (
-        lambda package: package().remove("benchmarks/cosmoflow/example_n64"),
-        lambda package: package().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/README.md", b""),
-    )
+    bad = (lambda package: package().remove("benchmarks/cosmoflow/example_n64"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         code = package.code
@@ -240,14 +220,7 @@ class LinkedImplementation(CodeRule):
     fix = (
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
-    bad = (
-        lambda package: package().remove(SAMPLE_LINK),
-        lambda package: package().remove("benchmarks/cosmoflow/implementations/torch"),
-        lambda package: package().code("jax"),
-        lambda package: package().replace(SAMPLE_LINK, b"{,}"),
-        lambda package: package().replace(SAMPLE_LINK, b"{}"),
-        lambda package: package().replace(SAMPLE_LINK, b'{"implementation": "jax"}'),
-    )
+    bad = (lambda package: package().remove(SAMPLE_LINK),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         code = package.code
@@ -288,11 +261,7 @@ class NoUnusedCode(CodeRule):
     severity = WARNING
     why = "Reviewers read all code. Code without a result wastes their time, or the result was forgotten."
     fix = "Remove code that made no result, or add the result."
-    bad = (
-        lambda package: package().replace("benchmarks/cosmoflow/implementations/jax/train.py", b"x"),
-        lambda package: package().replace("benchmarks/cosmoflow/other_n1/setup.sh", b"#!/bin/sh\n"),
-        lambda package: package().replace("benchmarks/oc20/implementations/torch/train.py", b"x"),
-    )
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/implementations/jax/train.py", b"x"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         code = package.code
@@ -324,11 +293,7 @@ class RunnableScripts(CodeRule):
     severity = WARNING
     why = "Reviewers read and run the scripts."
     fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
-    bad = (
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"echo done\n"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\r\nls\r\n"),
-    )
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         code = package.code

@@ -60,22 +60,8 @@ class EpochTakesTime(LogRule, strict_only=True):
         "epochs break no rule; if the machine changed its speed, a short one is only a note."
     )
     fix = "Log epoch_start when the epoch begins to train and eval_start when that training is done."
-    good = (
-        lambda log: log().drop("epoch_stop", -1),
-        lambda log: (
-            log(benchmark="deepcam", epochs=12).steps().shorten(12, 4_000).meta("eval_accuracy", "step_num", 1102, -1)
-        ),
-        lambda log: log(epochs=9).times(lambda time_ms: time_ms // 200).shorten(3, 100),
-        lambda log: log(epochs=9).shorten(1, 900_000).shorten(4, 1_200_000).shorten(8, 12_000_000),  # slow ones
-    )
-    bad = (
-        lambda log: log().move("eval_start", after="epoch_start").move("epoch_stop", after="epoch_start"),
-        lambda log: log(epochs=4).move("epoch_stop", after="epoch_start"),
-        lambda log: log().split_epoch(5, 2, at_once=True),
-        lambda log: log().split_epoch(9, 4),
-        lambda log: log(epochs=9).split_epoch(9, 9),
-        lambda log: log().shorten(5, 90_000),
-    )
+    good = (lambda log: log().drop("epoch_stop", -1),)
+    bad = (lambda log: log().move("eval_start", after="epoch_start").move("epoch_stop", after="epoch_start"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
@@ -240,10 +226,7 @@ class FasterThanPublished(LogRule, strict_only=True):
     differs = "the official tool does not compare speeds"
     why = "Such a speed more often comes from wrong times, node counts or sample counts than from a faster system."
     fix = "Check the times, number_of_nodes, accelerators_per_node and train_samples of the log."
-    bad = (
-        lambda log: log().times(lambda ms: 1_690_000_000_000 + (ms - 1_690_000_000_000) / 1000),
-        lambda log: log().set("number_of_nodes", 1).set("accelerators_per_node", 1),
-    )
+    bad = (lambda log: log().times(lambda ms: 1_690_000_000_000 + (ms - 1_690_000_000_000) / 1000),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if case.reference is None or case.reference.variant != FULL:

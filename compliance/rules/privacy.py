@@ -45,17 +45,8 @@ class NoPersonalDataInLogs(LogRule, strict_only=True):
     why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
     once = True
     fix = "Remove them from the submitted copy: `mlperf-hpc submit assemble … --redact`."
-    good = (
-        lambda log: log().prefix(b"0: "),
-        lambda log: log().raw("seed", lambda line: b"pip: suite @ git+https://git@example.org/suite\n" + line),
-        lambda log: log().meta("seed", "file", "/opt/suite/train.py"),
-        lambda log: log().add("submission_poc_email", "jane.doe@example.org"),
-    )
-    bad = (
-        lambda log: log().add("notice", "mail jane.doe@example.org when it ends"),
-        lambda log: log().meta("seed", "file", "/home/jdoe/suite/train.py"),
-        lambda log: log().raw("run_stop", lambda line: line + b"\nsaved to /gpfs/home/j/jdoe/run_1, done"),
-    )
+    good = (lambda log: log().prefix(b"0: "),)
+    bad = (lambda log: log().add("notice", "mail jane.doe@example.org when it ends"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for mention in log.personal:
@@ -75,17 +66,8 @@ class NoPersonalDataInFiles(PackageRule, strict_only=True):
     differs = NO_OFFICIAL_CHECK
     why = "The folder is published for good, and paths of one account do not work for others."
     fix = "Name a role, not a person; take paths from variables; credits in licence and author lines may stay."
-    good = (
-        lambda package: package().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
-        lambda package: package().replace(
-            "benchmarks/cosmoflow/a.py", b"# Copyright (c) 2020 Jane Doe <jane@example.org>\n"
-        ),
-    )
-    bad = (
-        lambda package: package().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),
-        lambda package: package().system(hw_notes="ask jane.doe@example.org"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\ncd /home/jd\n"),
-    )
+    good = (lambda package: package().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),)
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         _, left_out = _texts_to_search(package)
@@ -112,17 +94,8 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     differs = "no official tool looks for secrets"
     why = "The package is published for good, and whoever finds a key or token in it can use it."
     fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."
-    good = (
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),
-        lambda package: package().replace("benchmarks/cosmoflow/a.md", b"AKIAIOSFODNN7EXAMPLE\n"),
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"curl -u me:$PW u://me:changeme@example.org\n"),
-    )
-    bad = (
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
-        lambda package: package().file("slurm-1234.out", "+ export GH_TOKEN=ghp_" + LETTERS.decode() * 2),
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"DB=pg://me:%s@db\n" % LETTERS[:9]),
-        lambda package: package().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n"),
-    )
+    good = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),)
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_secrets(package))

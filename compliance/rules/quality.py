@@ -8,7 +8,7 @@ from typing import Any
 
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.record import is_number
-from common.reference import NO_TARGET, TARGET_RECORD, Target
+from common.reference import Target
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
@@ -36,10 +36,7 @@ class PlausibleQuality(LogRule, strict_only=True):
     why = "A run ends soon after the target is met, and no network is nearly free of errors."
     fix = "Check how the evaluation computes it, and on which samples. If it is true, there is nothing to fix."
     good = (lambda log: log().last_evaluation(0.1),)
-    bad = (
-        lambda log: log().last_evaluation(1e-9),
-        lambda log: log(benchmark="deepcam").last_evaluation(1.0),
-    )
+    bad = (lambda log: log().last_evaluation(1e-9),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         target = case.reference.target if case.reference else None
@@ -63,18 +60,8 @@ class TargetReached(LogRule):
         "strict counts only evaluations after the first epoch_start and before run_stop; "
         "the official tool counts any in the file, and knows no run without a target, which is then a warning"
     )
-    good = (lambda log: log().last_evaluation(0.124), lambda log: log(division="open").add(TARGET_RECORD, 0.124))
-    bad = (
-        lambda log: log().last_evaluation(0.125),
-        lambda log: log().last_evaluation(-0.1),
-        lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_stop"),
-        lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_start"),
-        lambda log: log().rename("eval_error", "eval_accuracy"),
-        lambda log: log(benchmark="deepcam").last_evaluation(0.8199999),
-        lambda log: log(division="open").add(TARGET_RECORD, NO_TARGET),
-        lambda log: log(division="open").by_suite({"train.target": NO_TARGET}),
-        lambda log: log().meta("run_stop", "status", "aborted").meta("run_stop", "ended", COMPLETED),
-    )
+    good = (lambda log: log().last_evaluation(0.124),)
+    bad = (lambda log: log().last_evaluation(0.125),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if case.reference is None or not self._is_known(case):
@@ -137,13 +124,7 @@ class EvaluationValues(LogRule):
     why = "Convergence is counted by the epoch_num of evaluations; the official tool crashes on other value types."
     fix = 'Log the metric as a JSON number with the metadata "epoch_num".'
     differs = "strict refuses any value that is not a finite number; the official tool crashes on text and null"
-    bad = (
-        lambda log: log().last_evaluation(None),
-        lambda log: log().last_evaluation("0.1"),
-        lambda log: log().meta("eval_error", "epoch_num", None),
-        lambda log: log().meta("eval_error", "epoch_num", "23"),
-        lambda log: log().field("eval_error", "metadata", None),
-    )
+    bad = (lambda log: log().last_evaluation(None),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if case.reference is None or not TargetReached._is_known(case):
@@ -174,16 +155,7 @@ class StatusSuccess(LogRule, strict_only=True):
     why = "A run that was aborted did not train to the target."
     fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
     good = (lambda log: log().meta("run_stop", "ended", TARGET_MET).meta("run_stop", "cause", "target reached"),)
-    bad = (
-        lambda log: log().meta("run_stop", "status", "aborted"),
-        lambda log: log().meta("run_stop", "status", True),
-        lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"),
-        lambda log: log(round_="0.7").meta("run_stop", "status", "SUCCESS"),
-        lambda log: log().meta("run_stop", "ended", "failed").meta("run_stop", "cause", "CUDA out of memory"),
-        lambda log: log().meta("run_stop", "ended", "target_not_met"),
-        lambda log: log().meta("run_stop", "ended", "Aborted"),
-        lambda log: log().meta("run_stop", "cause", "SIGTERM"),
-    )
+    bad = (lambda log: log().meta("run_stop", "status", "aborted"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for stop in log["run_stop"]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from common.reference import FIRST_RUNS_MS, ROUNDS
 from common.tree import RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
+from compliance.engine.judging import Judging
 from compliance.engine.log_checker import LogTask, Options
 from compliance.model.judging import STRICT, Case
 from compliance.model.layout import (
@@ -39,7 +40,7 @@ from compliance.model.package import Package
 from compliance.model.package_files import Code, ParameterFile, contents_of, read_parameters, read_scaling
 from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
-from compliance.model.waivers import Waiver, checked, waiver_name
+from compliance.model.waivers import waiver_name
 
 OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 """A result without its runs, and the logs that are to be judged: those that count, and the pruned ones."""
@@ -48,17 +49,12 @@ OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 class Inputs(Struct, frozen=True):
     """What is below the paths, before any log is read.
 
-    rounds: by which round each input is judged, why, and what it is; a folder of logs outside packages is a result.
     packages: without their results, beside these. folders: of logs outside packages. logs: that the user names.
-    waivers: by the name of their result. unread: files with the name of a log that are not judged.
     """
 
-    rounds: list[tuple[str, str, str, str]]
     packages: list[tuple[Package, list[OpenedSet]]]
     folders: list[OpenedSet]
     logs: list[LogTask]
-    waivers: dict[str, Waiver]
-    unread: list[str]
 
     @property
     def tasks(self) -> list[LogTask]:
@@ -67,32 +63,31 @@ class Inputs(Struct, frozen=True):
         return [*chain.from_iterable((*counted, *pruned) for _, counted, pruned in sets), *self.logs]
 
 
-def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inputs:
+def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inputs:
     """Return what is below the paths; read descriptions and parameters, but no logs.
 
-    Raises UsageError for a waiver that can mean no result.
+    The report notes by which round each input is judged, and the files with the name of a log that are not judged.
     """
-    waivers = checked(options.waivers)
     places = discover([os.fspath(path) for path in paths])
-    rounds = []
+    judging.report.unread.extend(places.unread)
 
     def open_case(path: str, kind: str, flat: bool = False) -> Case:
-        case = initial_case(path, options, flat)
-        rounds.append((path, case.round, case.round_why, kind))
+        case = initial_case(path, judging.options, flat)
+        judging.report.rounds.append((path, case.round, case.round_why, kind))
         return case
 
     packages = []
     for package in places.packages:
-        flat = package.flat and not (options.profile == STRICT and _is_later(package))
+        flat = package.flat and not (judging.options.profile == STRICT and _is_later(package))
         case = open_case(package.part or package.root, "result" if package.part else "package", flat)
-        packages.append(_open_package(package, case, options, waivers))
+        packages.append(_open_package(package, case, judging))
     folders = []
     for place in places.folders:
         case = open_case(place.folder, "result")
         results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
-        folders.append(_with_logs(results, place, options, waivers))
-    logs = [LogTask(path, open_case(path, "log"), options) for path in places.logs]
-    return Inputs(rounds, packages, folders, logs, waivers, places.unread)
+        folders.append(_with_logs(results, place, judging))
+    logs = [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs]
+    return Inputs(packages, folders, logs)
 
 
 def _is_later(package: PackagePlace) -> bool:
@@ -118,9 +113,7 @@ def initial_case(path: str, options: Options, flat: bool = False) -> Case:
     )
 
 
-def _open_package(
-    layout: PackagePlace, case: Case, options: Options, waivers: dict[str, Waiver]
-) -> tuple[Package, list[OpenedSet]]:
+def _open_package(layout: PackagePlace, case: Case, judging: Judging) -> tuple[Package, list[OpenedSet]]:
     contents = contents_of(layout.root)
     # The official tool does not see hidden files.
     systems = [path for path in layout.systems if case.strict or not os.path.basename(path).startswith(".")]
@@ -148,7 +141,7 @@ def _open_package(
     for folder in layout.sets:
         made_by_suite = package.code.is_of_suite(folder.benchmark, folder.system)
         results = _open_set(folder, package, replace(case, suite_code=made_by_suite), files)
-        opened.append(_with_logs(results, folder, options, waivers))
+        opened.append(_with_logs(results, folder, judging))
     return package, opened
 
 
@@ -182,10 +175,10 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
     )
 
 
-def _with_logs(results: ResultSet, layout: SetPlace, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:
+def _with_logs(results: ResultSet, layout: SetPlace, judging: Judging) -> OpenedSet:
     power = results.power or {}
-    task = LogTask("", results.case, options, tree=layout.tree)
-    waiver = waivers.get(waiver_name(results))
+    task = LogTask("", results.case, judging.options, tree=layout.tree)
+    waiver = judging.waivers.get(waiver_name(results))
     return (
         replace(results, waiver=waiver.reason if waiver else ""),
         [replace(task, path=path, power=power.get(result_name(path))) for path in layout.logs],

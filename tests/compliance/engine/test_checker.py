@@ -35,11 +35,10 @@ def in_two_processes(path, change="pass"):
     """Return what a process that has no other thread prints of a check in two more. change: what these run first."""
     script = f"""
 import multiprocessing, os, signal
-from compliance.engine import parallel
-from compliance.engine import check_paths
+from compliance.engine import check_paths, log_checker
 from compliance.engine.log_checker import Options
 
-plain, parent = parallel.check_log, os.getpid()
+plain, parent = log_checker.check_log, os.getpid()
 
 def changed(task):
     if os.getpid() != parent:
@@ -47,7 +46,7 @@ def changed(task):
         {change}
     return plain(task)
 
-parallel.PARALLEL_BYTES, parallel.check_log = 0, changed
+log_checker.PARALLEL_BYTES, log_checker.check_log = 0, changed
 report = check_paths([{str(path)!r}], Options(jobs=2))
 print(*report.findings, *(run.fingerprint for run in report.runs), sep="\\n")
 """

@@ -217,4 +217,7 @@ def _show_rules(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # to free all objects first would take as long as to judge a log

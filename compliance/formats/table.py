@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -10,8 +9,9 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from common.command import clean
 from compliance.formats.words import aligned
@@ -43,8 +43,7 @@ class Column(NamedTuple, Generic[Item]):
     value: Callable[[Item], Any] = str
 
 
-@dataclass(frozen=True, slots=True)
-class TextTable:
+class TextTable(Struct, frozen=True):
     """The contents of a table.
 
     headings: (name, unit) of each column, on two lines. rows: cells that are safe to print, one for each column.
@@ -136,6 +135,8 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     Lists and objects are JSON. Invisible characters are escapes, and text that a spreadsheet would run as a formula
     gets a leading apostrophe.
     """
+    import csv  # only this format pays for it
+
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(names)

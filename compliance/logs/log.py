@@ -541,7 +541,7 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
     total = 0
     for piece in blocks:
         if not total:
-            reader.log.kind = find_kind(piece)
+            reader.log.kind = None if piece.startswith(TOKEN) else find_kind(piece)
             if TOKEN not in piece and (encoding := find_encoding(piece)):
                 if reader.log.kind is None:
                     reader.log.problem("encoding", 1, encoding)

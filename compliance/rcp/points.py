@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from common.benchmarks import locate_package
 from common.reference import FULL, ROUNDS, Reference
 from compliance.benchmarks import find_reference, names_in_words
-from compliance.rcp.table import RcpTable, RecordedPoint, read_table
+
+if TYPE_CHECKING:
+    from compliance.rcp.table import RcpTable, RecordedPoint
 
 T = TypeVar("T")
 
@@ -194,7 +196,7 @@ def load_points(
         raise ValueError(f"no reference table for benchmark {benchmark!r}; expected {names_in_words()}")
     short = ".".join(round_.split(".")[:2])
     path = locate_table(reference)
-    return list_points(_shipped_table(path), path, required_runs or reference.runs, short, variant)
+    return list_points(_read_shipped_table(path), path, required_runs or reference.runs, short, variant)
 
 
 def locate_table(reference: Reference) -> Path:
@@ -202,7 +204,11 @@ def locate_table(reference: Reference) -> Path:
     return locate_package(reference.points.partition("/")[0]).parent / reference.points
 
 
-_shipped_table = lru_cache(maxsize=16)(read_table)
+@lru_cache(maxsize=16)
+def _read_shipped_table(path: Path) -> RcpTable:
+    from compliance.rcp.table import read_table  # only results pay for it
+
+    return read_table(path)
 
 
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:

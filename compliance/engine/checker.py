@@ -41,8 +41,6 @@ from compliance.model.judging import (
     worst,
 )
 from compliance.model.layout import SCALING_FILE, WEAK
-from compliance.model.package import Package, Submissions
-from compliance.model.package_files import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
@@ -50,6 +48,7 @@ from compliance.rules.catalog import import_all_rules, own_rules
 from compliance.rules.rule import RULES, PackageRule, SetRule, SubmissionsRule, rules_of
 
 if TYPE_CHECKING:
+    from compliance.model.package import Package
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
@@ -126,10 +125,12 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], judging: Judging) -> Rep
         report.packages.append(replace(package, sets=finished))
     report.sets.extend(_judge_results(results, copies, judging) for results in folders)
     report.packages[:] = [_judge_package(package, judging) for package in report.packages]
-    between = [pairs for pairs in copies if pairs.first is not pairs.second]
-    submissions = Submissions(report.packages, report.sets, options.profile, judging.waivers, between)
-    rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
-    report.own.extend(judging.apply_rules(rules, submissions))
+    if rules := rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile):
+        from compliance.model.package import Submissions  # a single log does without
+
+        between = [pairs for pairs in copies if pairs.first is not pairs.second]
+        submissions = Submissions(report.packages, report.sets, options.profile, judging.waivers, between)
+        report.own.extend(judging.apply_rules(rules, submissions))
     return report
 
 
@@ -332,7 +333,8 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     reference = results.reference
     if reference is None or results.judged_as != "closed" or not results.runs:
         return results
-    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge  # only results pay for it, not single logs
+    from compliance.model.package_files import RCP_BYPASS  # only results pay for these, not single logs
+    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge
     from compliance.rcp.points import load_points
 
     try:

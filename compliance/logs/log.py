@@ -65,7 +65,7 @@ LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
 
-NEAR_RECORD: Final = re.compile(r'(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"', re.IGNORECASE)
+NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"'
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
@@ -398,7 +398,7 @@ class LogReader:
         if b"{" not in text or self._near_left < 0:
             return
         plain = unicodedata.normalize("NFKC", text[:LONGEST_HEAD].decode("utf-8", "replace"))
-        if NEAR_RECORD.search("".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
+        if re.search(NEAR_RECORD, "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
             count, first = self.log.near_records
             self.log.near_records = (count + 1, first or line_number)
 
@@ -463,7 +463,7 @@ class LogReader:
             return None
         except ValueError as error:
             log.problem("json", line_number, COLORS if b"\x1b[" in text else str(error))
-            outside_strings = STRING.sub(b"", text)
+            outside_strings = re.sub(STRING, b"", text)
             if text.startswith(b"{") and outside_strings.count(b"{") > outside_strings.count(b"}"):
                 self._open_line = line_number
             return None

@@ -54,7 +54,7 @@ SHARED: Final = 4
 RANGE: Final = 1 << 61
 COUNTERS: Final = {*PARTS_SOURCES, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
 """Sources that are of parts of a node."""
-PART: Final = re.compile(r"package-?\d|cpu|gpu|dram|dimm|core", re.IGNORECASE)
+PART: Final = r"(?i)package-?\d|cpu|gpu|dram|dimm|core"
 """Names of sensors of a part of a node."""
 VARIED: Final = 0.5
 """The smallest share of successive readings that occur only once: others say nothing about a copy."""
@@ -217,7 +217,7 @@ def _find_parts(start: Record) -> str:
         return f"scope {shown(scope)}"
     if isinstance(source, str) and source.partition(":")[0].lower() in COUNTERS:
         return f"source {shown(source)}"
-    return f"sensor {shown(sensor)}" if isinstance(sensor, str) and PART.search(sensor) else ""
+    return f"sensor {shown(sensor)}" if isinstance(sensor, str) and re.search(PART, sensor) else ""
 
 
 class _Sketch:

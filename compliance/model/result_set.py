@@ -14,11 +14,11 @@ from common.reference import FULL, Reference
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
-from compliance.model.package_files import Bypass, Scaling
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
-from compliance.model.system import SystemDescription
 
 if TYPE_CHECKING:
+    from compliance.model.package_files import Bypass, Scaling
+    from compliance.model.system import SystemDescription
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 

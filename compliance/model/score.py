@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from compliance.model.judging import FAIL, JudgedRun
-from compliance.rcp.points import olympic_mean, without_extremes
+from compliance.rcp.means import olympic_mean, without_extremes
 
 SHORTEST_STAGING: Final = 0.005
 """Minutes; many logs contain an empty staging interval of milliseconds, which do not count."""

@@ -8,7 +8,7 @@ A waiver file is YAML (or JSON) with a line for each waived result, named exactl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from common.command import suggest_name
 from common.errors import UsageError
@@ -16,8 +16,10 @@ from common.reference import ROUNDS
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.layout import STRONG, WEAK
-from compliance.model.result_set import ResultSet
 from compliance.model.system import is_blank, is_placeholder
+
+if TYPE_CHECKING:
+    from compliance.model.result_set import ResultSet
 
 FORM: Final = "round/organisation/system/scaling/benchmark"
 EXAMPLE: Final = "3.0/Example/example_n64/strong/cosmoflow"

@@ -22,7 +22,7 @@ MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for 
 """The variant of each known digest of generated data."""
 NOTHING = ("", "none", "null", "false", "no")
 """Texts that name no checkpoint."""
-MINI_FOLDER = re.compile(r"(?:^|[-_./])mini2?(?![^-_./])", re.IGNORECASE)
+MINI_FOLDER = r"(?i)(?:^|[-_./])mini2?(?![^-_./])"
 
 
 class MachineAndData(LogRule, strict_only=True):
@@ -70,7 +70,7 @@ class MachineAndData(LogRule, strict_only=True):
         if variant := own.get(digest) or MINI_DATA.get(digest):
             message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
             yield message, f"dataset_variant {variant}", ERROR
-        elif isinstance(folder, str) and MINI_FOLDER.search(folder):
+        elif isinstance(folder, str) and re.search(MINI_FOLDER, folder):
             message = f"the data are in {show(folder)}, as those of a mini problem, but the log is of the full one"
             yield message, "the full data", WARNING
 

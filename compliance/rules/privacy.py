@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from compliance.logs.log import Log
 from compliance.logs.privacy import KINDS, MAIL, Mention, Watch
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few
-from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log
-from compliance.model.package import Package
-from compliance.model.package_files import FILE, SCRIPT_ENDS, PackageEntry
+from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log, is_script
 from compliance.rules.rule import LogRule, PackageRule
+
+if TYPE_CHECKING:
+    from compliance.model.package import Package  # only packages pay for it
+    from compliance.model.package_files import PackageEntry
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"
@@ -114,7 +117,7 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
     """Return the texts to search, those among the results last, and how many are left out as there is too much."""
     # Personal data in logs is found when they are read: PRV01.
-    small = [entry for entry in package.contents if entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT]
+    small = [entry for entry in package.contents if entry.is_file and 0 < entry.size <= LARGEST_TEXT]
     texts = [entry for entry in small if not is_log(entry.path)]
     texts.sort(key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
     read = 0
@@ -136,7 +139,7 @@ def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
 
 def _names_author(path: str, mention: Mention) -> bool:
     """Tell whether it is a mail address in code, where most are those of its authors; scripts are the submitter's."""
-    return mention.kind == MAIL and f"/{IMPLEMENTATIONS}/" in path and not path.endswith(SCRIPT_ENDS)
+    return mention.kind == MAIL and f"/{IMPLEMENTATIONS}/" in path and not is_script(path)
 
 
 def _mention_text(mention: Mention) -> str:

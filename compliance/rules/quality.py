@@ -22,7 +22,7 @@ BETTER_RATIO = 10
 """An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
 FAILURES = {*EXIT_STATUS, "aborted"} - {TARGET_MET}
-SUCCESS = re.compile(r"(?!.*\b(?:not|never)\b).*(?:\bconverged|\bsuccess|(?:target|quality)\W*(?:met|reached))", re.I)
+SUCCESS = r"(?i)(?!.*\b(?:not|never)\b).*(?:\bconverged|\bsuccess|(?:target|quality)\W*(?:met|reached))"
 """A cause of an ending that is no failure."""
 
 
@@ -165,7 +165,7 @@ class StatusSuccess(LogRule, strict_only=True):
                 yield self.finding_at(log, stop, f"run_stop status is {show(stop.meta('status'))}", '"success"')
                 continue
             ended, cause = str(stop.meta("ended")).casefold(), stop.meta("cause")
-            if has_field(stop, "status") and (ended in FAILURES or (cause and not SUCCESS.match(str(cause)))):
+            if has_field(stop, "status") and (ended in FAILURES or (cause and not re.match(SUCCESS, str(cause)))):
                 details = ", ".join(f"{name} {show(stop.meta(name))}" for name in ("ended", "cause") if stop.meta(name))
                 message = f"run_stop status is success, but its metadata say {details}"
                 severity = ERROR if ended in FAILURES else WARNING

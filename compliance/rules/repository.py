@@ -11,7 +11,7 @@ from common.record import TOKEN, group_pairs
 from compliance.model.judging import NOTE, WARNING, Finding, few, listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
-from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
+from compliance.model.package_files import FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
 LARGEST_HEAD = 16 << 10
@@ -166,7 +166,7 @@ class JudgedFiles(RepositoryRule):
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:
     """Return why an entry that results and systems should be read from is not; "" for any other entry."""
-    if entry.kind == FILE:
+    if entry.is_file:
         return ""
     if entry.kind == FOLDER:
         # The official tool sees only some of them: PKG01.
@@ -213,7 +213,7 @@ class NothingUnread(RepositoryRule, strict_only=True):
 
 def _is_log(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a file has the name of a result log and begins like one."""
-    if entry.kind != FILE or not LOG_NAME.fullmatch(entry.name) or OF_TESTS.match(entry.path):
+    if not entry.is_file or not LOG_NAME.fullmatch(entry.name) or OF_TESTS.match(entry.path):
         return False
     return entry.name.lower().endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), LARGEST_HEAD)
 
@@ -246,7 +246,7 @@ def _left_over(entry: PackageEntry) -> str:
     """Return its kind, a key of `KINDS`, or ""."""
     match = LEFT_OVER.fullmatch(entry.name)
     kind = match.lastgroup if match else None
-    if kind is None or (kind not in ("cache", "mac") and entry.kind != FILE):
+    if kind is None or (kind not in ("cache", "mac") and not entry.is_file):
         return ""
     among_results = entry.path.startswith(f"{RESULTS}/")
     if (kind == "log" and (entry.size or among_results)) or (kind == "weights" and not among_results):

@@ -186,8 +186,9 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
 
 def _find_only_rule(log: Log, options: Options) -> str:
     """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
-    rule = "FRM03" if log.no_log else OTHER_SUITE if log.other_suite else ""
-    return rule if rule and _counts(rule, log, options) else ""
+    if log.no_log:
+        return "FRM03" if _counts("FRM03", log, options) else ""
+    return OTHER_SUITE if log.other_suite and _counts(OTHER_SUITE, log, options) else ""
 
 
 def _counts(rule: str, log: Log, options: Options) -> bool:

@@ -148,9 +148,10 @@ def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
     """Return the name of the set, with its round if the report has several, and whether it is of MLPerf."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-    return (
-        prefix + name + (" (not an MLPerf benchmark)" if results.plugin else " (mini problem)" if results.mini else "")
-    )
+    remark = " (mini problem)" if results.mini else ""
+    if results.plugin:
+        remark = " (not an MLPerf benchmark)"
+    return f"{prefix}{name}{remark}"
 
 
 def convergence_text(results: ResultSet) -> str:

@@ -72,16 +72,25 @@ MOST_COMPARED: Final = 1000
 """Lines of a log that are compared with it; published logs have none."""
 
 METRICS: Final = ("eval_error", "eval_accuracy")
-STRUCTURE: Final = (
-    *"init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop".split(),
-    *("epoch_start", "epoch_stop", "eval_start", "eval_stop", *METRICS, "cache_clear"),
+STRUCTURE: Final = tuple(
+    "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
+    "eval_start eval_stop eval_error eval_accuracy cache_clear".split()
 )
 BENCHMARK: Final = "submission_benchmark"
 BENCHMARK_BYTES: Final = BENCHMARK.encode()
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
-    *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging", TARGET_RECORD),
-    *("sample_means", "flop_per_sample", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
+    TARGET_RECORD,
+    "provenance",
+    "dataset_variant",
+    "number_of_parameters",
+    "run_resumed",
+    "bagging",
+    "sample_means",
+    "flop_per_sample",
+    "init_weights_sha256",
+    "spatial_extents",
+    "number_of_ranks",
 )
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
@@ -91,16 +100,16 @@ SETTINGS: Final = (
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
 REFERENCE_KEYS: Final = (
-    *("checkpoint", "data_oversampling_factor", "target_accuracy_reached"),
-    *("gradient_accumulation_frequency", "precision"),
+    "checkpoint",
+    "data_oversampling_factor",
+    "target_accuracy_reached",
+    "gradient_accumulation_frequency",
+    "precision",
 )
 """Keys of the reference implementations that are no settings."""
 MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
-    (
-        *("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS),
-        *(setting.key for setting in SETTINGS),
-    )
+    ("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
 )
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
 

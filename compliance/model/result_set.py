@@ -147,9 +147,15 @@ class ResultSet(Struct, frozen=True):
     @property
     def states(self) -> tuple[str, ...]:
         """What the committee was asked or decided, or the submitter chose, beside the verdict."""
-        refused = self.judged_convergence is not None and not self.judged_convergence.passed
-        asked = ["waived"] if self.waiver else ["bypass asked for"] if self.bypasses else []
-        return (*(asked if refused else []), *(["pruned"] if self.pruned else []))
+        states = []
+        if self.judged_convergence is not None and not self.judged_convergence.passed:
+            if self.waiver:
+                states.append("waived")
+            elif self.bypasses:
+                states.append("bypass asked for")
+        if self.pruned:
+            states.append("pruned")
+        return tuple(states)
 
     @property
     def judged_convergence(self) -> Verdict | None:

@@ -63,7 +63,9 @@ class Pair(NamedTuple):
 
 def _format_amount(value: float) -> str:
     """Return a number with one decimal, a small one with three digits, a whole one without."""
-    return f"{value:,.6g}" if value % 1 == 0 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    if value % 1 == 0:
+        return f"{value:,.6g}"
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 class Amounts(LogRule, strict_only=True):

@@ -55,8 +55,9 @@ class SeedsLogged(SetRule):
         missing = [run for run in results.runs if not run.seeds and not (may_lack and run.verdict == FAIL)]
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
-            severity = NOTE if results.loose else WARNING if early else ERROR
-            fix = ""
+            severity, fix = WARNING if early else ERROR, ""
+            if results.loose:
+                severity = NOTE
             if len(missing) < len(results.runs):
                 fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
@@ -294,7 +295,9 @@ def _describe_delay(first: JudgedRun, second: JudgedRun) -> str:
     if first.start_ms is None or second.start_ms is None:
         return ""
     hours = abs(second.start_ms - first.start_ms) / 3_600_000
-    how_long = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+    how_long = f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+    if hours >= 48:
+        how_long = f"{hours / 24:.3g} days"
     return f", {how_long} {'later' if second.start_ms > first.start_ms else 'earlier'}"
 
 

@@ -151,7 +151,9 @@ class EpochOrder(LogRule, strict_only=True):
             evaluated = key == "eval_start"
             gap = number != last + 1 and (number != last or key == "epoch_start")
             if number < last if evaluated else gap:
-                verb = "repeats" if number == last else "goes back to" if number < last else "skips to"
+                verb = "goes back to" if number < last else "skips to"
+                if number == last:
+                    verb = "repeats"
                 message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
                 expected = f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
                 yield self.finding_at(log, record, message, expected)

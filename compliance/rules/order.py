@@ -245,9 +245,10 @@ class Forward(LogRule, strict_only=True):
         """Return by how much a record may be earlier than one before it: not at all where the score begins or ends."""
         if record.key == "init_start":
             return INIT_TOLERANCE_MS
-        other = latest if record.key == "run_stop" else record if latest.key == "run_start" else None
-        outside = "init", "run", "cache", *(("staging",) if round_ == "3.0" else ())
-        return 0 if other and not other.key.startswith(outside) else CLOCK_TOLERANCE_MS
+        outside = ("init", "run", "cache", "staging") if round_ == "3.0" else ("init", "run", "cache")
+        ends = record.key == "run_stop" and not latest.key.startswith(outside)
+        begins = latest.key == "run_start" and not record.key.startswith(outside)
+        return 0 if ends or begins else CLOCK_TOLERANCE_MS
 
 
 class PositiveTime(LogRule, strict_only=True):

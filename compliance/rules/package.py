@@ -69,7 +69,9 @@ class Layout(PackageRule):
                 continue  # it misses single descriptions: PKG04
             folders = [entry.name for entry in package.contents if entry.kind == FOLDER and not entry.folder]
             near = next((other for other in folders if find_near(other, [name])), "") if package.strict else ""
-            more = f", but {near!r}" if near else ": the number of runs is 0" if results else ""
+            more = ": the number of runs is 0" if results else ""
+            if near:
+                more = f", but {near!r}"
             message = f"layout: there is no folder {name!r}{more}"
             finding = self.finding(folder, 0, message, "results/ and systems/", fix=advise_rename(near, name))
             yield finding._replace(incomplete=results and package.strict and not near)

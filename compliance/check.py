@@ -50,10 +50,10 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = _make_parser()
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         with checked_output():
-            return _run_check(given)
+            return _run_check(options)
     except ValueError as error:
         parser.error(str(error))
     except KeyboardInterrupt:

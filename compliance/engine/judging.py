@@ -10,7 +10,7 @@ from msgspec import Struct
 from compliance.engine.log_checker import Options, apply_each
 from compliance.model.judging import Finding
 from compliance.model.report import Report
-from compliance.model.waivers import Waiver, checked
+from compliance.model.waivers import Waiver, check_waivers
 from compliance.rules.catalog import import_log_rules, load_rules
 from compliance.rules.rule import Rule
 
@@ -49,4 +49,4 @@ def start_judging(options: Options) -> Judging:
     """
     import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
-    return Judging(options, checked(options.waivers), options.start_report())
+    return Judging(options, check_waivers(options.waivers), options.start_report())

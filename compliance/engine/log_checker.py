@@ -148,8 +148,8 @@ def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
     """Return the run by the profile official; what it says needs to be read again only where that differs."""
     task = replace(task, case=replace(task.case, profile=OFFICIAL), options=task.options.make_official(), power=None)
     case = complete_case(log, task)
-    facts, known = (case.reference, case.settings), (run.case.reference, run.case.settings)
-    same = facts[0] is known[0] and facts[1] is known[1] and case.benchmark == run.benchmark and not run.only_rule
+    same_facts = case.reference is run.case.reference and case.settings is run.case.settings
+    same = same_facts and case.benchmark == run.benchmark and not run.only_rule
     official = judge_log(log, task, run if same else None)
     return replace(official, power=run.power)
 

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from common.record import is_number
 from common.version import VERSION
-from compliance.formats.words import Style, docs_place, relative
+from compliance.formats.words import Style, locate_docs, relative
 from compliance.model.judging import ERROR, OFFICIAL, Finding, JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -171,7 +171,7 @@ def _finding_objects(findings: list[Finding], style: Style) -> list[dict[str, An
 
 def _finding_object(finding: Finding, style: Style) -> dict[str, Any]:
     rule = RULES.get(finding.rule)
-    advice = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": docs_place(finding.rule)} if rule else {}
+    advice = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": locate_docs(finding.rule)} if rule else {}
     return {**finding._asdict(), "path": relative(finding.path, style), **advice}
 
 

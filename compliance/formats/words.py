@@ -61,12 +61,12 @@ def shown_path(path: str, style: Style) -> str:
     return f"./{path}" if path.startswith((":", "#")) else path
 
 
-def place(path: str, line: int, style: Style) -> str:
+def write_location(path: str, line: int, style: Style) -> str:
     """Return `path:line`, or the path if the finding is about the whole file, or "" without a path."""
     return f"{shown_path(path, style)}:{line}" if line > 0 and path else shown_path(path, style)
 
 
-def docs_place(rule_id: str) -> str:
+def locate_docs(rule_id: str) -> str:
     """Return where the documentation explains a rule of the suite."""
     return f"docs/reference/rules.md#{rule_id.lower()}"
 

@@ -48,7 +48,7 @@ from compliance.logs.record import (
     depth,
     is_long,
     repeated_field,
-    shown,
+    show_json,
 )
 
 BLOCK_BYTES: Final = 1 << 20
@@ -78,7 +78,7 @@ STRUCTURE: Final = tuple(
 )
 BENCHMARK: Final = "submission_benchmark"
 BENCHMARK_BYTES: Final = BENCHMARK.encode()
-SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
+SUBMISSION: Final = tuple(f"submission_{name}" for name in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     TARGET_RECORD,
     "provenance",
@@ -488,10 +488,10 @@ class LogReader:
         if time_ms is None:
             return None
         if not isinstance(key, str):
-            log.problem("field type", line_number, f"key is {shown(key)}")
+            log.problem("field type", line_number, f"key is {show_json(key)}")
             key = ""
         if not isinstance(metadata, dict):
-            log.problem("field type", line_number, f"metadata is {shown(metadata)}")
+            log.problem("field type", line_number, f"metadata is {show_json(metadata)}")
         return Record(time_ms, key, value, metadata, None, UNSET)
 
     def _parse_time(self, raw: Any, line_number: int) -> float | None:
@@ -505,11 +505,11 @@ class LogReader:
             try:
                 time_ms = float(raw)
             except ValueError:
-                self.log.problem("json", line_number, f"time_ms is {shown(raw)}, not a number")
+                self.log.problem("json", line_number, f"time_ms is {show_json(raw)}, not a number")
                 return None
-            self.log.problem("time text", line_number, shown(raw))
+            self.log.problem("time text", line_number, show_json(raw))
             return time_ms
-        self.log.problem("time type", line_number, shown(raw))
+        self.log.problem("time type", line_number, show_json(raw))
         return None
 
 

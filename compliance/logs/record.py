@@ -206,7 +206,7 @@ def repeated_field(text: bytes) -> str:
     return ""
 
 
-def shown(value: Any) -> str:
+def show_json(value: Any) -> str:
     """Return a JSON value as a short text; for lists and objects, only their type."""
     if isinstance(value, (list, dict)):
         return "an object" if isinstance(value, dict) else "a list"

@@ -57,7 +57,7 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
             yield waiver, f"this waiver is not needed: {name} has not failed the convergence test"
 
 
-def checked(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
+def check_waivers(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
     """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
     by_name = {}
     for name, waiver in waivers.items():

@@ -278,8 +278,8 @@ class OwnThroughput(Amounts):
         course, samples = self.read_whole_epochs(log, case)
         restarted = {number for number, _ in course.restarts} if samples else set()
         for number, rate in log.rates.items() if samples else ():
-            known = number in course.training_ms and rate.alone and number not in restarted
-            if known and number != course.epochs[-1][0]:
+            is_timed = number in course.training_ms and rate.alone and number not in restarted
+            if is_timed and number != course.epochs[-1][0]:
                 length, seconds = course.training_ms[number] / 1000, samples / rate.per_second
                 most = length + max(NEAR * length, NOISE_S)
                 yield Pair(rate.line, f"epoch {show(number)}", seconds, length, UNTIMED * length, most)

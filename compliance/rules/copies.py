@@ -192,10 +192,10 @@ class UsedOnce(SubmissionsRule, strict_only=True):
             same = [pair for pair in copies.pairs if _same_log(*pair)]
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
-                one, other = copies.first, copies.second
+                first, second = copies.first, copies.second
                 # No rule forbids another round, or time to train and throughput of one organisation.
-                both_metrics = one.scaling != other.scaling and one.organisation == other.organisation
-                severity = WARNING if one.round != other.round or both_metrics else ERROR
+                both_metrics = first.scaling != second.scaling and first.organisation == second.organisation
+                severity = WARNING if first.round != second.round or both_metrics else ERROR
                 yield self.finding(same[0][1].path, 0, message, "runs for each result", severity=severity)
 
 

@@ -90,8 +90,8 @@ class EvaluationsReport(LogRule, strict_only=True):
         if [number for number, _ in pairs] == [number for number, _ in stops]:
             return []
         results = Counter(number for number, _ in pairs)
-        again = [(number, one) for number, each in course.repeated.items() for one in each[1:]]
-        placed = [(number, course.evaluation_before(one)) for number, one in [*course.misplaced, *again]]
+        again = [(number, result) for number, repeats in course.repeated.items() for result in repeats[1:]]
+        placed = [(number, course.evaluation_before(result)) for number, result in [*course.misplaced, *again]]
         # A result with a wrong number is the result of the evaluation before it.
         results.update(before[0] for number, before in placed if before and before[0] != number)
         silent = []
@@ -102,7 +102,7 @@ class EvaluationsReport(LogRule, strict_only=True):
             places = [_evaluation_index(starts, stop) for stop in ends]
             stopped = [stop for last, at, stop in zip([-1, *places], places, ends, strict=False) if at != last]
             if missing := max(0, len(stopped) - results[number]):
-                evaluations = {_evaluation_index(starts, one) for one in results_of.get(number, ())}
+                evaluations = {_evaluation_index(starts, result) for result in results_of.get(number, ())}
                 stopped.sort(key=lambda stop: _evaluation_index(starts, stop) in evaluations)
                 silent += [(number, stop) for stop in stopped[:missing]]
         return silent

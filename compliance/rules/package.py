@@ -86,9 +86,9 @@ class Layout(PackageRule):
         if package.flat and (package.round != "0.7" or late):
             why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
-            place = os.path.dirname(package.sets[0].folder) if package.sets else results_folder
+            folder = os.path.dirname(package.sets[0].folder) if package.sets else results_folder
             fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
-            yield self.finding(place, 0, message, "strong/ or weak/ in between", fix=fix)
+            yield self.finding(folder, 0, message, "strong/ or weak/ in between", fix=fix)
         if package.round == "0.7" and not package.flat and package.sets:
             message = "layout: round 0.7 has no strong or weak folders"
             yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -218,6 +219,5 @@ def _show_rules(arguments: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # to free all objects first would take as long as to judge a log
+    gc.freeze()  # or Python would search all objects for cycles as it ends, which takes longer than to judge a log
+    sys.exit(status)

@@ -9,9 +9,8 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
-
-from msgspec import Struct
 
 from common.command import clean
 from compliance.formats.words import aligned
@@ -43,7 +42,8 @@ class Column(NamedTuple, Generic[Item]):
     value: Callable[[Item], Any] = str
 
 
-class TextTable(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TextTable:
     """The contents of a table.
 
     headings: (name, unit) of each column, on two lines. rows: cells that are safe to print, one for each column.

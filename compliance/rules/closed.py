@@ -151,6 +151,10 @@ class Provenance(LogRule, strict_only=True):
         if PARAMETERS not in log.records:
             message = f"{PARAMETERS} is not logged; this suite always logs it"
             yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
+        yield from self._check_revision(log, record, case)
+
+    def _check_revision(self, log: Log, record: Record, case: Case) -> Iterator[Finding]:
+        """Yield a contradiction between revision and sources, and a note on a revision that is not the whole code."""
         from common.provenance import hash_revision  # imports half of what the checker does: only such logs pay for it
 
         revision = str(record.value.get("git_revision"))

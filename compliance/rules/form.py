@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from math import inf
@@ -23,7 +22,6 @@ from compliance.rules.rule import LogRule
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
 UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
-EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
 
 MESSAGES: Final = {

@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from common.tree import Tree
 from compliance.logs.run import SOURCES
@@ -25,7 +26,14 @@ from compliance.model.layout import (
     name_below,
     write_slashes,
 )
-from compliance.model.package import Package
+from compliance.model.package import (
+    ADDED,
+    ForeignRecordError,
+    Package,
+    describe_difference,
+    find_differences,
+    read_provenance,
+)
 from compliance.model.package_files import FILE, LINK, Code
 from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
@@ -131,19 +139,13 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        from compliance.model.package import (
-            ADDED,
-            ForeignRecordError,
-            describe_difference,
-            find_differences,
-            read_provenance,
-        )
-
+        sources = {
+            name_below(package.root, run.path): run.software.get(SOURCES)
+            for results in package.sets
+            for run in (*results.runs, *results.pruned)
+        }
         try:
-            recorded = read_provenance(Path(package.root))
-            if recorded is None:
-                return
-            differences = list(find_differences(package.root, names, recorded, package.tree))
+            differences = self._find_differences(package, names, sources)
         except ForeignRecordError:
             return
         except ValueError as error:
@@ -151,18 +153,6 @@ class UnchangedFiles(PackageRule, strict_only=True):
             message = write_slashes(str(error)).removeprefix(f"{package.root}/")
             yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix="Restore it.")
             return
-        sources = {
-            name_below(package.root, run.path): run.software.get(SOURCES)
-            for results in package.sets
-            for run in (*results.runs, *results.pruned)
-        }
-        if not differences:
-            stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
-            differences = [
-                (name, describe_difference(f"{SOURCES} {show(sources[name])}", show(hash_)))
-                for name, hash_ in stated
-                if hash_ != sources[name]
-            ]
         severities = (NOTE, WARNING, ERROR)  # an added file, an added log or changed file, a changed log
         groups: dict[str, dict[str, str]] = {severity: {} for severity in reversed(severities)}
         for name, difference in differences:
@@ -174,6 +164,24 @@ class UnchangedFiles(PackageRule, strict_only=True):
                 path = posixpath.join(package.root, next(iter(lines)))
                 fix = "Restore the logs." if severity == ERROR else ""
                 yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
+
+    @staticmethod
+    def _find_differences(package: Package, names: list[str], sources: dict[str, Any]) -> list[tuple[str, str]]:
+        """Return each file that is not as recorded, and how; if all are, the logs that name other sources.
+
+        sources: what each log names.
+        """
+        recorded = read_provenance(Path(package.root))
+        if recorded is None:
+            return []
+        if differences := list(find_differences(package.root, names, recorded, package.tree)):
+            return differences
+        stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
+        return [
+            (name, describe_difference(f"{SOURCES} {show(sources[name])}", show(hash_)))
+            for name, hash_ in stated
+            if hash_ != sources[name]
+        ]
 
 
 class Reproducible(CodeRule):

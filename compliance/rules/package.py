@@ -62,6 +62,16 @@ class Layout(PackageRule):
             message = f"the official tool ends with a traceback: {os.path.basename(path)} {why}"
             severity = WARNING if package.strict else ERROR
             yield self.finding(path, 0, message, "a file in UTF-8, and no folder of that name", severity=severity)
+        yield from self._find_missing(package)
+        for folder, expected in package.unexpected if package.strict else ():
+            name = os.path.basename(folder)
+            fix = advise_rename(name, find_near(name, (STRONG, WEAK)))
+            yield self.finding(folder, 0, f"layout: unexpected folder {name!r}", expected, fix=fix)
+        if package.strict:
+            yield from self._check_depth(package)
+
+    def _find_missing(self, package: Package) -> Iterator[Finding]:
+        """Yield the folders that every package has and this one lacks."""
         for folder in package.missing:
             name = os.path.basename(folder)
             results = name == "results"
@@ -75,12 +85,9 @@ class Layout(PackageRule):
             message = f"layout: there is no folder {name!r}{more}"
             finding = self.finding(folder, 0, message, "results/ and systems/", fix=advise_rename(near, name))
             yield finding._replace(incomplete=results and package.strict and not near)
-        for folder, expected in package.unexpected if package.strict else ():
-            name = os.path.basename(folder)
-            fix = advise_rename(name, find_near(name, (STRONG, WEAK)))
-            yield self.finding(folder, 0, f"layout: unexpected folder {name!r}", expected, fix=fix)
-        if not package.strict:
-            return
+
+    def _check_depth(self, package: Package) -> Iterator[Finding]:
+        """Yield what is wrong with the folders between results/ and the logs."""
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         results_folder = posixpath.join(package.root, "results")
         if package.flat and (package.round != "0.7" or late):

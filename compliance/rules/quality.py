@@ -64,7 +64,7 @@ class TargetReached(LogRule):
     bad = (lambda log: log().last_evaluation(0.125),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not self._is_known(case):
+        if case.reference is None or not _has_metric(case):
             return
         target = case.reference.target
         evaluations = log[target.key]
@@ -110,11 +110,6 @@ class TargetReached(LogRule):
         last = counted[-1].line if counted else evaluations[-1].line
         return self.finding(log.path, last, message, target.range_text, target.key)
 
-    @staticmethod
-    def _is_known(case: Case) -> bool:
-        # The official tool finds the metric rule through the division; rule set 0.7 lacks one for the open one.
-        return case.strict or case.division == "closed" or (case.division == "open" and case.round != "0.7")
-
 
 class EvaluationValues(LogRule):
     """Every evaluation result is a number and states its epoch_num."""
@@ -127,7 +122,7 @@ class EvaluationValues(LogRule):
     bad = (lambda log: log().last_evaluation(None),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not TargetReached._is_known(case):
+        if case.reference is None or not _has_metric(case):
             return
         key = case.reference.target.key
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
@@ -223,6 +218,13 @@ class StopsAtTarget(LogRule, strict_only=True):
                 f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
             )
             yield self.finding_at(log, first, message, "run_stop after this evaluation")
+
+
+def _has_metric(case: Case) -> bool:
+    """Tell whether there is a rule about the metric; the official tool finds it through the division."""
+    if case.strict or case.division == "closed":
+        return True
+    return case.division == "open" and case.round != "0.7"  # whose rule set lacks the one of the open division
 
 
 def _official_met(target: Target, value: Any) -> bool:

@@ -20,7 +20,6 @@ from compliance.rules.package import DESCRIPTION, FIELDS, readable
 from compliance.rules.rule import PackageRule, SetRule, show
 
 SYSTEM_TYPE, ACCELERATOR = "system_type", "accelerator_model_name"
-NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
@@ -138,7 +137,7 @@ class DescribedSystem(SetRule, strict_only=True):
         yield from self._check_status(results, str(description.fields.get("status", "")))
         yield from self._check_platform(results)
         yield from self._check_framework(results, str(description.fields.get("framework", "")))
-        yield from self._check_size(results)
+        yield from self._check_size(results, description)
 
     def _check_names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         for name, runs in _by_value(results.runs, "submission_org"):
@@ -195,38 +194,46 @@ class DescribedSystem(SetRule, strict_only=True):
             )
             yield self.finding_in(trained, "provenance", message, "the framework of the runs", NOTE)
 
-    def _check_size(self, results: ResultSet) -> Iterator[Finding]:
-        description = results.description
-        assert description is not None
+    def _check_size(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
         nodes, accelerators = description.count("number_of_nodes"), description.count("accelerators_per_node")
         if nodes is None or accelerators is None:
             yield from self._check_counts(results, description)
             return
-        for scale, runs in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
-            alike = list(runs)
-            run = alike[0]
-            if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
+        for scale, group in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
+            alike = list(group)
+            if scale == (nodes, accelerators) or not all(map(is_number, scale)):
                 continue
-            if results.scaling == WEAK:  # an instance has a part of the nodes, or of a node
-                fewer = 0 < run.accelerators_per_node < accelerators
-                if run.accelerators_per_node == accelerators or (fewer and run.nodes == 1):
-                    continue
-                message = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
-                message += f", the system description {accelerators}"
-                line = run.lines.get("number_of_nodes", 0)
-                severity = WARNING if fewer else ERROR
-                yield self.finding(run.path, line, message, "the same in both", "accelerators_per_node", severity)
+            if results.scaling != WEAK:
+                number = f"{counted(len(alike), 'log')} of {len(results.runs)}"
+                yield self._describe_mismatch(number, alike[0], description, nodes, accelerators)
                 return
-            message = (
-                f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
-                f" {run.accelerators_per_node} accelerators ({os.path.basename(run.path)}:"
-                f"{run.lines.get('number_of_nodes', 0)}), the system description {nodes} with {accelerators}"
-            )
-            same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
-            fix = "State in the system description the nodes and accelerators that ran, if the logs are right."
-            severity = WARNING if same else ERROR
-            yield self.finding(description.path, 0, message, "the same in both", "number_of_nodes", severity, fix)
-            return
+            if finding := self._check_instance(alike[0], accelerators):
+                yield finding
+                return
+
+    def _check_instance(self, run: JudgedRun, accelerators: int) -> Finding | None:
+        """Return what is wrong with an instance, which has a part of the nodes, or of a node; None if nothing is."""
+        fewer = 0 < run.accelerators_per_node < accelerators
+        if run.accelerators_per_node == accelerators or (fewer and run.nodes == 1):
+            return None
+        stated = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
+        message, key = f"{stated}, the system description {accelerators}", "accelerators_per_node"
+        line = run.lines.get("number_of_nodes", 0)
+        return self.finding(run.path, line, message, "the same in both", key, WARNING if fewer else ERROR)
+
+    def _describe_mismatch(
+        self, number: str, run: JudgedRun, description: SystemDescription, nodes: int, accelerators: int
+    ) -> Finding:
+        """Return the finding on a size that is not the described one. number: of the logs that state it."""
+        location = f"{os.path.basename(run.path)}:{run.lines.get('number_of_nodes', 0)}"
+        message = (
+            f"node count mismatch: {number} say {run.nodes} nodes with {run.accelerators_per_node} accelerators"
+            f" ({location}), the system description {nodes} with {accelerators}"
+        )
+        same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
+        severity = WARNING if same else ERROR
+        fix = "State in the system description the nodes and accelerators that ran, if the logs are right."
+        return self.finding(description.path, 0, message, "the same in both", "number_of_nodes", severity, fix)
 
     def _check_counts(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
         """Yield a finding for each count that the description does not give in a way that can be compared."""

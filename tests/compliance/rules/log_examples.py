@@ -1,5 +1,7 @@
 """Further logs on which the rules about one log prove themselves: (rule, severities of its findings, log)."""
 
+import zlib
+
 from common.ending import COMPLETED
 from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN, TARGET_RECORD
 from common.version import DISTRIBUTION, VERSION
@@ -7,9 +9,10 @@ from compliance.logs.file_kind import MAX_MEMBERS
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE
 from compliance.rules.closed import PARAMETERS, WRITERS
 from compliance.rules.evidence import MINI_DATA
-from compliance.rules.form import EMPTY_MEMBER
 from compliance.rules.order import YEAR_MS
 from compliance.rules.settings import KEY
+
+EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
 EXAMPLES = (
     ("AMT01", "", lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None)),

@@ -271,6 +271,11 @@ def is_log(path: str) -> bool:
     return path.startswith(f"{RESULTS}/") and bool(RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name))
 
 
+def is_script(path: str) -> bool:
+    """Tell whether a file with this path is a script or a makefile, by its name."""
+    return path.endswith((".sh", ".sub", ".slurm", ".sbatch", ".pbs", ".lsf", ".bash", "Makefile"))
+
+
 def write_slashes(path: str) -> str:
     """Return a path as findings have it, with `/` between the parts on Windows, too; those below it follow."""
     return path.replace(os.sep, "/")

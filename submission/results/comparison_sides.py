@@ -16,7 +16,7 @@ from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.judging import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.model.score import TimeToTrain, staging_clock
-from compliance.rcp.points import olympic_mean
+from compliance.rcp.means import olympic_mean
 from submission.results.read_rows import every_set, read_logs, row_of
 from submission.results.rows import Row
 

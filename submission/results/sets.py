@@ -25,7 +25,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, SHORTEST_STAGING
 from compliance.model.waivers import FORM, waiver_name
-from compliance.rcp.points import olympic_mean
+from compliance.rcp.means import olympic_mean
 from submission.results.cost_model import read_workloads, workload_of
 from submission.results.quantities import (
     EPOCH_TIME,

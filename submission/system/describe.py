@@ -25,8 +25,9 @@ from common.measure.power_sources import is_watts
 from common.ranks.launch import LaunchError, RankPosition
 from common.tree import NAMED
 from common.values import group_pairs
-from compliance.engine.checker import apply_rules, check_paths
+from compliance.engine.checker import check_paths
 from compliance.engine.inputs import initial_case
+from compliance.engine.judging import start_judging
 from compliance.engine.log_checker import Options
 from compliance.logs.run import Run
 from compliance.model.judging import Case, JudgedRun, add_judgement, listed
@@ -353,20 +354,21 @@ def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Opt
     runs: each with its scaling, "strong" or "weak".
     """
     case = initial_case(path, options)
-    report = options.start_report(rounds=[(path, case.round, case.round_why, "system description")])
+    judging = start_judging(options)
+    judging.report.rounds.append((path, case.round, case.round_why, "system description"))
     description = read_description(path, NAMED)
     package = Package(path, "", case.round, case.profile, flat=False, descriptions={description.name: description})
     import_all_rules()
     rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if rule.id in ALONE)
-    findings = apply_rules(rules, package, report, options)
+    findings = judging.apply_rules(rules, package)
     for results in _make_results(runs, description, options):
         applicable = rules_of(SetRule, results.round, results.division, options.profile)
         together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
-        findings += apply_rules(together, results, report, options)
+        findings += judging.apply_rules(together, results)
     silent = (run.path for run, _ in runs if run.benchmark is None)
     findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
-    report.packages.append(structs.replace(package, findings=findings))
-    return report
+    judging.report.packages.append(structs.replace(package, findings=findings))
+    return judging.report
 
 
 def _make_results(

@@ -228,7 +228,7 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
 def read_measurement(path: Path) -> Measurement:
     """Return the measurement in a file; UsageError with file, key and what was expected if there is none."""
-    expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
+    expected = "expected the fom.json that `python -m <benchmark> measure` writes"
     try:
         content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
     except RefusedFileError as error:

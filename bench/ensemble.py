@@ -19,7 +19,6 @@ Nothing of it is an MLPerf result.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -37,6 +36,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.data.sampling import draw_samples, out_of_bag
+from common.training.tracking import read_history
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MEMBERS: Final = 4
@@ -123,8 +123,7 @@ class Bench:
         histories = sorted(folder.rglob("history.csv"))
         if not histories:
             raise SystemExit(f"{folder}: the training ended with {status}; see {folder.with_suffix('.log')}")
-        with histories[0].open() as file:
-            curve = [float(row["quality"]) for row in csv.DictReader(file)]
+        curve = [epoch.quality for epoch in read_history(histories[0].parent)]
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         start, stop = _run_times_s(histories[0].with_name("result_0.txt"))
         record = {"curve": curve, "start_s": start, "stop_s": stop, "ranks": ranks, "samples": size.train * size.epochs}

@@ -121,19 +121,19 @@ TRAINING: Final = ("torch", "numpy", "mlperf_logging", "safetensors")
 
 
 def missing_extra(error: BaseException, module: str, extra: str = "") -> str | None:
-    """Return what `module` needs, to be imported; None if the error is not about an optional package or Windows.
+    """Return what a module needs to be imported; None if the error is not about an optional package or Windows.
 
-    extra: `[NAME]` where it is not that of the module.
+    module: or `BENCHMARK COMMAND`. extra: `[NAME]` where it is not that of the module.
     """
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name = error.name.partition(".")[0]
-    command = as_called(f"python -m {module}").removesuffix(".__main__")
+    command = as_called(f"python -m {module}")
     if name in POSIX:
         return f"{command} {NEEDS_POSIX}"
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
-    package = module.partition(".")[0]
+    package = re.split(r"\W", module)[0]
     benchmark = find_package(package)
     if benchmark and benchmark.distribution and not extra:  # which says what it needs
         requirement = benchmark.distribution

@@ -28,7 +28,7 @@ def two_ranks(case):  # noqa: F811  # a fixture
 
     def ran(command, *arguments):
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        words = [*TORCHRUN, "-m", f"{case.name}.{command}", *map(str, arguments)]
+        words = [*TORCHRUN, "-m", case.name, command, *map(str, arguments)]
         return subprocess.run(words, env=environment, text=True, capture_output=True, check=False).stdout
 
     return ran

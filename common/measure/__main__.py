@@ -156,7 +156,7 @@ Say which part of the machine limits measured training steps: compute, I/O or th
 its ceiling; what the others would allow; and draw the roofline. Measure the steps first, and start this command on as
 many ranks:
 
-  python -m cosmoflow.measure --data /data/cosmoflow
+  python -m cosmoflow measure --data /data/cosmoflow
   python -m common.measure roofline runs/cosmoflow-measure/fom.json
   torchrun --nproc-per-node 2 -m common.measure roofline runs/cosmoflow-measure/fom.json
 

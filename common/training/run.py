@@ -648,4 +648,4 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     where = ["data.data_dir=DATA_DIR"] if config.staging.source and not config.staging.keep else where
     if config.train.imports:  # which a checkpoint does not make run
         where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
-    return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
+    return f"python -m {benchmark} {command} {shlex.join([*map(str, runs), *where])}"

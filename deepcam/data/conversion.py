@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -32,6 +31,7 @@ from common.data.hdf5 import find_dataset
 from common.data.manifest import Manifest
 from common.data.values import Identity, Survey
 from common.files import follow_no_link, new_file, write_whole_file
+from common.processes import in_threads
 from deepcam.data import snapshot, values
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 from deepcam.data.values import NAME, read_range
@@ -249,10 +249,9 @@ def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Surve
             survey.add_sample(str(path), path.stem, name, contents)
 
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
-    with ThreadPoolExecutor(workers) as pool:
-        results = pool.map(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records)
-        bar = open_bar(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
-        problems = [line for lines in bar for line in lines]
+    results = in_threads(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records, workers)
+    bar = open_bar(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
+    problems = [line for lines in bar for line in lines]
     return list(dict.fromkeys(problems))  # report a missing file once
 
 

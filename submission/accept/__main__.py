@@ -75,7 +75,7 @@ temperature; see docs/guide/accept.md. UNDECIDED: not FAIL, but at this spread t
 would decide. PASS: otherwise.
 
 The command measures the baseline's benchmarks on the ranks of one node. For several nodes call
-`srun python -m cosmoflow.measure` several times, each with another -o, and pass the files: each --fom is one job, which
+`srun python -m cosmoflow measure` several times, each with another -o, and pass the files: each --fom is one job, which
 began when its first file was written. Files whose dtype, batch, units or network differ from the baseline's are
 refused. With --fidelity, a warning says if outputs, gradients or losses are further from float32's, in the median over
 the seeds, than in the baseline with any seed. No file is overwritten."""

@@ -55,7 +55,7 @@ class MeasurementError(RuntimeError):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a benchmark is measured: the arguments of `python -m BENCHMARK.measure`, and its ranks on this node.
+    """How a benchmark is measured: the arguments of `python -m BENCHMARK measure`, and its ranks on this node.
 
     A baseline may come from others: no other option of the command is taken from it.
     """

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
+from common.measure.devices import Limits
 from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
 from submission.results.page.html import slug
 
@@ -19,6 +20,7 @@ class Quantity(NamedTuple):
     scale: float = 1.0
 
 
+LIMITS: Final = {limit.name: Quantity(**limit.metadata) for limit in fields(Limits)}
 QUANTITIES: Final[Mapping[str, Quantity]] = {
     "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs"),
     "batch": Quantity("samples", "samples of a step, over all units"),
@@ -47,8 +49,8 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "train_samples": Quantity("samples", "training samples"),
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read"),
     "samples_per_j": Quantity("samples/J", "samples trained by the energy"),
-    "power_limit_w": Quantity("W", "power limit of a device, where it tells"),
-    "clock_mhz": Quantity("MHz", "clock of a device when the run ended, where it tells"),
+    "power_limit_w": LIMITS["power_limit_w"],
+    "clock_mhz": LIMITS["clock_mhz"],
     "memory_gb": Quantity("GB", "the most memory that a rank used", "memory_bytes", 1e-9),
     "wait_share": Quantity("", "share of a step in which a rank waited for data"),
     "communicating_ms": Quantity("ms", "time of a step in which a rank only communicated"),

@@ -219,9 +219,9 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     assert evaluate.main(["shared"]) == 1 and evaluate.main(["one"]) == 1
     shared, alone = (float(line.split("eval_error ")[1].split()[0]) for line in capfd.readouterr().out.splitlines())
     assert shared == pytest.approx(alone, rel=1e-3)
-    output = ran(problem, 2, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
+    output = ran(problem, 2, "-m", "cosmoflow", "evaluate", "shared", "dist.spatial=2", status=1)
     assert float(output.split("eval_error ")[1].split()[0]) == pytest.approx(shared, rel=1e-5)
-    output = ran(problem, 3, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
+    output = ran(problem, 3, "-m", "cosmoflow", "evaluate", "shared", "dist.spatial=2", status=1)
     assert "error: dist.spatial is 2, so that 2 ranks share" in output
     assert "LaunchError" not in output
     assert predict.main(["shared", "-o", "shared.npz"]) == 0

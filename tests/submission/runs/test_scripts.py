@@ -365,7 +365,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
     assert trained(jobs[1], "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
     assert read_record(runs[0].folder) == json.loads(runs[0].encode())
     assert trained(jobs[1], **IDS) == 1, "a measurement without its file"
-    assert calls("python")[-1] == "python -m cosmoflow.measure mini -o study/speed/fom.json --steps 30"
+    assert calls("python")[-1] == "python -m cosmoflow measure mini -o study/speed/fom.json --steps 30"
     assert "words=(env NCCL_ALGO=Ring python -m" in jobs[1]
     Path("study/speed/fom.json").write_text("{}")
     before = len(calls("python"))

@@ -30,7 +30,8 @@ from common.training.trainer import Trainer
 from common.training.weights import load_network
 from common.training.weights import main as export
 from compliance import check_logs
-from cosmoflow import evaluate, synthesize, train
+from cosmoflow import synthesize, train
+from cosmoflow.__main__ import main as run_cosmoflow
 from oc20.graphs import build_graph
 
 GUIDE = (Path(__file__).parents[1] / "docs/guide/library.md").read_text()
@@ -107,16 +108,16 @@ def test_a_run_with_own_code_is_evaluated_and_exported_but_not_by_what_it_names(
     assert export(["run", "w.safetensors"]) == 0
     capsys.readouterr()
     forget_own_code(monkeypatch)
-    assert evaluate.main(["run"]) == 2
+    assert run_cosmoflow(["evaluate", "run"]) == 2
     assert "add train.imports=[FOLDER/mine.py]" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"Means of mine\.py"):
         load_network(train.BENCHMARK, "w.safetensors")
-    assert evaluate.main(["run", "train.imports=[mine.py]"]) == 1  # the target is not met
+    assert run_cosmoflow(["evaluate", "run", "train.imports=[mine.py]"]) == 1  # the target is not met
     assert f"eval_error {quality:.6g} on 8" in capsys.readouterr().out, "of the means, as trained"
     assert load_network(train.BENCHMARK, "w.safetensors").model[2].weight.shape == (4, 4)
     with Path("mine.py").open("a") as file:
         file.write("# changed\n")
-    assert evaluate.main(["run", "train.imports=[mine.py]"]) == 1
+    assert run_cosmoflow(["evaluate", "run", "train.imports=[mine.py]"]) == 1
     assert "mine.py has changed since" in capsys.readouterr().err
 
 

@@ -142,6 +142,17 @@ def test_two_folders_with_one_name_are_refused(write_package, tmp_path):
         load_plugin("waves")
 
 
+def test_a_package_that_trains_has_the_shared_commands(write_package, tmp_path, capsys):
+    write_package("waves", FACTS)
+    assert main(["evaluate", "waves", "--help"]) == 2
+    (tmp_path / "waves" / "train.py").write_text("1 / 0")
+    for command in ("evaluate", "predict", "measure"):
+        capsys.readouterr()
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "waves", "--help"])
+        assert f" {command} waves " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -46,7 +46,7 @@ import sys
 sys.modules["lmdb"] = None
 from pathlib import Path
 from common.data.split import DatasetError
-from oc20 import measure, prepare, synthesize, train
+from oc20 import prepare, synthesize, train
 data, new = sys.argv[1:]
 train.BENCHMARK.make_mini(Path(data), "mini", None)
 synthesize.SYNTHESIS.provide_few(Path(data), "full")

@@ -14,6 +14,7 @@ from common.command import COMMANDS, RENAMED
 from common.commands.entry import has_command
 from common.version import VERSION
 from compliance.samples.log import SampleLog
+from deepcam.__main__ import main as run_deepcam
 from submission.cli import main, render_usage, resolve_command
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +154,20 @@ def test_commands_of_the_pages_exist(page):
 def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc, capsys):
     assert mlperf_hpc("train", "--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: mlperf-hpc train {{{','.join(PACKAGES)}}} ...")
+
+
+def test_the_package_of_a_benchmark_runs_its_commands(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        run_deepcam(["--help"])
+    words = re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE)
+    assert words == "synthesize fetch prepare split summarize train evaluate predict measure".split()
+    for word in words:
+        with pytest.raises(SystemExit, match="0"):
+            run_deepcam([word, "--help"])
+        assert capsys.readouterr().out.startswith("usage: python -m deepcam")
+    with pytest.raises(SystemExit, match="2"):
+        run_deepcam(["baselines"])
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_help_of_a_command_with_second_words_lists_them(mlperf_hpc, capsys):

@@ -126,7 +126,9 @@ class CriticalBatch:
 def critical_batch(points: Sequence[tuple[float, float]], name: str = "epochs") -> CriticalBatch:
     """Return the critical batch size of (batch size, epochs); NoFitError if the points do not determine a line.
 
-    name: what is counted, for messages.
+    The line is unweighted, as tests pin E0 and Bc of the published rounds, in the analysis after the MLPerf HPC paper
+    (arXiv 2110.11466). A study fits the same law to the logarithm of the epochs: see `laws`. name: what is counted, for
+    messages.
     """
     line = fit_line(points)
     if line.slope <= 0:

@@ -35,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
     given = parser.parse_args(arguments)
     output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
-    return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
+    return run_command(lambda: _run_demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
 
 
-def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
+def _run_demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     begin = time.monotonic()
     interrupt_by_signals()
     minutes, data_mb, run_mb = map(sum, zip(*(NEEDS[name] for name in benchmarks), strict=True))

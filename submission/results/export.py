@@ -17,9 +17,9 @@ from compliance.formats.table import csv_records, csv_text
 from submission.results.analysis import Analysis
 from submission.results.figures.scaling import fit_name
 from submission.results.fits.fit import Fit
-from submission.results.page.analysis import draw_fits, pictures
-from submission.results.page.html import Html, asset
-from submission.results.quantities import QUANTITIES, RATIOS, AnalysedSet, definitions
+from submission.results.page.analysis import draw_fits, list_pictures
+from submission.results.page.html import Html, read_asset
+from submission.results.quantities import QUANTITIES, RATIOS, AnalysedSet, list_definitions
 
 DATA: Final = "analysis.json"
 NAME: Final = re.compile(r"[a-z][\w-]*\.(html|json|csv|svg)")
@@ -84,16 +84,18 @@ def _read_file_names(folder: Path) -> set[str]:
 def _render_files(analysis: Analysis) -> dict[str, str]:
     others = dict(_write_csv(analysis))
     others |= {
-        f"{picture.name}.svg": standalone(picture.drawing) for picture in pictures(analysis.sets) if picture.drawing
+        f"{picture.name}.svg": render_standalone(picture.drawing)
+        for picture in list_pictures(analysis.sets)
+        if picture.drawing
     }
-    others |= {f"{fit_name(fit)}.svg": standalone(drawing) for fit, drawing in draw_fits(analysis) if drawing}
+    others |= {f"{fit_name(fit)}.svg": render_standalone(drawing) for fit, drawing in draw_fits(analysis) if drawing}
     return {DATA: json_text(_describe_analysis(analysis) | {"files": [DATA, *others]})} | others
 
 
 # -- data --------------------------------------------------------------------------------------------------
 
 
-def flat(result: AnalysedSet) -> dict[str, float | None]:
+def flatten_quantities(result: AnalysedSet) -> dict[str, float | None]:
     """Return all quantities of a result by the names of the paper's analysis, such as run_time.mean; None: not known.
 
     run_compute_budget is its mean; ratios and principal components have one value.
@@ -114,8 +116,8 @@ def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
     """Return the contents of analysis.json."""
     results = [
         {"name": result.name}
-        | _identify(result)
-        | {"problem": result.problem, "quantities": flat(result), "data": _data_record(result)}
+        | _identify_result(result)
+        | {"problem": result.problem, "quantities": flatten_quantities(result), "data": _data_record(result)}
         | {key: getattr(result, key) for key in ("hyperparameters", "excluded", "notes")}
         | {"runs": [asdict(run) for run in result.runs]}
         for result in analysis.sets
@@ -134,7 +136,7 @@ def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _identify(result: AnalysedSet) -> dict[str, Any]:
+def _identify_result(result: AnalysedSet) -> dict[str, Any]:
     return {name: getattr(result.row, name) for name in IDENTITY} | {"units": result.units, "unit": result.unit}
 
 
@@ -149,7 +151,10 @@ def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
     sets = analysis.sets
     if sets:
-        records = [_identify(each) | flat(each) | {"problem": each.problem} | _data_record(each) for each in sets]
+        records = [
+            _identify_result(each) | flatten_quantities(each) | {"problem": each.problem} | _data_record(each)
+            for each in sets
+        ]
         yield "results.csv", csv_records(records)
     head = ("round", "name", "run", "counts", "why_not", *QUANTITIES, "plugin")
     runs = [
@@ -161,7 +166,7 @@ def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
     stated = dict.fromkeys(key for each in sets for key in each.hyperparameters)
     rows = [(each.row.round, each.name, *map(each.hyperparameters.get, stated)) for each in sets]
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
-    meanings = [*definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
+    meanings = [*list_definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
     points = [_point_record(fit, point.name, x=point.x, y=point.y) for fit in analysis.fits for point in fit.points]
     points += [_point_record(fit, other.name, reason=other.reason) for fit in analysis.fits for other in fit.left_out]
@@ -195,9 +200,9 @@ def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:
 # -- drawings ----------------------------------------------------------------------------------------------
 
 
-def standalone(svg: Html) -> str:
+def render_standalone(svg: Html) -> str:
     """Return the text of an SVG file: the title, the drawing, and the rules of page.css for it, light and dark."""
-    style = asset("submission.results.page", "page.css")
+    style = read_asset("submission.results.page", "page.css")
     variables = dict(VARIABLE.findall(style))
     # Only the page filters results.
     head, _, body = RESULT.sub("", svg).partition(">")

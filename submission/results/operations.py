@@ -31,7 +31,7 @@ from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.results.cost_model import read_workloads, workload_of
-from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
+from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, explain_unmeasured, measure_run
 from submission.results.rows import NoResultsError, ResultOperations
 
 GRAPH: Final = ("atoms", "edges", "triplets")
@@ -113,9 +113,9 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
         return replace(empty, reason=flop)
     training, forward, source = flop
     known = replace(empty, workload=workload, training_flop=training, forward_flop=forward, flop_source=source)
-    if reason := unmeasured(run):
+    if reason := explain_unmeasured(run):
         return replace(known, reason=reason)
-    measured = quantities(run, reference, None)
+    measured = measure_run(run, reference, None)
     samples, train = measured.get(SAMPLES, 0.0), measured.get("run_train_time", 0.0)
     evaluated = evaluated_samples(run) or 0.0
     if reason := _explain_unrated(samples, evaluated, train):
@@ -183,9 +183,9 @@ def rate_result(results: ResultSet) -> ResultOperations:
     weak = results.scaling == WEAK
     rated, device_peak = _combine_runs(operations, weak), _find_peak(results, counted)
     if isinstance(device_peak, str):
-        return replace(rated, reason=_join(rated.reason, device_peak))
+        return replace(rated, reason=_join_texts(rated.reason, device_peak))
     name, number_format, peak = device_peak
-    minutes = results.score.minutes if weak and results.score else _sum(operations, "run_minutes")
+    minutes = results.score.minutes if weak and results.score else _sum_rates(operations, "run_minutes")
     flop = sum(60 * (run.run_minutes or 0.0) * (run.sustained_flops or 0.0) for run in operations)
     # Missing runs alone leave a measurement of the others.
     if results.score and results.score.minutes is None and (results.failing or not results.missing_runs):
@@ -193,7 +193,7 @@ def rate_result(results: ResultSet) -> ResultOperations:
     utilization = flop / (60 * minutes) / peak if minutes else None
     if utilization is None or utilization > 1:
         reason = "no time of the result" if utilization is None else "more FLOPS than the peak: is it the right one?"
-        return replace(rated, reason=_join(rated.reason, reason))
+        return replace(rated, reason=_join_texts(rated.reason, reason))
     # Instances one after another use the same units.
     active = min(1.0, results.at_once / len(counted)) if weak else 1.0
     return replace(
@@ -211,7 +211,7 @@ def _combine_runs(operations: Sequence[Operations], of_instances: bool) -> Resul
 
     def rate(name: str, minutes: str) -> float:
         if of_instances:
-            return _sum(operations, name)
+            return _sum_rates(operations, name)
         times = [float(getattr(run, minutes)) for run in operations]
         return float(sum(getattr(run, name) * time for run, time in zip(operations, times, strict=True)) / sum(times))
 
@@ -219,8 +219,8 @@ def _combine_runs(operations: Sequence[Operations], of_instances: bool) -> Resul
         rate("flops", "train_minutes"),
         rate("sustained_flops", "run_minutes"),
         None if any(run.vflops is None for run in operations) else rate("vflops", "train_minutes"),
-        reason=_join(*(run.reason for run in operations)),
-        flop_source=_join(*(run.flop_source for run in operations)),
+        reason=_join_texts(*(run.reason for run in operations)),
+        flop_source=_join_texts(*(run.flop_source for run in operations)),
     )
 
 
@@ -249,9 +249,9 @@ def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
     return shared_value(devices) or ""
 
 
-def _sum(operations: Iterable[Operations], name: str) -> float:
+def _sum_rates(operations: Iterable[Operations], name: str) -> float:
     return math.fsum(getattr(run, name) for run in operations)
 
 
-def _join(*texts: str) -> str:
+def _join_texts(*texts: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))

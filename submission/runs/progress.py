@@ -142,7 +142,7 @@ class Estimator:
     size: int = 1
     usual_minutes: Mapping[str, float] = field(default_factory=dict)
 
-    def estimate(
+    def estimate_time(
         self, missing: Sequence[PlannedRun], finished: Collection[PlannedRun], active: Sequence[RunProgress] = ()
     ) -> Estimate:
         """Return the estimate for the missing runs, the active ones among them included."""
@@ -226,7 +226,7 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
     if data_mb or run_mb or unknown:
         parts = [f"{_format_mb(mb)} for {noun}" for noun, mb in (("data", data_mb), ("runs", run_mb)) if mb]
         print(f"disk: about {' and '.join(parts) or 'nothing'}{more}; {free}")
-    estimate = Estimator(size, usual).estimate(missing, finished)
+    estimate = Estimator(size, usual).estimate_time(missing, finished)
     print(f"time: {estimate.text if estimate.bases else 'unknown until the first run ends'}", flush=True)
 
 
@@ -299,7 +299,7 @@ def execute_plan(
     check_records(runs)
     missing = [run for run in runs if not is_finished(run)]
     display = _Display(runs, missing, Estimator(runner.size, usual_minutes), describe_result)
-    attempts = runner.run_all(missing, display.tick)
+    attempts = runner.run_all(missing, display.show_progress)
     failed = []
     try:
         with closing(attempts):
@@ -335,17 +335,17 @@ class _Display:
         )
         self.shown_at = time.monotonic()
 
-    def tick(self, active: Sequence[PlannedRun]) -> None:
+    def show_progress(self, active: Sequence[PlannedRun]) -> None:
         """Show how far the active runs are, if that is due: on the live line, else a line for each."""
         if time.monotonic() - self.shown_at < (BEAT_S if self.bar.disable else REFRESH_S):
             return
         self.shown_at = time.monotonic()
         progresses = [read_progress(run) for run in active]
-        left = self.estimator.estimate([*self.missing.values()], self.finished, progresses).text
+        left = self.estimator.estimate_time([*self.missing.values()], self.finished, progresses).text
         *lines, last = [progress.line for progress in progresses] or ["waiting"]
         if self.bar.disable:
             done = f"{len(self.finished)} of {counted(self.total, 'run')} finished"
-            self._print(*lines, f"{last}; {done}, time left: {left}")
+            self._print_lines(*lines, f"{last}; {done}, time left: {left}")
         else:
             self.bar.set_postfix_str("; ".join([f"left: {left}", *lines, last]))
 
@@ -362,16 +362,16 @@ class _Display:
         if not attempt.finished:
             again = f"given up after {counted(attempt.number, 'attempt')}" if attempt.last else "restarting"
             how = "was refused (wrong use), not restarted" if attempt.refused else f"crashed ({attempt.cause}), {again}"
-            self._print(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
-            self._print(*(f"  | {clean(line)}" for line in read_last_lines(attempt.folder / OUTPUT)))
+            self._print_lines(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
+            self._print_lines(*(f"  | {clean(line)}" for line in read_last_lines(attempt.folder / OUTPUT)))
             return
         self.bar.update()
         self.finished.append(run)
-        left = self.estimator.estimate([*self.missing.values()], self.finished)
+        left = self.estimator.estimate_time([*self.missing.values()], self.finished)
         more = f"; time left: {left.text}" if self.missing else ""
-        self._print(f"[{len(self.finished)}/{self.total}] {run.name} {self.describe_result(run)}{more}")
+        self._print_lines(f"[{len(self.finished)}/{self.total}] {run.name} {self.describe_result(run)}{more}")
 
-    def _print(self, *lines: str) -> None:
+    def _print_lines(self, *lines: str) -> None:
         for line in lines:
             tqdm.write(line, file=sys.stdout)
         sys.stdout.flush()

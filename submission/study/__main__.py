@@ -129,11 +129,11 @@ such as conv_size-16_train_samples-512/seed_1."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    arguments = _parser().parse_args(argv)
-    return run_command(lambda: _study(arguments), (ValueError, OSError))
+    arguments = _make_parser().parse_args(argv)
+    return run_command(lambda: _run_study(arguments), (ValueError, OSError))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "python -m submission.study",
         description=DESCRIPTION,
@@ -168,7 +168,7 @@ quantities, which curves can have as x, y and by, beside the axes:
     return parser
 
 
-def _study(arguments: argparse.Namespace) -> int:
+def _run_study(arguments: argparse.Namespace) -> int:
     if arguments.list:
         for name, path in list_presets().items():
             preset = read_plan(name)

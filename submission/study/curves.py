@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard, TypeVar
 
-from submission.results.figures.labels import amount
+from submission.results.figures.labels import format_amount
 from submission.results.fits.laws import TWO_VARIABLES, Law, Observation, fit_law
 from submission.results.fits.least_squares import NoFitError
 from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
@@ -93,10 +93,10 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     if names and spec.law:
         problem = f"no fit: {spec.x} has names, and a law needs numbers"
     elif spec.law in TWO_VARIABLES and kept:
-        law, problem = _fit(spec, points)
+        law, problem = _fit_points(spec, points)
     elif spec.law:
         for number, line in enumerate(lines):
-            line_law, line_problem = _fit(spec, line.points)
+            line_law, line_problem = _fit_points(spec, line.points)
             lines[number] = replace(line, law=line_law, problem=line_problem)
     left_out = tuple((run.name, reason) for run, reason in reasons if reason)
     return Curve(spec, tuple(lines), names, law, problem, left_out)
@@ -144,10 +144,10 @@ def name_value(name: str, value: Value) -> str:
     """Return a value as a label has it: a word alone, others with the last part of their name, such as conv_size 16."""
     if isinstance(value, str):
         return value
-    return f"{name.rpartition('.')[2]} {amount(value) if is_number(value) else value}"
+    return f"{name.rpartition('.')[2]} {format_amount(value) if is_number(value) else value}"
 
 
-def _fit(spec: CurveSpec, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
+def _fit_points(spec: CurveSpec, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
     """Return the law through all repetitions of points; None and the reason if there is none."""
     observations = [
         Observation(order_variables(spec.law, point.x, float(point.by) if is_number(point.by) else math.nan), y, name)

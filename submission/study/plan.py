@@ -52,7 +52,7 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
     try:
         if len(text) > LONGEST_FORMULA:
             raise ValueError(f"it is longer than {LONGEST_FORMULA} characters")
-        number = _compute(ast.parse(text.strip(), mode="eval").body, values)
+        number = _compute_node(ast.parse(text.strip(), mode="eval").body, values)
         return int(number) if number == int(number) else number
     except (SyntaxError, RecursionError, MemoryError):
         reason = "it is no formula"
@@ -64,14 +64,14 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
     )
 
 
-def _compute(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _compute_node(node: ast.expr, values: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
-            return OPERATORS[type(sign)](_compute(left, values), _compute(right, values))
+            return OPERATORS[type(sign)](_compute_node(left, values), _compute_node(right, values))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_compute(operand, values)
+            return -_compute_node(operand, values)
         case ast.Name() | ast.Attribute():
             value = values.get(name := ast.unparse(node))
             if isinstance(value, bool) or not isinstance(value, int | float):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
-from submission.results.page.html import slug
+from submission.results.page.html import make_slug
 
 
 class Quantity(NamedTuple):
@@ -158,7 +158,7 @@ class StudyResult:
 
 def figure_name(spec: CurveSpec) -> str:
     """Return the name of the file of a figure."""
-    return slug(f"curve {spec.title}")
+    return make_slug(f"curve {spec.title}")
 
 
 def list_figures(spec: CurveSpec) -> list[str]:

@@ -16,14 +16,14 @@ from submission.results.analysis import Analysis
 from submission.results.cost_model import cost_table, error_table
 from submission.results.figures.hardware import data_per_node, peak_against_power
 from submission.results.figures.labels import by_benchmark
-from submission.results.figures.runs import time_shares, variation
+from submission.results.figures.runs import draw_time_shares, draw_variation
 from submission.results.figures.scaling import best_by_round, compute_analysis, draw_fit, time_to_solution
 from submission.results.fits.fit import Fit
 from submission.results.fits.projection import Projections, projection_table
 from submission.results.page.findings import Part
-from submission.results.page.html import Html, disclosure, element, joined, scrollable, slug, table
+from submission.results.page.html import Html, disclosure, draw_table, element, join_parts, make_scrollable, make_slug
 from submission.results.quantities import QUANTITIES, AnalysedSet
-from submission.results.quantity_tables import number, short_name, tables
+from submission.results.quantity_tables import format_number, make_tables, short_name
 
 BEST: Final = "Best passing results of each round"
 TIME_CAPTION: Final = "Each result at its units, with the distribution of its runs. Dotted: equal unit-hours."
@@ -49,17 +49,17 @@ MEMORY_CAPTION: Final = (
 
 def draw_analysis(analysis: Analysis) -> Iterator[Part]:
     """Yield the sections of an analysis that have something to show, in pieces."""
-    for round_, several in groupby(pictures(analysis.sets), attrgetter("round")):
+    for round_, several in groupby(list_pictures(analysis.sets), attrgetter("round")):
         section, heading = f"round-{round_.replace('.', '-')}", f"Analysis of round {round_}"
         if not round_:
             section, heading = "best-by-round", BEST
         for picture in several:
             # All times to solution are at the top of the page.
-            if picture.draw is not time_to_solution and (drawing := _draw(picture)):
+            if picture.draw is not time_to_solution and (drawing := _draw_picture(picture)):
                 yield Part(section, heading, drawing)
         inside = [each for each in analysis.sets if each.row.round == round_ and not each.problem]
         yield from (Part(section, heading, body) for body in _round_tables(inside))
-    yield from _derived(analysis)
+    yield from _draw_derived(analysis)
     problems = [
         element("li", f"round {each.row.round}, {each.name}: {each.problem}") for each in analysis.sets if each.problem
     ]
@@ -88,7 +88,7 @@ class Picture:
         return self.draw(self.sets, self.name)
 
 
-def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
+def list_pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
     """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
     good = [each for each in sets if not each.problem]
     for round_ in dict.fromkeys(each.row.round for each in good):
@@ -98,9 +98,9 @@ def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
             name = _file_name(round_, benchmark, "time-to-solution")
             yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, results)
         name = _file_name(round_, "time-shares")
-        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
+        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, draw_time_shares, inside)
         name = _file_name(round_, "variation")
-        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside, folded=True)
+        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, draw_variation, inside, folded=True)
         name, title = _file_name(round_, "utilization"), "Utilization: peak against power, and what results achieve"
         yield Picture(name, round_, title, UTILIZATION_CAPTION, peak_against_power, inside, folded=True)
         for benchmark, results in several.items():
@@ -112,14 +112,14 @@ def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
 
 
 def _file_name(round_: str, *words: str) -> str:
-    return slug(" ".join((f"v{round_}", *words)))
+    return make_slug(" ".join((f"v{round_}", *words)))
 
 
-def _draw(picture: Picture) -> Html:
+def _draw_picture(picture: Picture) -> Html:
     """Return the figure with its title and caption, empty if there is nothing to draw."""
     if not picture.drawing:
         return picture.drawing
-    drawing = scrollable(picture.drawing, picture.title or BEST)
+    drawing = make_scrollable(picture.drawing, picture.title or BEST)
     caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
     if picture.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
@@ -127,12 +127,12 @@ def _draw(picture: Picture) -> Html:
     return element("figure", title, drawing, caption, class_="plots")
 
 
-def _derived(analysis: Analysis) -> Iterator[Part]:
+def _draw_derived(analysis: Analysis) -> Iterator[Part]:
     """Yield what follows from the results, each part marked for what it is."""
     if any(fit.power for fit in analysis.fits):
-        yield Part("fits", "Fits", element("div", *_fits(analysis), class_="pairs"))
+        yield Part("fits", "Fits", element("div", *_draw_fit_sections(analysis), class_="pairs"))
     if analysis.projected.projections:
-        yield Part("projections", "Projections, not results", joined(_projections(analysis.projected)))
+        yield Part("projections", "Projections, not results", join_parts(_draw_projections(analysis.projected)))
     elif analysis.projected.not_projected:
         yield Part("projections", "Projections, not results", element("p", analysis.projected.said))
     if analysis.costed:
@@ -142,7 +142,7 @@ def _derived(analysis: Analysis) -> Iterator[Part]:
         yield Part("cost-model", "Cost model, not results", model)
 
 
-def _projections(projected: Projections) -> Iterator[Html]:
+def _draw_projections(projected: Projections) -> Iterator[Html]:
     whole = projection_table(projected)
     rows = tuple(row[:-1] for row in whole.rows)
     yield _html_table(replace(whole, headings=whole.headings[:-1], rows=rows, numeric=whole.numeric[:-1]))
@@ -156,7 +156,7 @@ def draw_fits(analysis: Analysis) -> Iterator[tuple[Fit, Html]]:
     yield from ((fit, draw_fit(fit, sets)) for fit in analysis.fits)
 
 
-def _fits(analysis: Analysis) -> Iterator[Html]:
+def _draw_fit_sections(analysis: Analysis) -> Iterator[Html]:
     for fit, drawing in draw_fits(analysis):
         critical = fit.critical
         sentences = [fit.said]
@@ -169,17 +169,17 @@ def _fits(analysis: Analysis) -> Iterator[Html]:
             f"{each.second_units:,} units are {each.efficiency:.3f} times as efficient as {each.first_units:,}"
             for each in fit.efficiencies
         ]
-        rows = [(point.name, plain(point.x), number(point.y), "") for point in fit.points]
+        rows = [(point.name, plain(point.x), format_number(point.y), "") for point in fit.points]
         rows += [(other.name, "", "", other.reason) for other in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.symbol} ({fit.y.unit})", "left out because")
-        points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
-        figure = element("figure", scrollable(drawing, fit.title), class_="plots") if drawing else ""
+        points = disclosure(f"{counted(len(fit.points), 'point')}", draw_table(head, rows, fit.model, 1))
+        figure = element("figure", make_scrollable(drawing, fit.title), class_="plots") if drawing else ""
         yield element("div", *(element("p", sentence) for sentence in sentences), figure, points)
 
 
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
-    yield from (disclosure(each.title, _html_table(each)) for each in tables(sets))
+    yield from (disclosure(each.title, _html_table(each)) for each in make_tables(sets))
     items = []
     for each in sets:
         if notes := [*each.notes, *(f"{key}: {reason}" for key, reason in each.excluded.items())]:
@@ -196,7 +196,7 @@ def _html_table(content: TextTable) -> Html:
     if content.groups:
         head, texts = ["benchmark", *head], texts + 1
         rows = [(group, *row) for group, row in zip(content.groups, content.rows, strict=True)]
-    return table(head, rows, content.title, texts, ends)
+    return draw_table(head, rows, content.title, texts, ends)
 
 
 UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}

@@ -1,30 +1,22 @@
-"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow.
-
-Points that this machine cannot make are left out, and said.
-"""
+"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, counted, positive, run_command
+from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_dict
-from common.measure.devices import POWERCAP
-from common.processes import usable_cores
 from compliance.formats.table import output_width
-from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
-from submission.runs.processes import JobRunner, check_trainer, hold_lock, interrupt_by_signals, provide_data, set_aside
-from submission.runs.progress import announce_runs, execute_plan
+from submission.runs.plan import check_records
+from submission.runs.processes import JobRunner
 from submission.runs.scripts.cluster import add_cluster_options, quote_words, read_cluster
 from submission.runs.scripts.script import Script
-from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
 from submission.study.page import (
     CSV,
@@ -37,8 +29,6 @@ from submission.study.page import (
     write_results,
 )
 from submission.study.plan import (
-    INTERFACES,
-    RANKS,
     SEED,
     StudyPlan,
     StudyPoint,
@@ -49,67 +39,17 @@ from submission.study.plan import (
     read_plan,
 )
 from submission.study.records import StudyResult, describe_quantities
-from submission.system.machine import Machine, probe_machine
+from submission.study.runs import (
+    choose_meter,
+    collect_runs,
+    find_changeable,
+    format_command,
+    make_runs,
+    probe_study_machine,
+    set_threads,
+    split_points,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class StudyMachine:
-    """The facts of a machine. devices: model names. interfaces: of the network. meter: a power.source, or ""."""
-
-    cores: int
-    accelerators: int
-    interfaces: tuple[str, ...]
-    processor: str = ""
-    devices: str = ""
-    meter: str = ""
-
-    def describe(self) -> dict[str, str | int]:
-        """Return the facts for the record of a study."""
-        devices = {"devices": f"{self.accelerators} x {self.devices}"} if self.accelerators else {}
-        others = {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
-        return {"processor": self.processor, "cores": self.cores, **devices, **others}
-
-
-def probe_study_machine() -> StudyMachine:
-    """Return the facts about this machine."""
-    fields = probe_machine(Machine())
-    has_rapl = os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK)
-    return StudyMachine(
-        cores=usable_cores(),
-        accelerators=int(fields.get("accelerators_per_node", 0)),
-        interfaces=tuple(name for _, name in socket.if_nameindex()),
-        processor=fields.get("host_processor_model_name", ""),
-        devices=fields.get("accelerator_model_name", ""),
-        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
-    )
-
-
-def split_points(points: Sequence[StudyPoint], machine: StudyMachine) -> tuple[list[StudyPoint], list[str]]:
-    """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
-    kept: list[StudyPoint] = []
-    excluded: dict[tuple[str, str], dict[str, None]] = {}
-    units = counted(machine.accelerators, "accelerator") if machine.accelerators else counted(machine.cores, "core")
-    for point in points:
-        run = point.run
-        missing = [
-            (name, value, ", ".join(machine.interfaces))
-            for name, value in run.environment.items()
-            if name in INTERFACES and value not in machine.interfaces
-        ]
-        if run.ranks > (machine.accelerators or machine.cores):
-            missing.append((RANKS, str(run.ranks), units))
-        if not missing or is_finished(run):  # made elsewhere
-            kept.append(point)
-            continue
-        for name, value, available in missing:
-            excluded.setdefault((name, available), {})[value] = None
-    return kept, [
-        f"left out: {name} {', '.join(values)}: this machine has {available}"
-        for (name, available), values in excluded.items()
-    ]
-
-
-THREADS: Final = "OMP_NUM_THREADS"
 DESCRIPTION: Final = """\
 Make runs over axes, and turn them into a table, curves and the laws that these follow.
 
@@ -182,27 +122,27 @@ def _run_study(arguments: argparse.Namespace) -> int:
     if arguments.emit:
         points = plan_points(plan, output, source)
         if arguments.threads:
-            points = [_set_threads(point, arguments.threads) for point in points]
+            points = [set_threads(point, arguments.threads) for point in points]
         check_records([point.run for point in points])  # a job refuses to replace even a run without a result
         print(_render_script(points, arguments, output), end="")
         return 0
     if arguments.site:
         raise UsageError("--site is for --emit: it describes jobs on a cluster")
     machine = probe_study_machine()
-    plan, notes = _choose_meter(plan, machine)
+    plan, notes = choose_meter(plan, machine)
     points, exclusions = split_points(plan_points(plan, output, source), machine)
     notes += exclusions
     if not points:
         raise UsageError(f"{source}: this machine can make no point:\n" + "\n".join(notes))
     threads = arguments.threads or max(1, machine.cores // arguments.jobs // max(point.run.ranks for point in points))
-    points = [_set_threads(point, threads) for point in points]
+    points = [set_threads(point, threads) for point in points]
     if arguments.dry_run:
-        _check_settings(points)
+        find_changeable(points)
         commands = (format_command(point.run) for point in points)
         print("\n".join([*commands, *describe_origin(plan.paper, plan.differences), *notes]))
         return 0
     if not arguments.no_run:
-        _make_runs(points, output, JobRunner(arguments.jobs, repeats_errors=False))
+        make_runs(points, output, JobRunner(arguments.jobs, repeats_errors=False))
     elif not output.is_dir():
         raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
     runs = tuple(collect_runs(points, specs))
@@ -265,54 +205,6 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
         raise UsageError(f"{source}: {error}") from error
     name = Path(arguments.plan or "axes").stem
     return plan, source, arguments.output or Path("runs") / f"study-{name}"
-
-
-def _choose_meter(plan: StudyPlan, machine: StudyMachine) -> tuple[StudyPlan, list[str]]:
-    """Return the plan with the machine's meter, if it asks for energy and names none, and a note if there is none."""
-    if not plan.energy or any(override.startswith("power.source=") for override in plan.overrides):
-        return plan, []
-    if not machine.meter:
-        return plan, ["no energy: no meter can be read here (NVML or RAPL); name another by --set power.source=NAME"]
-    return replace(plan, overrides=(*plan.overrides, f"power.source={machine.meter}")), []
-
-
-def _set_threads(point: StudyPoint, threads: int) -> StudyPoint:
-    """Return the point with a fixed number of threads of each rank, so that a unit is the same in every run."""
-    return replace(point, run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}))
-
-
-def _check_settings(points: Sequence[StudyPoint]) -> list[StudyPoint]:
-    """Return the points that have no result yet, whose settings may change; PlanError if others have changed."""
-    groups = {point.run.folder.parent: list[StudyPoint]() for point in points}
-    for point in points:
-        groups[point.run.folder.parent].append(point)
-    empty = [group for group in groups.values() if not any(has_result(point.run) for point in group)]
-    check_records([point.run for group in groups.values() if group not in empty for point in group])
-    return [point for group in empty for point in group]
-
-
-def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> None:
-    """Make the missing runs, then the evaluations of those that have their networks. Raises PlanError beforehand."""
-    for benchmark in {point.run.benchmark for point in points}:
-        check_trainer(benchmark)
-    interrupt_by_signals()
-    with hold_lock(output) as lock:
-        runner = replace(runner, lock=lock)
-        for point in _check_settings(points):
-            try:
-                check_records([point.run])
-            except PlanError:
-                set_aside(point.run.folder)
-                (point.run.folder / RECORD).unlink()
-        setups = {point.setup.data_dir: point.setup for point in points if point.run.kind == "training"}
-        runs = [point.run for point in points]
-        announce_runs(runs, [*setups.values()], runner.size, {})
-        for setup in setups.values():
-            provide_data(setup, runner)
-        execute_plan(runs, runner, describe_run)
-        evaluations = [point.evaluation for point in points if point.evaluation and is_finished(point.run)]
-        if evaluations:
-            execute_plan(evaluations, runner)
 
 
 if __name__ == "__main__":

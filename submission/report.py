@@ -31,8 +31,6 @@ from submission.results.quantity_tables import make_tables
 from submission.results.read_rows import read_logs, read_report
 from submission.results.rows import NoResultsError
 
-SUFFIXES: Final = (".json", ".csv", ".svg")
-"""Of the files of an analysis."""
 MOST_UNITS: Final = 10_000_000
 DESCRIPTION: Final = "Report results as one HTML file, and analyse them: where the time goes, how they scale and vary."
 EXAMPLES: Final = """\
@@ -143,7 +141,12 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         raise UsageError(f"-o {page} is a folder; name a file in it, such as report.html")
     if page and os.path.lexists(page) and not arguments.force:
         raise UsageError(f"{page} exists; --force replaces a page of this command")
-    if page and folder and page.suffix in SUFFIXES and os.path.realpath(page.parent) == os.path.realpath(folder):
+    if (
+        page
+        and folder
+        and page.suffix in (".json", ".csv", ".svg")
+        and os.path.realpath(page.parent) == os.path.realpath(folder)
+    ):
         raise UsageError(
             f"-o {page} is named like the data of --data {folder}; name a page, such as {folder}/page.html"
         )

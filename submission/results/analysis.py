@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from common.command import suggest_name
 from common.measure.devices import ceilings_of, read_ceilings
@@ -15,9 +14,6 @@ from submission.results.fits import fit
 from submission.results.fits.projection import Projections, project_sets, read_published
 from submission.results.quantities import AnalysedSet
 from submission.results.sets import Facts, analyse_sets, read_facts
-
-LARGE: Final = (10_000, 20_000, 50_000, 100_000)
-"""Units for which the cost model is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +67,4 @@ def _cost_many_units(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[
         key = (step.workload, step.ceilings)
         batches[key] = max(batches.get(key, 0), step.batch_size)
     for (workload, ceilings), batch in sorted(batches.items()):
-        yield from model.scale_out(workload, ceilings, LARGE, batch)
+        yield from model.scale_out(workload, ceilings, (10_000, 20_000, 50_000, 100_000), batch)

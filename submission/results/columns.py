@@ -42,16 +42,18 @@ def _show_value(value: Any) -> str | float | None:
         return value
     if isinstance(value, tuple):
         return ", ".join(part if isinstance(part, str) else format_number(part) for part in value)
-    return ("yes" if value else "") if isinstance(value, bool) else plain(value) if is_number(value) else clean(value)
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return plain(value) if is_number(value) else clean(value)
 
 
 def _skip_none(show: Callable[[Any], str | float]) -> Callable[[Any], str | float | None]:
     return lambda value: None if value is None else show(value)
 
 
-COUNT, SHORT = _skip_none(plain), _skip_none("{:g}".format)
-GFLOP, TFLOPS = _skip_none(lambda flop: format_number(flop / 1e9)), _skip_none(lambda rate: format_number(rate / 1e12))
-PERCENT, KILOJOULES = _skip_none(lambda share: 100 * share), _skip_none(lambda joules: joules / 1000)
+GFLOP: Final = _skip_none(lambda flop: format_number(flop / 1e9))
+TFLOPS: Final = _skip_none(lambda rate: format_number(rate / 1e12))
+PERCENT: Final = _skip_none(lambda share: 100 * share)
 
 
 def _show_convergence(row: Row) -> str | float | None:
@@ -60,12 +62,9 @@ def _show_convergence(row: Row) -> str | float | None:
 
 
 def _show_rcp(row: Row) -> str:
-    state = row.rcp.partition(":")[0].partition(" ")[0]
-    return f"×{row.rcp_factor:.3f}" if row.rcp_factor and row.rcp_factor > 1 else state
-
-
-def _show_runs(row: Row) -> str:
-    return f"{row.runs}/{row.required_runs}" if row.required_runs and row.scaling == STRONG else str(row.runs)
+    if row.rcp_factor and row.rcp_factor > 1:
+        return f"×{row.rcp_factor:.3f}"
+    return row.rcp.partition(":")[0].partition(" ")[0]
 
 
 def _by_key(*columns: Column[Any]) -> dict[str, Column[Any]]:
@@ -89,11 +88,17 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
     _make_column("batch_size", "global batch size, samples", "batch", "size", show=plain),
     _make_column("models", "models trained at once that count"),
     _make_column(
-        *("instance_scale", "units of a model", "per", "model"),
+        "instance_scale",
+        "units of a model",
+        "per",
+        "model",
         cell=lambda row: ("~" if row.states_whole_system else "") + plain(row.instance_scale),
     ),
     _make_column(
-        *("minutes", "time to train; of a throughput result from the first start to the last stop, min", "TTT", "min"),
+        "minutes",
+        "time to train; of a throughput result from the first start to the last stop, min",
+        "TTT",
+        "min",
         show=lambda minutes: "–" if minutes is None else minutes,
     ),
     _make_column("models_per_minute", "throughput, not normalised, models/min", "models", "/min"),
@@ -111,18 +116,37 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
     _text("waiver", "why a failed convergence test does not count"),
     _text("bypass", "the line that asks to leave a failed convergence test out"),
     _make_column(
-        *("staging_minutes", "staging in or out of the time, mean without shortest and longest, min", "staging", "min"),
+        "staging_minutes",
+        "staging in or out of the time, mean without shortest and longest, min",
+        "staging",
+        "min",
         cell=lambda row: row.staging_cells[0],
     ),
-    _make_column("energy_joules", "energy of a run, or of all models, kJ", "energy", "kJ", show=KILOJOULES, decimals=0),
-    _make_column("runs", "runs, of those required", cell=_show_runs),
+    _make_column(
+        "energy_joules",
+        "energy of a run, or of all models, kJ",
+        "energy",
+        "kJ",
+        show=_skip_none(lambda joules: joules / 1000),
+        decimals=0,
+    ),
+    _make_column(
+        "runs",
+        "runs, of those required",
+        cell=lambda row: (
+            f"{row.runs}/{row.required_runs}" if row.required_runs and row.scaling == STRONG else str(row.runs)
+        ),
+    ),
     _make_column("required_runs", "runs that a result needs", "required"),
     _text("incomplete", "how many runs are missing"),
     _make_column("run_minutes", "times of the runs that count, min", "runs", "min"),
     _text("verdict", "PASS, WARN, INCOMPLETE or FAIL of the result with its logs"),
     _text("staging_clock", "where the staging lies: in the time or out of it", "clock"),
     _make_column(
-        *("time_with_staging_minutes", "the time with all staging, where it lacks some, min", "TTT+", "staging"),
+        "time_with_staging_minutes",
+        "the time with all staging, where it lacks some, min",
+        "TTT+",
+        "staging",
         cell=lambda row: row.staging_cells[1],
     ),
     _make_column("time_without_staging_minutes", "the time without any staging, min", "TTT-", "staging"),
@@ -195,15 +219,15 @@ RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
     _text("workload", "name of the network in workloads.yaml"),
     _make_column("training_flop", "operations of a sample that is trained, GFLOP", "sample", "GFLOP", show=GFLOP),
     _make_column("forward_flop", "operations of a sample that is evaluated, GFLOP", "eval.", "GFLOP", show=GFLOP),
-    _make_column("samples", "samples trained up to the last evaluation", "samples", "trained", show=COUNT),
-    _make_column("evaluated", "samples of all evaluations", "samples", "eval.", show=COUNT),
+    _make_column("samples", "samples trained up to the last evaluation", "samples", "trained", show=_skip_none(plain)),
+    _make_column("evaluated", "samples of all evaluations", "samples", "eval.", show=_skip_none(plain)),
     _make_column("train_minutes", "time of epochs without evaluations, min", "T_train", "min", show=format_number),
     _make_column("run_minutes", "from run_start to run_stop, min", "run", "min", show=format_number),
     _make_column("flops", "FLOP of training by T_train, TFLOPS", "training", "TFLOPS", show=TFLOPS),
     _make_column("sustained_flops", "FLOP by the time of the run, TFLOPS", "sustained", "TFLOPS", show=TFLOPS),
     _make_column("quality", "of the last evaluation", show=format_number),
-    _make_column("target", "quality target", show=SHORT),
-    _make_column("n", "exponent of VFLOPS", show=SHORT),
+    _make_column("target", "quality target", show=_skip_none("{:g}".format)),
+    _make_column("n", "exponent of VFLOPS", show=_skip_none("{:g}".format)),
     _make_column("vflops", "training FLOPS by the quality that was reached, TFLOPS", "valid", "TFLOPS", show=TFLOPS),
     _text("reason", "why numbers are missing", "no number because"),
     RESULT_COLUMNS["plugin"],

@@ -91,18 +91,24 @@ class Comparison:
 
 def compare_sides(a: Side, b: Side) -> Comparison:
     """Compare two results of a benchmark."""
-    of_logs, of_configurations = ((settings(a.runs), settings(b.runs)) for settings in (read_logged, read_configured))
+    mine, theirs = read_configured(a.runs), read_configured(b.runs)
     staging = {a.staging_clock, b.staging_clock} - {""}
     clocks = CLOCKS if BOTH in staging or len(staging) > 1 else ""
     counts = COUNTS if len({_first_epoch(run) for run in (*a.runs, *b.runs)}) > 1 else ""
-    score_a, score_b = (_measure_score(side, bool(staging)) for side in (a, b))
     sections = (
         _list_facts("Runs", _describe_side(a), _describe_side(b), everything=True),
-        _list_measures("Score", score_a, score_b, lambda key: "" if key == "models" or " staging, " in key else clocks),
-        _list_facts("Hyperparameters, as logged", *of_logs, everything=True),
-        *([_list_facts("Configuration", *of_configurations)] if all(of_configurations) else []),
         _list_measures(
-            *("Convergence, means as in the score", _measure_convergence(a), _measure_convergence(b)),
+            "Score",
+            _measure_score(a, bool(staging)),
+            _measure_score(b, bool(staging)),
+            lambda key: "" if key == "models" or " staging, " in key else clocks,
+        ),
+        _list_facts("Hyperparameters, as logged", read_logged(a.runs), read_logged(b.runs), everything=True),
+        *([_list_facts("Configuration", mine, theirs)] if mine and theirs else []),
+        _list_measures(
+            "Convergence, means as in the score",
+            _measure_convergence(a),
+            _measure_convergence(b),
             lambda key: counts if key.startswith("epochs to target") else "",
         ),
         _compare_curves(a, b),
@@ -242,7 +248,7 @@ def _compare_curves(a: Side, b: Side) -> Section:
     """Return the mean quality of both at up to CURVE_POINTS epochs at which A was evaluated and B was training."""
     unit, reference = a.row.convergence_unit.removesuffix("s"), a.results.reference
     title = f"{reference.target.key if reference else 'quality'}, mean of the runs that reached the {unit}"
-    of_a, of_b = ([curve for curve in map(_trace_curve, side.runs) if curve] for side in (a, b))
+    of_a, of_b = (list(filter(None, map(_trace_curve, side.runs))) for side in (a, b))
     if not of_a or not of_b:
         return Section(title, "measures", ())
     first = max(min(curve[0][0] for curve in curves) for curves in (of_a, of_b))
@@ -287,10 +293,6 @@ def _interpolate_quality(curve: Points, epoch: float) -> float | None:
     return below + (above - below) * (epoch - left) / (right - left)
 
 
-MOST_PUBLISHED: Final = 8
-"""Published results that are shown."""
-
-
 def compare_with_published(path: Path) -> TextTable:
     """Return a measurement beside the published results whose number of units is nearest; UsageError without any."""
     measured = read_measurement(path)
@@ -322,7 +324,7 @@ def compare_with_published(path: Path) -> TextTable:
         f"{path.name}, not an MLPerf result: {measured.benchmark}, units {plain(measured.units)}, "
         f"{measured.samples_per_s:,.4g} samples/s, {rate:,.4g} a unit; published epochs include their evaluation"
     )
-    return make_table(clean(title), columns, results[:MOST_PUBLISHED])
+    return make_table(clean(title), columns, results[:8])
 
 
 def _name_column(field: str) -> Column[AnalysedSet]:
@@ -335,12 +337,8 @@ def _published_rate(result: AnalysedSet) -> float:
     return samples / (60 * (result.mean(EPOCH_TIME) or math.inf))
 
 
-MAX_FACT: Final = 48
-"""Maximum characters of a fact in a table; some system descriptions have hundreds."""
 MAX_LISTED_RUNS: Final = 12
 """Up to this number of runs each value is shown; above it, only the range."""
-SMALLEST: Final = 0.001
-"""Smaller values, such as the minutes of an empty staging, are shown as `< 0.001`."""
 
 
 def write_table(comparisons: Sequence[Comparison], width: int | None = None) -> str:
@@ -402,8 +400,8 @@ def _format_measure(value: Any) -> str:
         return f"{_format_measure(min(known))} to {_format_measure(max(known))}"
     if not is_number(value):
         return "–"
-    if 0 < value < SMALLEST:
-        return f"< {SMALLEST}"
+    if 0 < value < 0.001:  # such as the minutes of an empty staging
+        return "< 0.001"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
@@ -422,7 +420,7 @@ def _format_fact(value: Any) -> str:
     if isinstance(value, Varied):
         return ", ".join(f"{_format_fact(each)} ({counted(runs, 'run')})" for each, runs in value.counts)
     text = value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
-    return shortened(text, MAX_FACT)
+    return shortened(text, 48)
 
 
 def _is_json(text: str) -> bool:

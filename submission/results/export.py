@@ -25,13 +25,10 @@ DATA: Final = "analysis.json"
 NAME: Final = re.compile(r"[a-z][\w-]*\.(html|json|csv|svg)")
 """The form of the names of files that this command writes."""
 MOST_BYTES: Final = 1 << 28
-SCHEMA: Final = 1
-"""Version of the JSON format; under the same number fields are only added, never changed or removed."""
-STATISTICS: Final = ("mean", "std", "median", "min", "max")
 BUDGET: Final = "run_compute_budget"
 IDENTITY: Final = (
-    *("round", "organisation", "system", "scaling", "benchmark", "division", "mini", "verdict", "availability"),
-    *("nodes", "accelerator", "accelerators", "processor", "framework", "batch_size", "plugin"),
+    "round organisation system scaling benchmark division mini verdict availability nodes accelerator accelerators "
+    "processor framework batch_size plugin".split()
 )
 """The fields of a row of the summary that say which result it is."""
 PCA: Final = {
@@ -44,10 +41,6 @@ PCA: Final = {
     "system_component_2": "part of the epoch time in it",
 }
 RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
-VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
-SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
-RESULT: Final = re.compile(r' data-result="[^"]*"')
-TITLE: Final = re.compile(r"<title[^>]*>([^<]*)</title>")
 TITLE_HEIGHT: Final = 54
 """Height of the two lines of the title above a drawing, in a file."""
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
@@ -82,8 +75,7 @@ def _read_file_names(folder: Path) -> set[str]:
 
 
 def _render_files(analysis: Analysis) -> dict[str, str]:
-    others = dict(_write_csv(analysis))
-    others |= {
+    others = dict(_write_csv(analysis)) | {
         f"{picture.name}.svg": render_standalone(picture.drawing)
         for picture in list_pictures(analysis.sets)
         if picture.drawing
@@ -103,7 +95,9 @@ def flatten_quantities(result: AnalysedSet) -> dict[str, float | None]:
     values: dict[str, float | None] = {}
     for name in QUANTITIES:
         statistics = result.statistics.get(name)
-        values |= {f"{name}.{kind}": getattr(statistics, kind, None) for kind in STATISTICS}
+        values |= {
+            f"{name}.{kind}": getattr(statistics, kind, None) for kind in ("mean", "std", "median", "min", "max")
+        }
     values[BUDGET] = values[f"{BUDGET}.mean"]
     components: Sequence[float | None] = [None] * len(PCA)
     if pca := result.pca:
@@ -123,7 +117,7 @@ def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
         for result in analysis.sets
     ]
     return {
-        "schema": SCHEMA,
+        "schema": 1,
         "version": VERSION,
         "results": results,
         "fits": [asdict(fit) for fit in analysis.fits],
@@ -203,11 +197,11 @@ def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:
 def render_standalone(svg: Html) -> str:
     """Return the text of an SVG file: the title, the drawing, and the rules of page.css for it, light and dark."""
     style = read_asset("submission.results.page", "page.css")
-    variables = dict(VARIABLE.findall(style))
+    variables = dict(re.findall(r"(--\w+): (light-dark\([^)]*\));", style))
     # Only the page filters results.
-    head, _, body = RESULT.sub("", svg).partition(">")
+    head, _, body = re.sub(r' data-result="[^"]*"', "", svg).partition(">")
     # On the page the title stands above the figure.
-    lines = TITLE.findall(body)[0].split(": ", 1)
+    lines = re.findall(r"<title[^>]*>([^<]*)</title>", body)[0].split(": ", 1)
     texts = zip(("heading", "name"), (-34, -14), lines, strict=False)
     body = "".join(f'<text class="{name}" x="8" y="{y}">{line}</text>' for name, y, line in texts) + body
     used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', head + body))))
@@ -220,7 +214,7 @@ def render_standalone(svg: Html) -> str:
     light = "\n".join(PAIR.sub(r"\1", rule) for rule in rules)
     dark = "\n".join(PAIR.sub(r"\2", rule) for rule in rules if "light-dark" in rule)
     sheet = f"<style>{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}</style>"
-    width, height = SIZE.findall(head)[0]
+    width, height = re.findall(r'viewBox="0 0 (\S+) (\S+)"', head)[0]
     total = f"{float(height) + TITLE_HEIGHT:g}"
     head = head.replace(f'"0 0 {width} {height}"', f'"0 -{TITLE_HEIGHT} {width} {total}"')
     return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}">{sheet}{body}\n'

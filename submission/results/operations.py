@@ -34,11 +34,6 @@ from submission.results.cost_model import read_workloads, workload_of
 from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, explain_unmeasured, measure_run
 from submission.results.rows import NoResultsError, ResultOperations
 
-GRAPH: Final = ("atoms", "edges", "triplets")
-"""What the operations of a graph depend on; `sample_means` of a log of this suite states them."""
-LARGEST_MEAN: Final = 1e9
-LARGEST_FLOP: Final = 1e18
-"""No network takes as many operations for a sample."""
 LOG, WORKLOADS = "log", "workloads.yaml"
 """Who counts the operations of a sample: the log, which nobody checks, or this suite, of the reference model."""
 TRAINING: Final = 3
@@ -145,7 +140,7 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
     Those of graphs are of the run's mean sample.
     """
     stated: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
-    if all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in stated):
+    if all(is_number(flop) and 0 < flop < 1e18 for flop in stated):
         return float(stated[0]), float(stated[1]), LOG
     if run.mini:
         return "mini problem: its log states no flop_per_sample"
@@ -154,8 +149,8 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
     cost = read_workloads()[workload]
     if cost.atom_flop is None or cost.edge_flop is None or cost.triplet_flop is None:
         return cost.training_flop, cost.forward_flop, WORKLOADS
-    means: list[Any] = [run.details.sample_means.get(name) for name in GRAPH]
-    if not all(is_number(mean) and 0 < mean < LARGEST_MEAN for mean in means):
+    means: list[Any] = [run.details.sample_means.get(name) for name in ("atoms", "edges", "triplets")]
+    if not all(is_number(mean) and 0 < mean < 1e9 for mean in means):
         return "edges not logged"
     forward = sum(map(mul, (cost.atom_flop, cost.edge_flop, cost.triplet_flop), means))
     return TRAINING * forward, forward, WORKLOADS

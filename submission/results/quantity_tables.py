@@ -39,11 +39,16 @@ def make_tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
 def short_name(result: AnalysedSet) -> str:
     """Return organisation and system, with what tells the result from a valid, closed time to train."""
     row = result.row
-    marks = [*(["open"] if row.division == "open" else []), *(["throughput"] if row.scaling == WEAK else [])]
-    marks += [row.verdict] if row.verdict in (FAIL, INCOMPLETE) else []
-    marks += ["waived"] if row.waiver else ["bypass asked for"] if row.bypass else []
-    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or result.folder)
-    return f"{name} ({', '.join(marks)})" if marks else name
+    marks = {
+        "open": row.division == "open",
+        "throughput": row.scaling == WEAK,
+        row.verdict: row.verdict in (FAIL, INCOMPLETE),
+        "waived": row.waiver,
+        "bypass asked for": row.bypass and not row.waiver,
+    }
+    listed = ", ".join(mark for mark, applies in marks.items() if applies)
+    name = clean(f"{row.organisation} {row.system}".strip() or result.folder)
+    return f"{name} ({listed})" if listed else name
 
 
 def format_number(value: float | None, digits: int = 4) -> str:
@@ -106,13 +111,12 @@ PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval",
 """The part of the time of a run, and its name in a quantity."""
 UNITS: Final = Column[AnalysedSet]("units", "", lambda result: result.units and plain(result.units))
 BATCH: Final = Column[AnalysedSet]("batch", "size", lambda result: (size := result.row.batch_size) and plain(size))
-RUNS: Final = Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}")
 EPOCHS: Final = Column("E", "epochs", _show_spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Time to solution: mean ± standard deviation of the runs that count by time": (
         UNITS,
         BATCH,
-        RUNS,
+        Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}"),
         Column("T_run", "min", _show_spread("run_time")),
         EPOCHS,
         Column("epoch time", "min", _show_spread("run_epoch_time")),
@@ -146,7 +150,8 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         Column("samples", "", _show_mean("run_stop_samples")),
         Column("1st comp.", "variance", lambda result: format_share(result.pca.explained if result.pca else None)),
         Column(
-            *("correlation", ""),
+            "correlation",
+            "",
             lambda result: "" if not result.pca or result.pca.correlation is None else f"{result.pca.correlation:+.2f}",
         ),
     ),

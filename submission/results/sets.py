@@ -53,8 +53,6 @@ from submission.results.rows import Row
 HERE: Final = Path(__file__).parent
 MOST: Final = 1e9
 """Numbers of epochs and watts are below it."""
-SUCCESS: Final = ("success", None)
-"""The status of a run that ended as it should; some logs of round 0.7 state none."""
 FASTEST, SLOWEST = "the fastest run", "the slowest run"
 NORMALISED: Final = frozenset(
     "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_target_epoch "
@@ -180,7 +178,9 @@ def _find_node_data(results: ResultSet, row: Row, units: int | None) -> NodeData
 
 def _explain_failure(run: JudgedRun) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
-    return explain_unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
+    return explain_unmeasured(run) or (
+        "" if run.status in ("success", None) else f"run_stop states {reprlib.repr(run.status)}"
+    )
 
 
 @dataclass(slots=True)

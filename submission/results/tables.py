@@ -30,8 +30,6 @@ from submission.results.operations import Operations
 from submission.results.rows import Difference, Row, mark_benchmark
 
 FILES: Final = {STRONG: "time_to_train.csv", WEAK: "throughput.csv"}
-SCHEMA: Final = 1
-"""Version of the JSON format; under the same number fields are only added, never changed or removed."""
 # -- texts -------------------------------------------------------------------------------------------------
 
 TITLES: Final = {
@@ -54,7 +52,6 @@ UTILIZATION: Final = (
     "peak_format, over the time of all accepted runs (TTT leaves out two), of a throughput result over TTTa; the FLOP "
     "are counted, not measured (docs/guide/analyse.md)"
 )
-UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
     "FLOP: 1 multiply-add = 2, of convolutions and products alone: as the log states them of its network, else of the "
     "reference model (submission/results/workloads.yaml), while an open result may have trained another"
@@ -72,8 +69,8 @@ NOTE_ON_GRAPHS: Final = (
 )
 
 CSV_DIFFERENCES: Final = (
-    *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
-    *("before_with_staging", "now_with_staging", "before_waived", "now_waived", "plugin"),
+    "organisation benchmark mini division scaling before now unit speedup before_with_staging now_with_staging "
+    "before_waived now_waived plugin".split()
 )
 
 
@@ -99,7 +96,7 @@ class Summary:
     def format_json(self) -> str:
         """Return all fields as JSON; units are in their names, or in the docstrings of the records."""
         document: dict[str, object] = {
-            "schema": SCHEMA,
+            "schema": 1,
             "version": VERSION,
             "results": [asdict(row) for row in self.rows],
             "differences": [asdict(change) | {"speedup": change.speedup} for change in self.changes],
@@ -154,7 +151,10 @@ def _run_table(runs: Sequence[Operations], keys: Sequence[str]) -> TextTable:
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.log)) for run in runs])
     log = RUN_COLUMNS["log"]._replace(cell=lambda run: clean(os.path.relpath(run.log, folder)))
     columns = pick_columns(RUN_COLUMNS | {"log": log}, keys, SHOWN_OF_RUNS)
-    title = f"FLOPS of runs below {clean(folder)}: floating point operations per second, {UNITS_OF_RUNS}"
+    title = (
+        f"FLOPS of runs below {clean(folder)}: floating point operations per second, on the units of the run (of a "
+        "throughput result: of one instance)"
+    )
     table = make_table(title, columns, runs, [_name_group(run) for run in runs])
     return table if keys else table.without_empty()
 
@@ -174,13 +174,16 @@ def _explain_run(run: Operations) -> str:
 
 def _list_legend(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what the columns and signs of the tables mean; nothing in it is markup."""
-    legend = [EXPLANATION] if rows else []
-    legend += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
-    legend += [WHOLE] if any(row.states_whole_system for row in rows) else []
-    legend += [UTILIZATION] if any(row.operations.utilization for row in rows) else []
     items: list[Row | Operations] = [*rows, *runs]
-    legend += [MINI] if any(item.mini for item in items) else []
-    return legend + ([PLUGIN] if any(item.plugin for item in items) else [])
+    applies = {
+        EXPLANATION: bool(rows),
+        CLOCKS: any(matters(row.staging_minutes) for row in rows),
+        WHOLE: any(row.states_whole_system for row in rows),
+        UTILIZATION: any(row.operations.utilization for row in rows),
+        MINI: any(item.mini for item in items),
+        PLUGIN: any(item.plugin for item in items),
+    }
+    return [text for text, is_needed in applies.items() if is_needed]
 
 
 def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
@@ -195,8 +198,9 @@ def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
         if row.waiver:
             remarks.append(f"waived: {name} fails the convergence test, which does not count: {clean(row.waiver)}")
         elif row.bypass:
-            asked = f"the submitter asked for it ({clean(row.bypass)})"
-            remarks.append(f"bypass: {name} fails the convergence test; {asked}")
+            remarks.append(
+                f"bypass: {name} fails the convergence test; the submitter asked for it ({clean(row.bypass)})"
+            )
     notes = sorted({note for run in runs if (note := _explain_run(run))})
     return remarks + ([*NOTES_ON_RUNS, *notes] if runs else [])
 

@@ -89,9 +89,6 @@ BENCHMARK: Final = "benchmark"
 SEED: Final = "train.seed"
 ENVIRONMENT: Final = "environment."
 INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
-FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
-"""What a folder's name has a dash for."""
 LONGEST: Final = 120
 """Characters of a folder's name."""
 MOST_RUNS: Final = 10_000
@@ -320,7 +317,7 @@ def name_point(values: Mapping[str, Any], names: Sequence[str]) -> str:
     last = Counter(name.rpartition(".")[2] for name in names)
     short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in names}
     text = "_".join(f"{short[key]}-{format_value(value)}" for key, value in values.items() if key in names)
-    return FORBIDDEN.sub("-", text).strip("-") or "point"
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-") or "point"
 
 
 def format_value(value: Any) -> str:
@@ -350,7 +347,7 @@ def _plan_repetitions(
         key.removeprefix(ENVIRONMENT): str(settings.pop(key)) for key in list(settings) if key.startswith(ENVIRONMENT)
     }
     for name in environment:
-        if not VARIABLE.fullmatch(name):
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise UsageError(f"{source}: {ENVIRONMENT}{name} names no environment variable")
     training = plan.kind == "training"
     stop = [] if plan.stop == "target" else ["train.target=none"]

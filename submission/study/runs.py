@@ -163,8 +163,6 @@ def make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> 
 
 # -- what the runs have measured ----------------------------------------------------------------------------
 
-MAX_BYTES: Final = 1 << 24
-
 
 def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
     """Return what the runs have measured so far, in the order of the points.
@@ -270,5 +268,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Return the content of a file that a run has written; {} without the file, as of a training without an epoch."""
     if not path.exists():
         return {}
-    content: dict[str, Any] = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
+    content: dict[str, Any] = json.loads(ANYWHERE.read(str(path), 1 << 24))
     return content

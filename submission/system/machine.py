@@ -22,8 +22,6 @@ from common.record import PARTS_SCOPE
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
-TIMEOUT_S: Final = 20.0
-"""Time limit of a program; nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs."""
 LARGEST_FILE: Final = 3 << 20
 """Linux refuses to read 4 MiB at once from files below /proc/sys."""
 SECTOR_BYTES: Final = 512
@@ -45,10 +43,8 @@ HOST: Final = "{host}"
 """Stands in a source for the host name of the node, without its domain."""
 PATIENCE_S: Final = 3.0
 """For how long to try again: a file of watts counts once it has changed."""
-PAUSE_S: Final = 0.5
 LONGEST_PROBLEM: Final = 200
 """Characters of a problem; what a program says can be long."""
-SUBJECT: Final = "power of a node when described"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class Machine:
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float = 20.0  # nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs
 
     def read_text(self, *path: str) -> str:
         """Return the contents of a file, "" if it cannot be read."""
@@ -234,7 +230,7 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
         except ReadingError as error:
             if clock.monotonic() >= end_s:
                 return Reading(problem=str(error)[:LONGEST_PROBLEM])
-            clock.sleep(PAUSE_S)
+            clock.sleep(0.5)
         else:
             return Reading(watts) if is_watts(watts) else Reading(problem=f"{watts} is not a power in watts")
 
@@ -244,6 +240,6 @@ def power_note(readings: Sequence[Reading], source: str) -> str:
     watts_known = sorted(round(reading.watts, 1) for reading in readings if reading.watts is not None)
     if not watts_known:
         return ""
-    low, high = (f"{watts:g}" for watts in (watts_known[0], watts_known[-1]))
+    span = " to ".join(dict.fromkeys(f"{watts:g}" for watts in (watts_known[0], watts_known[-1])))
     nodes = "" if len(watts_known) == len(readings) else f", {len(watts_known)} of {len(readings)} nodes"
-    return f"{SUBJECT}: {low if low == high else f'{low} to {high}'} W ({source_name(source)}{nodes})"
+    return f"power of a node when described: {span} W ({source_name(source)}{nodes})"

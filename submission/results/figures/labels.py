@@ -25,8 +25,6 @@ ORGANISATIONS: Final = (
 """The organisations of rounds 0.7 to 3.0; each has the colour of its place here, `.org-<place>` in page.css."""
 SPARE: Final = 4
 """Further colours, for all other organisations."""
-LONGEST: Final = 24
-"""Characters of a system's name that a figure shows."""
 FRAMEWORK: Final = re.compile(r"[_-](tf|pt|fjpytorch|pytorch|tensorflow|mxnet|ngc)[\d.]*([_-].*)?$", re.IGNORECASE)
 """The part of many systems' names that says more of the software than of the system, and what comes after it."""
 LETTERS: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
@@ -36,10 +34,10 @@ YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
 LINE: Final = 16
 """Height of a line of text."""
-NEAR: Final = 8
-"""Distance of a label from its point; those further away have a line to it."""
 BOLD: Final = 1.1
 """How much wider bold text is."""
+NEAR: Final = 8
+"""Distance of a label from its point; those further away have a line to it."""
 RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160, 200, 250, 310)
 DIRECTIONS: Final = tuple(
     (math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
@@ -88,7 +86,7 @@ def name_results(sets: Sequence[AnalysedSet]) -> list[str]:
     texts = [""] * len(sets)
     for kept in ("", r"\2", r"\g<0>"):  # of what follows "_pytorch": nothing, what says more than the software, all
         rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
-        systems = [shortened(FRAMEWORK.sub(kept, row.system), LONGEST, "…") for row, _ in rows]
+        systems = [shortened(FRAMEWORK.sub(kept, row.system), 24, "…") for row, _ in rows]
         names = [f"{row.organisation} {name}".strip() + end for (row, end), name in zip(rows, systems, strict=True)]
         counts = Counter(names)
         texts = [text or (name if counts[name] == 1 else "") for text, name in zip(texts, names, strict=True)]

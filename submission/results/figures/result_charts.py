@@ -32,8 +32,6 @@ MANY_BARS: Final = 12
 """Above these numbers of runs a chart shows their distribution instead of each run."""
 STATES: Final = {"kept": "counts", "dropped": "fastest or slowest, left out", "failed": "rejected"}
 """The states of a run, and their texts in a legend."""
-LONGEST: Final = 16
-"""Characters of a run's name beside its bar."""
 DOT: Final = 11
 """Width of a dot, or of a column of a histogram."""
 
@@ -207,7 +205,7 @@ def breakdown_bars(curves: Sequence[Curve]) -> list[tuple[str, Mapping[str, floa
     """Return (label, seconds by part) of the bars to draw."""
     known = [(curve.name, curve.seconds) for curve in curves if curve.seconds]
     if len(known) <= MANY_BARS:
-        return [(shortened(name, LONGEST, "…"), seconds) for name, seconds in known]
+        return [(shortened(name, 16, "…"), seconds) for name, seconds in known]
     ranked = sorted((seconds for _, seconds in known), key=lambda seconds: sum(seconds.values()))
     return [
         (f"mean of {len(known)}", mean_seconds(curves)),

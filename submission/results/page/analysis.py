@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, takewhile
 from operator import attrgetter, not_
-from typing import Final
+from typing import Final, NamedTuple
 
 from common.command import clean, counted
 from compliance.formats.table import TextTable
@@ -26,25 +26,6 @@ from submission.results.quantities import QUANTITIES, AnalysedSet
 from submission.results.quantity_tables import format_number, make_tables, short_name
 
 BEST: Final = "Best passing results of each round"
-TIME_CAPTION: Final = "Each result at its units, with the distribution of its runs. Dotted: equal unit-hours."
-SHARES_CAPTION: Final = "Shares of the time of a run, as ratios of means."
-VARIATION_CAPTION: Final = (
-    "Logarithmic principal components of epochs and epoch time. A flat ellipse varies in epochs, by the training; an "
-    "upright one varies in the time of an epoch, by the system."
-)
-COMPUTE_CAPTION: Final = (
-    "Batch size, E (epochs), E per minute and units, with lines of equal samples per unit, steps, throughput per unit "
-    "and compute time. Samples per minute have a panel of their own, because their scale differs."
-)
-UTILIZATION_CAPTION: Final = (
-    "Peaks are those of data sheets for dense products. A result stands below the peak of its device at the FLOP of "
-    "training by the time of training, per device; benchmarks stand side by side around its watts, and devices without "
-    "published watts, such as A64FX, are not drawn. Labels are of the best result of a benchmark on a device."
-)
-MEMORY_CAPTION: Final = (
-    "Training and validation set, shared evenly by the nodes of a run: how they shrink below the memory of a node. "
-    "Results in one place stand side by side."
-)
 
 
 def draw_analysis(analysis: Analysis) -> Iterator[Part]:
@@ -88,31 +69,78 @@ class Picture:
         return self.draw(self.sets, self.name)
 
 
+class PictureKind(NamedTuple):
+    """A figure that each round has. title: where `{}` stands for the benchmark. folded: opened by a click."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[Sequence[AnalysedSet], str], Html]
+    folded: bool = True
+
+
+TIMES: Final = PictureKind(
+    "time-to-solution",
+    "Time to solution",
+    "Each result at its units, with the distribution of its runs. Dotted: equal unit-hours.",
+    time_to_solution,
+    folded=False,
+)
+OF_ROUNDS: Final = (
+    PictureKind(
+        "time-shares",
+        "Where the time goes",
+        "Shares of the time of a run, as ratios of means.",
+        draw_time_shares,
+        folded=False,
+    ),
+    PictureKind(
+        "variation",
+        "Variation of the runs",
+        "Logarithmic principal components of epochs and epoch time. A flat ellipse varies in epochs, by the training; "
+        "an upright one varies in the time of an epoch, by the system.",
+        draw_variation,
+    ),
+    PictureKind(
+        "utilization",
+        "Utilization: peak against power, and what results achieve",
+        "Peaks are those of data sheets for dense products. A result stands below the peak of its device at the FLOP "
+        "of training by the time of training, per device; benchmarks stand side by side around its watts, and devices "
+        "without published watts, such as A64FX, are not drawn. Labels are of the best result of a benchmark on a "
+        "device.",
+        peak_against_power,
+    ),
+)
+OF_BENCHMARKS: Final = (
+    PictureKind(
+        "compute",
+        "Compute analysis: {}",
+        "Batch size, E (epochs), E per minute and units, with lines of equal samples per unit, steps, throughput per "
+        "unit and compute time. Samples per minute have a panel of their own, because their scale differs.",
+        compute_analysis,
+    ),
+    PictureKind(
+        "memory",
+        "Data per node: {}",
+        "Training and validation set, shared evenly by the nodes of a run: how they shrink below the memory of a "
+        "node. Results in one place stand side by side.",
+        data_per_node,
+    ),
+)
+
+
 def list_pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
     """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
     good = [each for each in sets if not each.problem]
     for round_ in dict.fromkeys(each.row.round for each in good):
         inside = [each for each in good if each.row.round == round_]
-        several = by_benchmark(inside)
-        for benchmark, results in several.items():
-            name = _file_name(round_, benchmark, "time-to-solution")
-            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, results)
-        name = _file_name(round_, "time-shares")
-        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, draw_time_shares, inside)
-        name = _file_name(round_, "variation")
-        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, draw_variation, inside, folded=True)
-        name, title = _file_name(round_, "utilization"), "Utilization: peak against power, and what results achieve"
-        yield Picture(name, round_, title, UTILIZATION_CAPTION, peak_against_power, inside, folded=True)
-        for benchmark, results in several.items():
-            name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
-            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, results, folded=True)
-            name, title = _file_name(round_, benchmark, "memory"), f"Data per node: {benchmark}"
-            yield Picture(name, round_, title, MEMORY_CAPTION, data_per_node, results, folded=True)
+        for kinds in ((TIMES,), OF_ROUNDS, OF_BENCHMARKS):
+            for benchmark, results in ({"": inside} if kinds is OF_ROUNDS else by_benchmark(inside)).items():
+                for kind in kinds:
+                    name = make_slug(f"v{round_} {benchmark} {kind.name}")
+                    title = kind.title.format(benchmark)
+                    yield Picture(name, round_, title, kind.caption, kind.draw, results, kind.folded)
     yield Picture("best-by-round", "", "", "", best_by_round, good)
-
-
-def _file_name(round_: str, *words: str) -> str:
-    return make_slug(" ".join((f"v{round_}", *words)))
 
 
 def _draw_picture(picture: Picture) -> Html:

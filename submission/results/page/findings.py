@@ -43,9 +43,7 @@ from submission.results.page.html import (
 )
 
 MAX_ROWS: Final = 400
-MAX_TEXT: Final = 300
 MAX_DEPTH: Final = 12
-HASH_CHARACTERS: Final = 12
 
 
 def provenance_of(root: str) -> tuple[Provenance | None, str]:
@@ -89,13 +87,13 @@ def package_provenance(provenance: Provenance) -> Html:
 
 def _shorten_hash(text: str | None) -> str:
     """Return the first characters of a hash."""
-    return "–" if text is None else text[:HASH_CHARACTERS]
+    return "–" if text is None else text[:12]
 
 
 def _shorten_value(value: Any) -> str:
     """Return a JSON value as text of bounded length."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return shorten_end(text, MAX_TEXT)
+    return shorten_end(text, 300)
 
 
 def _more_rows(number: int) -> Html:
@@ -133,7 +131,6 @@ MAX_SHOWN_TEXTS: Final = 4
 """Findings of a rule that are shown at once; further ones after a click."""
 MAX_LISTED: Final = 100
 """Findings or places that are listed; further ones are only counted."""
-MAX_EXCERPTS: Final = 500
 CONTEXT_LINES: Final = 2
 """Lines shown before and after that of a finding."""
 MAX_LINE: Final = 240
@@ -148,7 +145,7 @@ class Site:
     """The page and what is linked in it: its folder, the file of each section beside it, how many more excerpts fit."""
 
     folder: str
-    excerpts_left: int = MAX_EXCERPTS
+    excerpts_left: int = 500
     pages: dict[str, str] = field(default_factory=dict)
 
     def find_address(self, section: str, finding: str = "") -> str:

@@ -87,54 +87,44 @@ def draw_tables(lines: Sequence[ResultLine], site: Site) -> list[Html]:
     """Return the non-empty tables of time to train and throughput."""
     # Round and organisation are in the header of the page if all results share them.
     same = {name for name in ("Round", "Organisation") if len({getattr(line.row, name.lower()) for line in lines}) == 1}
-    drawn = []
-    for scaling, title in TITLES.items():
-        several = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
-        if several:
-            drawn.append(_draw_table(title, scaling, several, site, same))
-    return drawn
+    sorted_lines = sorted(lines, key=ResultLine.sort_key)
+    by_scaling = {scaling: [line for line in sorted_lines if line.row.scaling == scaling] for scaling in SCORES}
+    return [_draw_results(scaling, several, site, same) for scaling, several in by_scaling.items() if several]
 
 
-TITLES: Final = {STRONG: "Time to train", WEAK: "Throughput"}
-NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
-KEYS: Final = {
-    scaling: [key for key in keys if key not in ("verdict", "organisation", "system", "states")]
-    for scaling, keys in SHOWN.items()
-}
-"""The columns of numbers: those of the summary without names and states."""
-
-
-def _name_cells(line: ResultLine, site: Site) -> tuple[object, ...]:
+def _list_names(line: ResultLine, site: Site) -> dict[str, object]:
+    """Return the cells of a result before its numbers, by heading."""
     row = line.row
-    verdict = join_parts(
-        [draw_badge(row.verdict), *(element("div", state, class_="quiet") for state in line.results.states)]
-    )
+    states = (element("div", state, class_="quiet") for state in line.results.states)
     framework = _with_title(short_framework(row.framework), row.framework)
-    name = link_system(line, site, draw_model(row), framework)
-    return (
-        verdict,
-        row.round,
-        join_parts([row.benchmark, draw_tags(row)]),
-        row.division,
-        break_name(row.organisation),
-        name,
-    )
+    return {
+        "Verdict": join_parts([draw_badge(row.verdict), *states]),
+        "Round": row.round,
+        "Benchmark": join_parts([row.benchmark, draw_tags(row)]),
+        "Division": row.division,
+        "Organisation": break_name(row.organisation),
+        "System": link_system(line, site, draw_model(row), framework),
+    }
 
 
-def _draw_table(title: str, scaling: str, lines: Sequence[ResultLine], site: Site, same: set[str]) -> Html:
-    """Return the table without empty columns and those named in `same`."""
-    head: list[object] = list(NAMES_HEAD)
-    columns = [list(cells) for cells in zip(*(_name_cells(line, site) for line in lines), strict=True)]
-    kinds = ["text long" if name == "System" else "text" for name in NAMES_HEAD]
-    for key in KEYS[scaling]:
-        column = RESULT_COLUMNS[key]
-        name, unit = HEADINGS[scaling].get(key, (column.name, column.unit))
-        head.append(element("span", " ".join(filter(None, (name, unit))), title=column.meaning))
-        columns.append(aligned([_draw_cell(line, key) for line in lines], column.decimals))
-        kinds.append("text long rcp" if key == "rcp" else "number")
-    kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
-    rows = [([columns[at][row] for at in kept], list_attributes(line)) for row, line in enumerate(lines)]
-    return table_of_kinds([head[at] for at in kept], [kinds[at] for at in kept], rows, title, "results")
+def _draw_results(scaling: str, lines: Sequence[ResultLine], site: Site, same: set[str]) -> Html:
+    """Return the table of results of a scaling, without empty columns and those named in `same`."""
+    names = [_list_names(line, site) for line in lines]
+    columns: list[tuple[object, str, Sequence[object]]] = [
+        (name, "text long" if name == "System" else "text", [cells[name] for cells in names])
+        for name in names[0]
+        if name not in same
+    ]
+    for key in SHOWN[scaling]:
+        if key not in ("verdict", "organisation", "system", "states"):  # these are among the names
+            column = RESULT_COLUMNS[key]
+            heading = " ".join(filter(None, HEADINGS[scaling].get(key, (column.name, column.unit))))
+            head = element("span", heading, title=column.meaning)
+            cells = aligned([_draw_cell(line, key) for line in lines], column.decimals)
+            columns.append((head, "text long rcp" if key == "rcp" else "number", cells))
+    heads, kinds, filled = zip(*(column for column in columns if any(column[2])), strict=True)
+    rows = zip(zip(*filled, strict=True), map(list_attributes, lines), strict=True)
+    return table_of_kinds(heads, kinds, rows, SCORES[scaling][0], "results")
 
 
 def _draw_cell(line: ResultLine, key: str) -> object:
@@ -205,7 +195,6 @@ MAX_CAUSES: Final = 3
 """Broken rules that are named for each; further ones are counted."""
 FAILED: Final = "what-failed"
 """The id of the section with what failed."""
-LOGS: Final = (".txt", ".txt.gz")
 PACKAGE: Final = "submission-"
 """What the id of the section of a submission begins with."""
 ACROSS: Final = "across"
@@ -282,9 +271,8 @@ def _findings_table(
         before = (change.before_with_staging, speedup) if compared else ()
         benchmark = join_parts([change.benchmark, draw_tags(change), element("div", change.division, class_="quiet")])
         cells.append((benchmark, _link_best(line, site), *_list_scores(line, change), *before))
-    texts = iter(aligned([cell for row in cells for cell in row]))
-    lines = [[next(texts) for _ in row] for row in cells]
-    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
+    texts = aligned([cell for row in cells for cell in row])
+    columns = {head: texts[at :: len(heads)] for at, head in enumerate(heads)}
     filled = {head: column for head, column in columns.items() if any(column)}
     return draw_table(list(filled), zip(*filled.values(), strict=True), title, 2)
 
@@ -363,7 +351,9 @@ def _find_causes(entries: Sequence[Shown], section: str) -> list[Cause]:
 def _name_files(entries: Sequence[Shown]) -> str:
     """Return the name of the first of the files with these errors, and how many there are, to go before a message."""
     paths = dict.fromkeys(
-        entry.finding.path for entry in entries if entry.finding.line or entry.finding.path.endswith(LOGS)
+        entry.finding.path
+        for entry in entries
+        if entry.finding.line or entry.finding.path.endswith((".txt", ".txt.gz"))
     )
     names = [os.path.basename(path) for path in paths]
     return "" if not names else f"{clean(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: "

@@ -24,8 +24,6 @@ from submission.results.page.html import Html, disclosure, draw_table, element, 
 
 Score = TimeToTrain | Throughput | None
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
-MAX_VALUE: Final = 2000
-"""Characters of a value of a system description that are shown."""
 
 
 def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
@@ -358,7 +356,7 @@ def draw_description(results: ResultSet, site: Site) -> list[Html]:
     system = results.description
     if system is None:
         return []
-    values = {name.replace("_", " "): shorten_end(str(value), MAX_VALUE) for name, value in system.fields.items()}
+    values = {name.replace("_", " "): shorten_end(str(value), 2000) for name, value in system.fields.items()}
     empty = element("span", "empty", class_="quiet")
     rows = [(name, element("mark", text) if OPEN in text else text or empty) for name, text in values.items()]
     nodes, accelerator = system.fields.get("number_of_nodes"), system.fields.get("accelerator_model_name")

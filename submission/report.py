@@ -23,8 +23,8 @@ from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
 from submission.results.analysis import Analysis, analyse_report
 from submission.results.cost_model import error_table
-from submission.results.export import holds_analysis, write_analysis
 from submission.results.fits.projection import projection_table
+from submission.results.page.export import holds_analysis, write_analysis
 from submission.results.page.findings import check_replaceable
 from submission.results.page.page import write_report
 from submission.results.quantity_tables import make_tables

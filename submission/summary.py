@@ -21,8 +21,9 @@ from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
 from compliance.model.waivers import unused
 from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
-from submission.results.comparison import FORMATS, compare_sides, compare_with_published
-from submission.results.comparison_sides import pair_results
+from submission.results.comparison.compare import compare_sides, compare_with_published
+from submission.results.comparison.formats import FORMATS
+from submission.results.comparison.sides import pair_results
 from submission.results.operations import Operations, read_operations
 from submission.results.read_rows import list_rows, read_logs, read_report
 from submission.results.rows import NoResultsError, compare_rounds

@@ -112,20 +112,37 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=folder_place, metavar="DIR", help="default: runs/accept/<time>")
     add = parser.add_argument_group("verdict").add_argument
     add(
-        "--threshold", type=_parse_threshold, default=THRESHOLD, metavar="PERCENT", help=f"default: {100 * THRESHOLD:g}"
+        "--threshold",
+        type=_parse_threshold,
+        default=THRESHOLD,
+        metavar="PERCENT",
+        help=f"default: {100 * THRESHOLD:g}",
     )
-    add("--provisional", action="store_true", help="judge by an incomplete baseline; the verdict says so")
+    add(
+        "--provisional",
+        action="store_true",
+        help="judge by an incomplete baseline; the verdict says so",
+    )
     add("--json", type=file_place, metavar="FILE", help="write the verdict there as JSON")
     add("--junit", type=file_place, metavar="FILE", help="as JUnit XML; UNDECIDED is an error there")
     add("--history", type=file_place, metavar="FILE", help="append it to a file of JSON lines")
-    add("--archive", type=file_place, metavar="FILE.tar.gz", help="figures, outputs, system description, verdict")
+    add(
+        "--archive",
+        type=file_place,
+        metavar="FILE.tar.gz",
+        help="figures, outputs, system description, verdict",
+    )
     add = parser.add_argument_group("baseline").add_argument
     add("--record", action="store_true", help="add the measurements of this job to the baseline")
     words = "BENCHMARK [CONFIG] [section.key=value ...], as for measure: a benchmark to add to the baseline"
     add("words", nargs="*", metavar="BENCHMARK", help=words)
     add("--ranks", type=positive, default=1, help="processes on this node (default 1)")
     add("--steps", type=positive, help="steps of a measurement")
-    add("--fidelity", action="store_true", help="also measure how far outputs, gradients and losses are from float32's")
+    add(
+        "--fidelity",
+        action="store_true",
+        help="also measure how far outputs, gradients and losses are from float32's",
+    )
     return parser.parse_intermixed_args(arguments)
 
 

@@ -35,7 +35,11 @@ from submission.system.describe import describe_system, render_description
 KIND: Final = "acceptance"
 COLUMNS: Final[tuple[Column[WorkloadVerdict], ...]] = (
     Column("benchmark", "", lambda row: clean(row.name), numeric=False),
-    Column("baseline", "samples/s", lambda row: f"{row.comparison.mean_rate / row.comparison.ratio:.5g}"),
+    Column(
+        "baseline",
+        "samples/s",
+        lambda row: f"{row.comparison.mean_rate / row.comparison.ratio:.5g}",
+    ),
     Column("now", "samples/s", lambda row: f"{row.comparison.mean_rate:.5g}"),
     Column("speed by", "baseline", lambda row: f"{row.comparison.ratio:.1%}"),
     Column("p", "", lambda row: f"{row.comparison.p:.2g}"),

@@ -41,7 +41,10 @@ def analyse_report(
     """
     own = read_facts(Path(facts_file)) if facts_file else Facts()
     facts = read_facts().update_facts(own)
-    model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
+    model = CostModel(
+        read_workloads(),
+        read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings(),
+    )
     sets = analyse_sets(report, facts)
     good, names = [result for result in sets if not result.problem], [result.full_name for result in sets]
     unused = (name for name in own.list_names() if name not in names)

@@ -103,7 +103,12 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
     ),
     _make_column("models_per_minute", "throughput, not normalised, models/min", "models", "/min"),
     _make_column("normalised", "time to train, min, or throughput, models/min, by RCP", "norm.", "min"),
-    _make_column("scaled", "time to train by the committee's factor in scaling.json, min", "scaled", "min"),
+    _make_column(
+        "scaled",
+        "time to train by the committee's factor in scaling.json, min",
+        "scaled",
+        "min",
+    ),
     _make_column(
         "convergence",
         "to the target, as logged, mean without fewest and most; * means samples",
@@ -111,7 +116,12 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
         cell=_show_convergence,
     ),
     _text("convergence_unit", "what convergence counts: epochs or samples", "counts"),
-    _make_column("rcp", "convergence compared with the reference, or its factor if above 1", "RCP", cell=_show_rcp),
+    _make_column(
+        "rcp",
+        "convergence compared with the reference, or its factor if above 1",
+        "RCP",
+        cell=_show_rcp,
+    ),
     _make_column("rcp_factor", "factor of RCP on the score", "RCP", "factor", decimals=3),
     _text("waiver", "why a failed convergence test does not count"),
     _text("bypass", "the line that asks to leave a failed convergence test out"),
@@ -155,12 +165,23 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
 """The columns of a CSV file of results, by key; some are of one kind of scaling."""
 ONLY: Final = {STRONG: {"scaled"}, WEAK: {"models", "instance_scale", "models_per_minute"}}
 CSV_NAMES: Final[dict[str, dict[str, str]]] = {
-    STRONG: {"minutes": "time_to_train_minutes", "normalised": "normalised_minutes", "scaled": "scaled_minutes"},
-    WEAK: {"minutes": "time_to_train_all_minutes", "normalised": "normalised_models_per_minute"},
+    STRONG: {
+        "minutes": "time_to_train_minutes",
+        "normalised": "normalised_minutes",
+        "scaled": "scaled_minutes",
+    },
+    WEAK: {
+        "minutes": "time_to_train_all_minutes",
+        "normalised": "normalised_models_per_minute",
+    },
 }
 """Their names in the file where these are not the keys."""
 RESULT_COLUMNS: Final = CSV_COLUMNS | _by_key(
-    _text("states", "what the committee decided or was asked: waived, bypass asked for, pruned", "state"),
+    _text(
+        "states",
+        "what the committee decided or was asked: waived, bypass asked for, pruned",
+        "state",
+    ),
     _text("scaling", "strong: time to train; weak: throughput"),
     _make_column("units", "accelerators, or processors of a system without", show=plain),
     _make_column("score", "time to train, min, or throughput, models/min; normalised where RCP passed"),
@@ -179,7 +200,13 @@ RESULT_COLUMNS: Final = CSV_COLUMNS | _by_key(
         "TFLOPS",
         show=TFLOPS,
     ),
-    _make_rate("vflops", "training FLOPS by the quality that was reached, TFLOPS", "valid", "TFLOPS", show=TFLOPS),
+    _make_rate(
+        "vflops",
+        "training FLOPS by the quality that was reached, TFLOPS",
+        "valid",
+        "TFLOPS",
+        show=TFLOPS,
+    ),
     _make_rate(
         "utilization",
         "FLOP of all accepted runs by the peak of the system in their time (TTTa), %",
@@ -213,22 +240,62 @@ HEADINGS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 """The headings that a kind of scaling has for itself."""
 RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
     _text("verdict", "PASS, WARN or FAIL of the log"),
-    _text("result_verdict", "PASS, WARN, INCOMPLETE or FAIL of the result with its logs", "result"),
+    _text(
+        "result_verdict",
+        "PASS, WARN, INCOMPLETE or FAIL of the result with its logs",
+        "result",
+    ),
     _text("log", "file of the run"),
     *(RESULT_COLUMNS[key] for key in ("round", "benchmark", "mini")),
     _text("workload", "name of the network in workloads.yaml"),
-    _make_column("training_flop", "operations of a sample that is trained, GFLOP", "sample", "GFLOP", show=GFLOP),
-    _make_column("forward_flop", "operations of a sample that is evaluated, GFLOP", "eval.", "GFLOP", show=GFLOP),
-    _make_column("samples", "samples trained up to the last evaluation", "samples", "trained", show=_skip_none(plain)),
+    _make_column(
+        "training_flop",
+        "operations of a sample that is trained, GFLOP",
+        "sample",
+        "GFLOP",
+        show=GFLOP,
+    ),
+    _make_column(
+        "forward_flop",
+        "operations of a sample that is evaluated, GFLOP",
+        "eval.",
+        "GFLOP",
+        show=GFLOP,
+    ),
+    _make_column(
+        "samples",
+        "samples trained up to the last evaluation",
+        "samples",
+        "trained",
+        show=_skip_none(plain),
+    ),
     _make_column("evaluated", "samples of all evaluations", "samples", "eval.", show=_skip_none(plain)),
-    _make_column("train_minutes", "time of epochs without evaluations, min", "T_train", "min", show=format_number),
+    _make_column(
+        "train_minutes",
+        "time of epochs without evaluations, min",
+        "T_train",
+        "min",
+        show=format_number,
+    ),
     _make_column("run_minutes", "from run_start to run_stop, min", "run", "min", show=format_number),
     _make_column("flops", "FLOP of training by T_train, TFLOPS", "training", "TFLOPS", show=TFLOPS),
-    _make_column("sustained_flops", "FLOP by the time of the run, TFLOPS", "sustained", "TFLOPS", show=TFLOPS),
+    _make_column(
+        "sustained_flops",
+        "FLOP by the time of the run, TFLOPS",
+        "sustained",
+        "TFLOPS",
+        show=TFLOPS,
+    ),
     _make_column("quality", "of the last evaluation", show=format_number),
     _make_column("target", "quality target", show=_skip_none("{:g}".format)),
     _make_column("n", "exponent of VFLOPS", show=_skip_none("{:g}".format)),
-    _make_column("vflops", "training FLOPS by the quality that was reached, TFLOPS", "valid", "TFLOPS", show=TFLOPS),
+    _make_column(
+        "vflops",
+        "training FLOPS by the quality that was reached, TFLOPS",
+        "valid",
+        "TFLOPS",
+        show=TFLOPS,
+    ),
     _text("reason", "why numbers are missing", "no number because"),
     RESULT_COLUMNS["plugin"],
 )
@@ -252,7 +319,10 @@ def pick_columns(columns: Mapping[str, Column[Item]], keys: Sequence[str], usual
 
 def list_columns(width: int | None = None) -> str:
     """Return the keys and meanings of all columns."""
-    kinds: dict[str, dict[str, Column[Any]]] = {"of results": RESULT_COLUMNS, "of runs (--runs)": RUN_COLUMNS}
+    kinds: dict[str, dict[str, Column[Any]]] = {
+        "of results": RESULT_COLUMNS,
+        "of runs (--runs)": RUN_COLUMNS,
+    }
     lines = [(kind, column) for kind, columns in kinds.items() for column in columns.values()]
     rows = tuple((column.key, f"{column.name} {column.unit}", column.meaning) for _, column in lines)
     headings, groups = (("name", ""), ("heading", ""), ("meaning", "")), tuple(kind for kind, _ in lines)

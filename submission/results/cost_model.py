@@ -289,14 +289,22 @@ def error_table(error: ModelError) -> TextTable:
     columns = (
         Column[CostedPair]("smaller result", "", lambda pair: pair.first, numeric=False),
         Column[CostedPair]("larger result", "", lambda pair: pair.second, numeric=False),
-        Column[CostedPair]("binds", "smaller, larger", lambda pair: f"{pair.first_binds}, {pair.second_binds}", False),
+        Column[CostedPair](
+            "binds",
+            "smaller, larger",
+            lambda pair: f"{pair.first_binds}, {pair.second_binds}",
+            False,
+        ),
         Column[CostedPair]("smaller", "pred./meas.", lambda pair: f"{pair.first_ratio:.3f}"),
         Column[CostedPair]("larger", "pred./meas.", lambda pair: f"{pair.second_ratio:.3f}"),
         Column[CostedPair]("efficiency", "published", lambda pair: f"{pair.published_efficiency:.3f}"),
         Column[CostedPair]("efficiency", "predicted", lambda pair: f"{pair.efficiency:.3f}"),
         Column[CostedPair]("efficiency", "with storage", lambda pair: f"{pair.storage_efficiency:.3f}"),
         Column[CostedPair](
-            "data in", "smaller, larger", lambda pair: f"{pair.first_data_in}, {pair.second_data_in}".strip(", "), False
+            "data in",
+            "smaller, larger",
+            lambda pair: f"{pair.first_data_in}, {pair.second_data_in}".strip(", "),
+            False,
         ),
         Column[CostedPair]("remark", "", lambda pair: pair.remark, numeric=False),
     )

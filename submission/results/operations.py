@@ -102,12 +102,21 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, read_workloads())
     if reference is None:
         problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""
-        return replace(empty, reason=problem or "no benchmark of this round is named in submission_benchmark")
+        return replace(
+            empty,
+            reason=problem or "no benchmark of this round is named in submission_benchmark",
+        )
     flop = _find_sample_flop(run, workload)
     if isinstance(flop, str):
         return replace(empty, reason=flop)
     training, forward, source = flop
-    known = replace(empty, workload=workload, training_flop=training, forward_flop=forward, flop_source=source)
+    known = replace(
+        empty,
+        workload=workload,
+        training_flop=training,
+        forward_flop=forward,
+        flop_source=source,
+    )
     if reason := explain_unmeasured(run):
         return replace(known, reason=reason)
     measured = measure_run(run, reference, None)
@@ -172,7 +181,10 @@ def rate_result(results: ResultSet) -> ResultOperations:
     """Return the operations of a result of a report with details."""
     counted = [run for run in results.runs if run.verdict != FAIL]
     operations = list(map(count_operations, counted))
-    reason = next((run.reason for run in operations if run.flops is None), "" if operations else "no run is accepted")
+    reason = next(
+        (run.reason for run in operations if run.flops is None),
+        "" if operations else "no run is accepted",
+    )
     if reason:
         return ResultOperations(reason=reason)
     weak = results.scaling == WEAK

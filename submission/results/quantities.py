@@ -160,22 +160,48 @@ QUANTITIES: Final = {
         Quantity(RUN_TIME, "min", "T_run = run_stop - run_start"),
         Quantity(STAGING, "min", "T_staging = staging_stop - staging_start, in or out of T_run"),
         Quantity(STAGING_INSIDE, "min", "the part of T_staging inside T_run"),
-        Quantity("run_epochs_time", "min", "T_epochs: epochs with their evaluations; the compute time to solution"),
+        Quantity(
+            "run_epochs_time",
+            "min",
+            "T_epochs: epochs with their evaluations; the compute time to solution",
+        ),
         Quantity("run_train_time", "min", "T_train = T_epochs - T_eval"),
         Quantity("run_eval_time", "min", "T_eval: all evaluations"),
         Quantity("run_rest_time", "min", "T_run - T_epochs - the part of T_staging inside T_run"),
-        Quantity(EPOCHS, "epochs", "E: epochs to solution, up to the last evaluation before run_stop"),
-        Quantity("run_stop_epoch_num", "epochs", "E as logged: less by one where the log counts epochs from 0"),
+        Quantity(
+            EPOCHS,
+            "epochs",
+            "E: epochs to solution, up to the last evaluation before run_stop",
+        ),
+        Quantity(
+            "run_stop_epoch_num",
+            "epochs",
+            "E as logged: less by one where the log counts epochs from 0",
+        ),
         Quantity(TARGET_EPOCH, "epochs", "epochs up to the first evaluation that meets the target"),
         Quantity(SAMPLES, "samples", "samples to solution: E * N_train, or as logged"),
         Quantity("run_steps", "steps", "training steps to solution: E * N_train / B"),
         Quantity(EPOCH_TIME, "min", "T_epochs / E"),
         Quantity("run_epoch_throughput", "1/min", "E / T_epochs", harmonic=True),
         Quantity("run_train_throughput", "samples/min", "E * N_train / T_train", harmonic=True),
-        Quantity("run_eval_throughput", "samples/min", "evaluations * N_eval / T_eval", harmonic=True),
-        Quantity("run_sample_throughput", "samples/min", "(E * N_train + evaluations * N_eval) / T_epochs", True),
+        Quantity(
+            "run_eval_throughput",
+            "samples/min",
+            "evaluations * N_eval / T_eval",
+            harmonic=True,
+        ),
+        Quantity(
+            "run_sample_throughput",
+            "samples/min",
+            "(E * N_train + evaluations * N_eval) / T_epochs",
+            True,
+        ),
         Quantity(STAGING_RATE, "samples/min", "(N_train + N_eval) / T_staging", harmonic=True),
-        Quantity("run_compute_budget", "unit h", "T_run * units: accelerators, or processors without"),
+        Quantity(
+            "run_compute_budget",
+            "unit h",
+            "T_run * units: accelerators, or processors without",
+        ),
         Quantity("run_energy", "kJ", "energy of nodes and switches from run_start to run_stop"),
     )
 }
@@ -194,7 +220,12 @@ RATIOS: Final = {
 def list_definitions() -> Iterator[tuple[str, str, str, str]]:
     """Yield name, unit, definition and kind of mean of each quantity and ratio."""
     for each in QUANTITIES.values():
-        yield each.name, each.unit, each.definition, "harmonic" if each.harmonic else "arithmetic"
+        yield (
+            each.name,
+            each.unit,
+            each.definition,
+            "harmonic" if each.harmonic else "arithmetic",
+        )
     for name, definition in RATIOS.items():
         yield name, "", definition, "ratio of means"
 
@@ -232,7 +263,10 @@ def measure_run(run: JudgedRun, reference: Reference | None, units: int | None) 
         "run_train_throughput": _find_rate(samples, training),
         "run_eval_throughput": _find_rate(evaluated, evaluation),
         "run_sample_throughput": _find_rate(None if samples is None else samples + (evaluated or 0), epochs_time),
-        STAGING_RATE: _find_rate(None if train is None or evaluation_set is None else train + evaluation_set, staging),
+        STAGING_RATE: _find_rate(
+            None if train is None or evaluation_set is None else train + evaluation_set,
+            staging,
+        ),
         "run_compute_budget": None if run.minutes is None else _multiply(run.minutes / 60, units),
         "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
     }
@@ -266,7 +300,8 @@ def _find_share_of_last(run: JudgedRun) -> float | None:
     if not isinstance(train, dict) or all(train.get(name) is None for name in ("steps", "flop")):
         return 1.0
     share = _find_rate(
-        _multiply(run.details.last_steps, _read_samples(run, "global_batch_size")), _read_samples(run, "train_samples")
+        _multiply(run.details.last_steps, _read_samples(run, "global_batch_size")),
+        _read_samples(run, "train_samples"),
     )
     return None if share is None else min(1.0, share)
 

@@ -107,7 +107,12 @@ def _per_unit(result: AnalysedSet) -> str:
     return format_number(rate / result.units if rate and result.units else None)
 
 
-PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval", "rest": "rest"}
+PARTS: Final = {
+    "staging": "staging",
+    "training": "train",
+    "evaluation": "eval",
+    "rest": "rest",
+}
 """The part of the time of a run, and its name in a quantity."""
 UNITS: Final = Column[AnalysedSet]("units", "", lambda result: result.units and plain(result.units))
 BATCH: Final = Column[AnalysedSet]("batch", "size", lambda result: (size := result.row.batch_size) and plain(size))
@@ -148,7 +153,11 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         EPOCHS,
         Column("steps", "", _show_mean("run_steps")),
         Column("samples", "", _show_mean("run_stop_samples")),
-        Column("1st comp.", "variance", lambda result: format_share(result.pca.explained if result.pca else None)),
+        Column(
+            "1st comp.",
+            "variance",
+            lambda result: format_share(result.pca.explained if result.pca else None),
+        ),
         Column(
             "correlation",
             "",

@@ -61,7 +61,10 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
 def list_rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
     unsorted = (row_of(results, report) for results in report.sets)
-    return sorted(unsorted, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
+    return sorted(
+        unsorted,
+        key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()),
+    )
 
 
 def every_set(report: Report) -> list[ResultSet]:
@@ -72,7 +75,13 @@ def every_set(report: Report) -> list[ResultSet]:
     sets = result_sets(report)
     for (round_, benchmark, variant), runs in kinds.items():
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        case = Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant)
+        case = Case(
+            round_,
+            report.profile,
+            shared_value(run.division for run in runs),
+            benchmark,
+            variant,
+        )
         sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True))
     return sets
 

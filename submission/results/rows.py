@@ -186,7 +186,13 @@ class Difference:
     @property
     def key(self) -> Key:
         """The kind of result."""
-        return (self.benchmark, self.mini, self.division, self.scaling, self.organisation.lower())
+        return (
+            self.benchmark,
+            self.mini,
+            self.division,
+            self.scaling,
+            self.organisation.lower(),
+        )
 
     @property
     def speedup(self) -> float | None:

@@ -145,12 +145,18 @@ def _analyse_set(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
     if not results.runs:
         return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
     if results.benchmark is None:
-        return replace(empty, problem="the logs name no benchmark of this round; expected submission_benchmark")
+        return replace(
+            empty,
+            problem="the logs name no benchmark of this round; expected submission_benchmark",
+        )
     measured = {run.path: measure_run(run, results.reference, units) for run in results.runs}
     failed = {run.path: reason for run in results.runs if (reason := _explain_failure(run))}
     if len(failed) == len(results.runs):
         reasons = ", ".join(dict.fromkeys(failed.values()))
-        return replace(empty, problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}")
+        return replace(
+            empty,
+            problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}",
+        )
     outcome = _Outcome(empty, results, measured, failed)
     outcome.apply_facts(facts)
     return outcome.summarise_runs()
@@ -264,7 +270,12 @@ class _Outcome:
             out[ranked[0][1]] = FASTEST
             out |= {} if self.failed else {ranked[-1][1]: SLOWEST}
         for path, values in self.measured.items():
-            yield AnalysedRun(os.path.relpath(path, self.results.folder), values, path not in out, out.get(path, ""))
+            yield AnalysedRun(
+                os.path.relpath(path, self.results.folder),
+                values,
+                path not in out,
+                out.get(path, ""),
+            )
 
     def _divide_means(self, statistics: Mapping[str, Statistics]) -> dict[str, float | None]:
         """Return the ratios of a result."""
@@ -334,4 +345,10 @@ def log_pca(pairs: Iterable[tuple[float, float]]) -> LogPca | None:
     first = (math.cos(angle), math.sin(angle))
     middle, radius = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
     correlation = None if min(xx, yy) <= 1e-30 else xy / math.sqrt(xx * yy)
-    return LogPca(center, first, (-first[1], first[0]), (middle + radius, max(middle - radius, 0.0)), correlation)
+    return LogPca(
+        center,
+        first,
+        (-first[1], first[0]),
+        (middle + radius, max(middle - radius, 0.0)),
+        correlation,
+    )

@@ -90,8 +90,19 @@ class Summary:
 
     def format_markdown(self) -> str:
         """Return the same tables and notes as Markdown."""
-        notes = (*_list_legend(self.rows, self.runs), *map(escaped, _list_remarks(self.rows, self.runs)))
-        return "\n\n".join([*map(markdown_text, self._make_tables()), "\n".join(f"- {note}" for note in notes)]) + "\n"
+        notes = (
+            *_list_legend(self.rows, self.runs),
+            *map(escaped, _list_remarks(self.rows, self.runs)),
+        )
+        return (
+            "\n\n".join(
+                [
+                    *map(markdown_text, self._make_tables()),
+                    "\n".join(f"- {note}" for note in notes),
+                ]
+            )
+            + "\n"
+        )
 
     def format_json(self) -> str:
         """Return all fields as JSON; units are in their names, or in the docstrings of the records."""
@@ -215,11 +226,20 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
         Column[Difference]("now", "", lambda each: _format_score(each, each.now, each.now_waived)),
         Column[Difference]("before+", "staging", lambda each: _format_score(each, each.before_with_staging)),
         Column[Difference]("now+", "staging", lambda each: _format_score(each, each.now_with_staging)),
-        Column[Difference]("speed-up", "", lambda each: "–" if each.speedup is None else f"{each.speedup:.2f}×"),
+        Column[Difference](
+            "speed-up",
+            "",
+            lambda each: "–" if each.speedup is None else f"{each.speedup:.2f}×",
+        ),
     ]
     columns[4:6] = columns[4:6] if apart else []
     title = f"Best passing score, now and in the previous round; speed-up{' (both with staging)' if apart else ''}"
-    return make_table(title, columns, changes, [f"{_name_benchmark(each)}, {clean(each.division)}" for each in changes])
+    return make_table(
+        title,
+        columns,
+        changes,
+        [f"{_name_benchmark(each)}, {clean(each.division)}" for each in changes],
+    )
 
 
 def _format_score(change: Difference, score: float | None, waived: bool = False) -> str:

@@ -82,27 +82,64 @@ In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the fold
 
 quantities, which curves can have as x, y and by, beside the axes:
 {describe_quantities()}""",
-        statuses={0: "all runs have a result", 1: "some have none, or an error", 130: "interrupted: call again"},
+        statuses={
+            0: "all runs have a result",
+            1: "some have none, or an error",
+            130: "interrupted: call again",
+        },
     )
     add = parser.add_argument_group("what to run").add_argument
     add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")
     add("--list", action="store_true", help="list the presets with their papers, and exit")
     add("--full", action="store_true", help="more points: the plan's key `full`")
-    add("--benchmark", metavar="NAME", help="benchmark without a plan, or instead of the plan's")
-    add("--config", metavar="NAME|FILE", help="configuration of the benchmark (without a plan: mini)")
-    add("--kind", choices=("training", "measurement"), help="kind of the runs without a plan (default: training)")
-    add("--axis", action="append", default=[], metavar="KEY=V,V", help="values of an axis, in YAML; may be repeated")
-    add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all runs; may be repeated")
+    add(
+        "--benchmark",
+        metavar="NAME",
+        help="benchmark without a plan, or instead of the plan's",
+    )
+    add(
+        "--config",
+        metavar="NAME|FILE",
+        help="configuration of the benchmark (without a plan: mini)",
+    )
+    add(
+        "--kind",
+        choices=("training", "measurement"),
+        help="kind of the runs without a plan (default: training)",
+    )
+    add(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="KEY=V,V",
+        help="values of an axis, in YAML; may be repeated",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="a.b=v",
+        help="a setting for all runs; may be repeated",
+    )
     add = parser.add_argument_group("where and how").add_argument
     add("-o", "--output", type=Path, metavar="DIR", help="default: runs/study-NAME")
-    add("--jobs", type=positive, default=1, help="concurrent runs (default: 1; more disturb measurements)")
+    add(
+        "--jobs",
+        type=positive,
+        default=1,
+        help="concurrent runs (default: 1; more disturb measurements)",
+    )
     add(
         "--threads",
         type=positive,
         default=0,
         help="CPU threads of each rank, in all runs (default: the largest run fits the cores)",
     )
-    add("--dry-run", action="store_true", help="print the commands of the runs, and run nothing")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print the commands of the runs, and run nothing",
+    )
     add("--no-run", action="store_true", help="run nothing: draw the runs that exist")
     add_cluster_options(parser)
     return parser
@@ -157,13 +194,19 @@ def _run_study(arguments: argparse.Namespace) -> int:
 
 def _render_script(points: Sequence[StudyPoint], arguments: argparse.Namespace, output: Path) -> str:
     """Return the script for a cluster that makes the runs, then collects them."""
-    words = [*([arguments.plan] if arguments.plan else []), *(["--full"] if arguments.full else [])]
+    words = [
+        *([arguments.plan] if arguments.plan else []),
+        *(["--full"] if arguments.full else []),
+    ]
     for option in ("benchmark", "config", "kind", "axis", "set", "threads"):
         values = getattr(arguments, option)
         words += [f"--{option}={value}" for value in (values if isinstance(values, list) else [values]) if value]
     collect = quote_words("study", [*words, "--no-run", "-o", str(output)])
     return Script(
-        runs=[*(point.run for point in points), *(point.evaluation for point in points if point.evaluation)],
+        runs=[
+            *(point.run for point in points),
+            *(point.evaluation for point in points if point.evaluation),
+        ],
         cluster=read_cluster(arguments),
         out=output,
         after=f"suite submission.study {collect}\n",

@@ -84,7 +84,10 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     groups: dict[tuple[tuple[str, Value], ...], list[StudyRun]] = {}
     for run in kept:
         groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
-    points = sorted((_gather_point(group, spec, names) for group in groups.values()), key=lambda point: point.x)
+    points = sorted(
+        (_gather_point(group, spec, names) for group in groups.values()),
+        key=lambda point: point.x,
+    )
     values = list(dict.fromkeys(run.get(spec.by) if spec.by else None for run in kept))
     if all(map(is_number, values)):
         values.sort()
@@ -150,7 +153,11 @@ def name_value(name: str, value: Value) -> str:
 def _fit_points(spec: CurveSpec, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
     """Return the law through all repetitions of points; None and the reason if there is none."""
     observations = [
-        Observation(order_variables(spec.law, point.x, float(point.by) if is_number(point.by) else math.nan), y, name)
+        Observation(
+            order_variables(spec.law, point.x, float(point.by) if is_number(point.by) else math.nan),
+            y,
+            name,
+        )
         for point in points
         for y, name in zip(point.ys, point.runs, strict=True)
     ]

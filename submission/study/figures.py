@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, cycle, islice
 from typing import Final
 
-from submission.results.export import render_standalone
 from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, make_scale
 from submission.results.figures.labels import LINE, fit_text, format_amount
 from submission.results.figures.panel import HALF, Axis, Figure, Panel, make_log_scale, trace_dots
 from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
+from submission.results.page.export import render_standalone
 from submission.results.page.html import Html
 from submission.study.curves import Curve, CurveLine, CurvePoint, is_number
 from submission.study.records import figure_name, list_figures
@@ -42,7 +42,10 @@ def draw_curve(curve: Curve) -> Html:
         if law := _trace_law(curve, line):
             _draw_law(panel, law, colour)
         elif curve.names or not spec.law:
-            figure.draw_curve([panel.locate_point(point.x, point.mean) for point in line.points], f"thread {colour}")
+            figure.draw_curve(
+                [panel.locate_point(point.x, point.mean) for point in line.points],
+                f"thread {colour}",
+            )
     for line, look in zip(curve.lines, looks, strict=True):
         for point in line.points:
             _draw_point(panel, curve, line, point, look)
@@ -66,14 +69,20 @@ def draw_best_sizes(curve: Curve) -> Html:
     path = [(x, law.at(x), law.interval(x)) for x in xs]
     sizes = [parabola.minimum for parabola in minima] + [end for *_, band in path for end in band]
     x = Axis(make_log_scale(xs, LEFT, HALF - RIGHT), spec.by)
-    panel = Panel(figure, x, Axis(make_log_scale(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}"))
+    panel = Panel(
+        figure,
+        x,
+        Axis(make_log_scale(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}"),
+    )
     _draw_law(panel, path, COLOURS[0])
     for parabola in minima:
         spot = panel.locate_point(parabola.compute, parabola.minimum)
         hint = f"{format_amount(parabola.compute)}: {format_amount(parabola.minimum)}"
         figure.draw_mark(spot, ("circle", ""), f"mark {COLOURS[0]}", hint)
     return figure.finish_figure(
-        TOP + HEIGHT + BOTTOM, [(f"circle {COLOURS[0]}", law.formula)], [("range", "95 % interval of the law")]
+        TOP + HEIGHT + BOTTOM,
+        [(f"circle {COLOURS[0]}", law.formula)],
+        [("range", "95 % interval of the law")],
     )
 
 
@@ -176,7 +185,9 @@ def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]
     for line, (shape, colour) in zip(curve.lines, looks, strict=True):
         law = "" if shared else line.law.formula if line.law else line.problem
         rows += _wrap_text(
-            f"{shape} {colour}", ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y, width
+            f"{shape} {colour}",
+            ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y,
+            width,
         )
     if shared:
         rows = [list(chain(*rows))] if len(rows) < len(COLOURS) * 2 else rows

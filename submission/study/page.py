@@ -65,13 +65,20 @@ def write_study_page(result: StudyResult, curves: Sequence[Curve], path: Path) -
 def _describe_study(result: StudyResult) -> Iterator[Html]:
     """Yield what the study follows, where it ran and how many runs have a result."""
     complete = sum(not run.problem for run in result.runs)
-    yield element("p", f"{complete} of {counted(len(result.runs), 'run')} with a result", class_="verdict")
+    yield element(
+        "p",
+        f"{complete} of {counted(len(result.runs), 'run')} with a result",
+        class_="verdict",
+    )
     facts = [("Paper", result.paper)] if result.paper else []
     if machine := ", ".join(f"{name} {_format_value(value)}" for name, value in result.machine.items() if value):
         facts.append(("Machine", machine))
     rows = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
     yield element("dl", *rows, class_="facts")
-    for heading, sentences in (("What differs from the paper", result.differences), ("Notes", result.notes)):
+    for heading, sentences in (
+        ("What differs from the paper", result.differences),
+        ("Notes", result.notes),
+    ):
         if sentences:
             yield element("h4", heading)
             yield element("ul", *(element("li", sentence) for sentence in sentences))
@@ -98,7 +105,10 @@ def _draw_section(curve: Curve) -> Html:
     if not figures:
         figures.append(element("p", "No run has a point on this curve."))
     laws = [_describe_law(curve, *each) for each in curve.laws]
-    parts = [element("h2", curve.spec.title), element("div", *figures, element("div", *laws), class_="pairs")]
+    parts = [
+        element("h2", curve.spec.title),
+        element("div", *figures, element("div", *laws), class_="pairs"),
+    ]
     if curve.left_out:
         rows = draw_table(("run", "reason"), curve.left_out, "Left out", 2)
         parts.append(disclosure(f"{counted(len(curve.left_out), 'run')} not on this curve", rows))
@@ -116,7 +126,10 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
     return element(
         "div",
         heading,
-        element("p", f"{law.formula}, with {', '.join(f'{name}: {meaning}' for name, meaning in variables)}."),
+        element(
+            "p",
+            f"{law.formula}, with {', '.join(f'{name}: {meaning}' for name, meaning in variables)}.",
+        ),
         element(
             "p",
             f"{law.count} values at {counted(law.points, 'point')}; interval by {law.method}, {law.degrees} degrees of "
@@ -134,7 +147,13 @@ def _list_residuals(law: Law) -> Html:
     for observation, fitted, relative in law.residuals:
         at = ", ".join(map(format_amount, observation.x))
         rows.append(
-            (observation.name, at, format_number(observation.y), format_number(fitted), f"{100 * relative:+.2g} %")
+            (
+                observation.name,
+                at,
+                format_number(observation.y),
+                format_number(fitted),
+                f"{100 * relative:+.2g} %",
+            )
         )
     return draw_table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
 
@@ -167,7 +186,10 @@ def _list_runs(result: StudyResult) -> Html:
         element("h2", "Runs"),
         join_parts([element("p", "Without a result:"), element("ul", *problems)]) if problems else "",
         draw_table(
-            ("run", *result.axes, *result.quantities), rows, "Each run and what it measured", 1 + len(result.axes)
+            ("run", *result.axes, *result.quantities),
+            rows,
+            "Each run and what it measured",
+            1 + len(result.axes),
         ),
         disclosure(
             "The command that makes each run again",
@@ -255,7 +277,10 @@ def format_notes(result: StudyResult, curves: Sequence[Curve]) -> Iterator[str]:
 
 def describe_origin(paper: str, differences: Sequence[str]) -> list[str]:
     """Return a line for the paper of a study, and for each difference from it."""
-    return [*([f"after: {paper}"] if paper else []), *(f"differs: {text}" for text in differences)]
+    return [
+        *([f"after: {paper}"] if paper else []),
+        *(f"differs: {text}" for text in differences),
+    ]
 
 
 def _format_law(law: Law) -> str:

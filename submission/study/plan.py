@@ -153,7 +153,12 @@ class StudyPlan:
         """Raise ValueError for a setting that two parts of the plan give, or that is not the plan's to give."""
         points = {key for point in self.points for key in point}
         overrides = {override.partition("=")[0].strip() for override in self.overrides}
-        parts = {"axes": {*self.axes}, "points": points, "scales": {*self.scales}, "overrides": overrides}
+        parts = {
+            "axes": {*self.axes},
+            "points": points,
+            "scales": {*self.scales},
+            "overrides": overrides,
+        }
         for name, keys in parts.items():
             if OUTPUT in keys:
                 raise ValueError(f"{name} has {OUTPUT}, but each run has a folder of its own, in that of -o")
@@ -351,7 +356,11 @@ def _plan_repetitions(
             raise UsageError(f"{source}: {ENVIRONMENT}{name} names no environment variable")
     training = plan.kind == "training"
     stop = [] if plan.stop == "target" else ["train.target=none"]
-    overrides = (*plan.overrides, *stop, *(f"{key}={format_value(value)}" for key, value in settings.items()))
+    overrides = (
+        *plan.overrides,
+        *stop,
+        *(f"{key}={format_value(value)}" for key, value in settings.items()),
+    )
     try:
         setup = resolve_setup(benchmark, plan.config, overrides)
     except UsageError as error:

@@ -42,7 +42,11 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
     "loss": Quantity("", "training loss of the last epoch"),
-    "fidelity": Quantity("", "distance of the loss from float32's by its fall, the median over seeds", "loss_errors"),
+    "fidelity": Quantity(
+        "",
+        "distance of the loss from float32's by its fall, the median over seeds",
+        "loss_errors",
+    ),
     "parameters": Quantity("", "numbers that the network learns"),
     "train_samples": Quantity("samples", "training samples"),
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read"),

@@ -124,7 +124,10 @@ def choose_meter(plan: StudyPlan, machine: StudyMachine) -> tuple[StudyPlan, lis
 
 def set_threads(point: StudyPoint, threads: int) -> StudyPoint:
     """Return the point with a fixed number of threads of each rank, so that a unit is the same in every run."""
-    return replace(point, run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}))
+    return replace(
+        point,
+        run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}),
+    )
 
 
 def find_changeable(points: Sequence[StudyPoint]) -> list[StudyPoint]:
@@ -172,7 +175,10 @@ def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> l
     runs = add_efficiency([_collect_run(point) for point in points])
     for by in {curve.by for curve in curves if "+" in curve.by}:
         runs = [
-            replace(run, values=run.values | {by: " ".join(name_value(name, run.get(name)) for name in by.split("+"))})
+            replace(
+                run,
+                values=run.values | {by: " ".join(name_value(name, run.get(name)) for name in by.split("+"))},
+            )
             for run in runs
         ]
     return runs
@@ -229,7 +235,10 @@ def _collect_run(point: StudyPoint) -> StudyRun:
 
 def _explain_missing(folder: Path) -> str:
     """Return why a run has no result, by its own record or the newest of its attempts."""
-    attempts = sorted((folder.parent / SET_ASIDE).glob(f"{folder.name}-*"), key=lambda path: path.stat().st_mtime)
+    attempts = sorted(
+        (folder.parent / SET_ASIDE).glob(f"{folder.name}-*"),
+        key=lambda path: path.stat().st_mtime,
+    )
     for path in (folder, *reversed(attempts)):
         if ending := read_ending(path):
             return ending.text
@@ -261,7 +270,10 @@ def _read_training(run: PlannedRun, figure: Mapping[str, float]) -> Iterator[tup
         yield "models_per_min", 1 / figure["minutes"]
         trained_s = _read_json(run.folder / FIGURE).get("epoch_train_s")
         if "flop_per_s" in figure and trained_s:
-            yield "flop", float(f"{figure['flop_per_s'] * sum(trained_s):.12g}")  # 12 digits: equal work, equal number
+            yield (
+                "flop",
+                float(f"{figure['flop_per_s'] * sum(trained_s):.12g}"),
+            )  # 12 digits: equal work, equal number
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -372,7 +372,10 @@ def _make_results(
 ) -> Iterator[ResultSet]:
     """Yield the runs as results of the described system, by benchmark and scaling; skip runs without a benchmark."""
     judged = [
-        (run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)), scaling)
+        (
+            run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)),
+            scaling,
+        )
         for run, scaling in runs
         if run.benchmark is not None
     ]

@@ -32,7 +32,10 @@ ACCELERATOR_DETAILS: Final = (
     "accelerator_memory_configuration accelerator_memory_capacity accelerator_interconnect "
     "accelerator_interconnect_topology".split()
 )
-NO_ACCELERATORS: Final[Fields] = {"accelerators_per_node": "0", **dict.fromkeys(ACCELERATOR_DETAILS, NONE)}
+NO_ACCELERATORS: Final[Fields] = {
+    "accelerators_per_node": "0",
+    **dict.fromkeys(ACCELERATOR_DETAILS, NONE),
+}
 
 
 @dataclass(frozen=True, slots=True)

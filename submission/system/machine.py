@@ -118,7 +118,11 @@ def _find_disks(machine: Machine) -> Iterator[Disk]:
         sectors = machine.read_text(folder, "size")
         fixed = machine.read_text(folder, "removable") != "1" and not name.startswith(NOT_DISKS)
         if fixed and sectors.isdecimal() and sectors != "0":
-            yield Disk(name, int(sectors) * SECTOR_BYTES, machine.read_text(folder, "queue/rotational") == "1")
+            yield Disk(
+                name,
+                int(sectors) * SECTOR_BYTES,
+                machine.read_text(folder, "queue/rotational") == "1",
+            )
 
 
 def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
@@ -130,7 +134,11 @@ def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
             active = "ACTIVE" in machine.read_text(card, "ports", port, "state")
             if active and machine.read_text(card, "ports", port, "link_layer") == "InfiniBand":
                 kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
-                yield kind, machine.read_text(card, "ports", port, "rate"), machine.read_text(card, "hca_type")
+                yield (
+                    kind,
+                    machine.read_text(card, "ports", port, "rate"),
+                    machine.read_text(card, "hca_type"),
+                )
     yield from [("HPE Slingshot", "", "")] * sum(name.startswith("hsn") for name in machine.list_names("sys/class/net"))
 
 
@@ -164,7 +172,10 @@ def _probe_software(machine: Machine) -> Fields:
         stack += [f"{title} {version}"] if version else []
     driver = machine.read_text("sys/module/nvidia/version")
     stack += [f"NVIDIA driver {driver}"] if driver else []
-    fields = {"other_software_stack": ", ".join(stack), "operating_system": _operating_system(machine)}
+    fields = {
+        "other_software_stack": ", ".join(stack),
+        "operating_system": _operating_system(machine),
+    }
     if installed["torch"]:
         fields["framework"] = f"PyTorch {installed['torch']}"
     container = _detect_container(machine)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.results.export import flatten_quantities, render_standalone
 from submission.results.page.analysis import list_pictures
+from submission.results.page.export import flatten_quantities, render_standalone
 from submission.results.quantities import AnalysedSet
 from submission.results.sets import analyse_sets, read_facts
 

@@ -82,7 +82,11 @@ class Drawing:
     def draw_cross(self, point: Point, class_: str, hint: str = "", half: int = 4) -> None:
         """Draw a cross. half: of its width."""
         x, y, wide = point[0] - half, point[1] - half, 2 * half
-        self.draw_path(f"M{round_text(x)} {round_text(y)}l{wide} {wide}m0 -{wide}l-{wide} {wide}", class_, hint)
+        self.draw_path(
+            f"M{round_text(x)} {round_text(y)}l{wide} {wide}m0 -{wide}l-{wide} {wide}",
+            class_,
+            hint,
+        )
 
     def draw_path(self, strokes: str, class_: str, hint: str = "") -> None:
         """Draw the strokes of an SVG path."""
@@ -118,8 +122,15 @@ class Drawing:
     def render_svg(self) -> Html:
         """Return the drawing."""
         title, description = f"{self.name}-title", f"{self.name}-text"
-        head = element("title", self.title, id=title), element("desc", self.description, id=description)
-        about = {"role": "img", "class_": self.class_, "aria_labelledby": f"{title} {description}"}
+        head = (
+            element("title", self.title, id=title),
+            element("desc", self.description, id=description),
+        )
+        about = {
+            "role": "img",
+            "class_": self.class_,
+            "aria_labelledby": f"{title} {description}",
+        }
         box = f"0 0 {round_text(self.width)} {round_text(self.height)}"
         return element("svg", *head, join_parts(self._shapes), **about, viewBox=box)
 

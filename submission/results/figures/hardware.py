@@ -50,7 +50,11 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
     devices = _name_peaks(known, formats)
     points = [_find_point(each.row.operations) for each in sets]
-    figure = Figure(name, title_of("Peak against power, and what results achieve", sets), _describe_peaks(sets))
+    figure = Figure(
+        name,
+        title_of("Peak against power, and what results achieve", sets),
+        _describe_peaks(sets),
+    )
     x = make_log_scale([watts for watts, _ in devices], LEFT, WIDE - RIGHT)
     y = make_log_scale([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
@@ -59,10 +63,18 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     spots = []
     for each, point in zip(sets, points, strict=True):
         across, up = panel.locate_point(*point)
-        spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
+        spots.append(
+            (
+                across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2),
+                up,
+            )
+        )
     spots = spread_points(spots, MARK)
     panel.taken += [enclose_point(spot, 6) for spot in spots]
-    labels = [*((panel.locate_point(*peak), text) for peak, text in devices.items()), *_find_best(sets, spots)]
+    labels = [
+        *((panel.locate_point(*peak), text) for peak, text in devices.items()),
+        *_find_best(sets, spots),
+    ]
     panel.write_labels([spot for spot, _ in labels], [text for _, text in labels])
     for (watts, peak), text in devices.items():
         hint = f"{text}: {peak:,.4g} TFLOPS, {watts:,.0f} W"
@@ -70,7 +82,11 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     for each, (_, achieved), spot in zip(sets, points, spots, strict=True):
         share = f"{each.row.operations.training_utilization:.1%} of {each.row.operations.peak_format}"
         figure.mark_result(spot, each, f"{each.full_name}: {achieved:,.3g} TFLOPS of a device, {share}")
-    items = [("triangle", "peak of dense products"), *mark_items(sets), ("iso", "equal GFLOPS per watt")]
+    items = [
+        ("triangle", "peak of dense products"),
+        *mark_items(sets),
+        ("iso", "equal GFLOPS per watt"),
+    ]
     return figure.finish_figure(TOP + HEIGHT + BOTTOM, items, organisation_items(sets))
 
 
@@ -117,7 +133,11 @@ MEMORY_LEFT, MEMORY_RIGHT, MEMORY_TOP, MEMORY_HEIGHT, MEMORY_BOTTOM = 60, 20, 40
 MANY: Final = 16
 """Results above which the panel has numbers and a list below instead of names."""
 GIGA: Final = 1e9
-OUTCOMES: Final = {"disk": ": exceeds memory, fits disk", "neither": ": exceeds memory", "": ": memory unknown"}
+OUTCOMES: Final = {
+    "disk": ": exceeds memory, fits disk",
+    "neither": ": exceeds memory",
+    "": ": memory unknown",
+}
 """What a label says of data that memory does not hold, by `NodeData.held_by`."""
 ROOM: Final = 80
 """Space for names beside the outermost points."""
@@ -137,11 +157,19 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str) -> Html:
     figure = Figure(name, title_of("Data per node", results), described)
     bottom = MEMORY_TOP + MEMORY_HEIGHT
     named = len(results) <= MANY
-    x = make_log_scale([held.nodes for held in data], MEMORY_LEFT, WIDE - MEMORY_RIGHT, ROOM if named else PADDING)
+    x = make_log_scale(
+        [held.nodes for held in data],
+        MEMORY_LEFT,
+        WIDE - MEMORY_RIGHT,
+        ROOM if named else PADDING,
+    )
     amounts = [size for held in data for size in (held.raw, held.stored, held.memory, held.disk) if size]
     y = make_log_scale([size / GIGA for size in amounts], bottom, MEMORY_TOP)
     panel = Panel(figure, Axis(x, "nodes of a run"), Axis(y, "GB per node"))
-    for kind, totals in (("track open", {h.raw * h.nodes for h in data}), ("fit", {h.stored * h.nodes for h in data})):
+    for kind, totals in (
+        ("track open", {h.raw * h.nodes for h in data}),
+        ("fit", {h.stored * h.nodes for h in data}),
+    ):
         for total in sorted(totals):
             _draw_share(panel, total / GIGA, kind)
     points = spread_points([panel.locate_point(held.nodes, held.stored / GIGA) for held in data])

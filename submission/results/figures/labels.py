@@ -71,11 +71,22 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
     for each in sorted(sets, key=lambda each: (each.row.mini, each.row.benchmark, each.row.round, each.name)):
         row = each.row
         runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
-        same = (choose_colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
+        same = (
+            choose_colour(row.organisation),
+            row.system.lower(),
+            row.scaling,
+            row.division,
+            each.units,
+            runs,
+        )
         results = benchmarks.setdefault(each.marked_benchmark, {})
         if first := results.get(same):
             names = (*(first.drawn_for or [first.full_name]), each.full_name)
-            each = replace(first, row=replace(first.row, round=f"{first.row.round}, v{row.round}"), drawn_for=names)
+            each = replace(
+                first,
+                row=replace(first.row, round=f"{first.row.round}, v{row.round}"),
+                drawn_for=names,
+            )
         results[same] = each
     return {name: list(results.values()) for name, results in benchmarks.items()}
 
@@ -84,7 +95,11 @@ def name_results(sets: Sequence[AnalysedSet]) -> list[str]:
     """Return "organisation system" of each result, as short as all stay different; with the round if several."""
     several = len({each.row.round for each in sets}) > 1
     texts = [""] * len(sets)
-    for kept in ("", r"\2", r"\g<0>"):  # of what follows "_pytorch": nothing, what says more than the software, all
+    for kept in (
+        "",
+        r"\2",
+        r"\g<0>",
+    ):  # of what follows "_pytorch": nothing, what says more than the software, all
         rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
         systems = [shortened(FRAMEWORK.sub(kept, row.system), 24, "…") for row, _ in rows]
         names = [f"{row.organisation} {name}".strip() + end for (row, end), name in zip(rows, systems, strict=True)]
@@ -140,7 +155,12 @@ class Box:
         (x1, y1), (x2, y2) = begin, end
         if max(x1, x2) < self.left or min(x1, x2) > self.right or max(y1, y2) < self.top or min(y1, y2) > self.bottom:
             return False
-        corners = (self.left, self.top), (self.right, self.bottom), (self.left, self.bottom), (self.right, self.top)
+        corners = (
+            (self.left, self.top),
+            (self.right, self.bottom),
+            (self.left, self.bottom),
+            (self.right, self.top),
+        )
         return any(_do_cross((begin, end), diagonal) for diagonal in (corners[:2], corners[2:]))
 
 

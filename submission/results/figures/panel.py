@@ -12,15 +12,7 @@ from typing import Final, TypeGuard
 
 from compliance.model.judging import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import (
-    LARGEST,
-    Drawing,
-    Point,
-    Scale,
-    round_steps,
-    round_text,
-    round_values,
-)
+from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_steps, round_text, round_values
 from submission.results.figures.labels import (
     LINE,
     Box,
@@ -52,7 +44,11 @@ NEXT_RESULT: Final = Html("\n")
 """Between the names of results that share a drawing; page.js splits them there, and no name has one."""
 STEPS: Final = 32
 """Points of the curve of a distribution, less by one."""
-SHAPES: Final = {"circle": "closed division", "star": "open division", "square": "throughput: many models at once"}
+SHAPES: Final = {
+    "circle": "closed division",
+    "star": "open division",
+    "square": "throughput: many models at once",
+}
 """The shapes of marks, and their texts in a legend."""
 FAILING, LACKING, WAIVED = "failing", "lacking", "waived"
 STATES: Final = {
@@ -123,7 +119,13 @@ class Figure(Drawing):
             case "triangle":
                 self.draw_curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
             case "square":
-                self.draw_box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, class_, hint)
+                self.draw_box(
+                    (x - radius + 0.7, y - radius + 0.7),
+                    2 * radius - 1.4,
+                    2 * radius - 1.4,
+                    class_,
+                    hint,
+                )
             case _:
                 self.draw_dot(point, class_, hint, radius)
         if state == FAILING:
@@ -157,7 +159,9 @@ class Figure(Drawing):
             case "runs":
                 self.draw_path(f"M{round_text(x - 8)} {round_text(y)}h0m7 0h0", "runs")
                 self.draw_curve(
-                    [(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True
+                    [(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)],
+                    "violin",
+                    closed=True,
                 )
             case "cross":
                 self.draw_cross(point, "stroke")
@@ -233,7 +237,9 @@ class Axis:
             values = round_values(self.scale, gap)
         else:
             values = round_steps(
-                self.scale.low, self.scale.high, int(abs(self.scale.stop - self.scale.start) / (2 * gap))
+                self.scale.low,
+                self.scale.high,
+                int(abs(self.scale.stop - self.scale.start) / (2 * gap)),
             )
         return [(self.scale(value), format_amount(value)) for value in values]
 
@@ -314,7 +320,10 @@ class Panel:
         peak, colour = VIOLIN if upright else VIOLIN * 0.8, colour_of(each)
         with self.figure.drawing_of(each):
             if curve := estimate_density(run_values(each, name, (True,))):
-                outline = [locate(curve[0][0], 2), *(locate(value, 2 + peak * height) for value, height in curve)]
+                outline = [
+                    locate(curve[0][0], 2),
+                    *(locate(value, 2 + peak * height) for value, height in curve),
+                ]
                 outline.append(locate(curve[-1][0], 2))
                 self.figure.draw_curve(outline, f"violin {colour}", closed=True)
                 self.taken.append(enclose_points(outline))
@@ -358,7 +367,12 @@ class Panel:
             with self.figure.drawing_of(each) if isinstance(each, AnalysedSet) else nullcontext():
                 if place.leader:
                     self.figure.draw_line(point, place.leader, "leader")
-                self.figure.write_text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+                self.figure.write_text(
+                    (edge, place.box.bottom - 4),
+                    text,
+                    class_,
+                    "end" if left_of_it else "start",
+                )
         return True
 
 

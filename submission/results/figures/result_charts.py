@@ -30,7 +30,11 @@ from submission.results.page.html import Html
 MANY: Final = 24
 MANY_BARS: Final = 12
 """Above these numbers of runs a chart shows their distribution instead of each run."""
-STATES: Final = {"kept": "counts", "dropped": "fastest or slowest, left out", "failed": "rejected"}
+STATES: Final = {
+    "kept": "counts",
+    "dropped": "fastest or slowest, left out",
+    "failed": "rejected",
+}
 """The states of a run, and their texts in a legend."""
 DOT: Final = 11
 """Width of a dot, or of a column of a histogram."""
@@ -83,7 +87,12 @@ def draw_convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
     # The labels of reference and result are above the curves, so that no curve crosses them.
     top, bottom = 66 if band else 46 if goal.mean is not None else 26, 300 - BOTTOM
     ends = [curve.points[-1][0] for curve in shown]
-    x = make_scale([0, *ends, *(band or ()), *([goal.mean] if goal.mean else ())], LEFT, WIDTH - RIGHT, 0.03)
+    x = make_scale(
+        [0, *ends, *(band or ()), *([goal.mean] if goal.mean else ())],
+        LEFT,
+        WIDTH - RIGHT,
+        0.03,
+    )
     y = _quality_scale([value for curve in shown for _, value in curve.points], target, bottom, top)
     drawing.y_axis(y, LEFT, WIDTH - RIGHT, target.key)
     drawing.x_axis(x, top, bottom, goal.unit)
@@ -279,7 +288,11 @@ def _draw_histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: 
     for column, found in sorted(columns.items()):
         corner, height = (x.start + column * DOT, bottom - step * len(found)), step * len(found)
         drawing.draw_box(
-            corner, DOT - 1, height, "bar", f"{len(found)} runs of {found[0]:.4g} to {found[-1]:.4g} minutes"
+            corner,
+            DOT - 1,
+            height,
+            "bar",
+            f"{len(found)} runs of {found[0]:.4g} to {found[-1]:.4g} minutes",
         )
         if column == highest:
             drawing.write_text((corner[0] + DOT / 2, corner[1] - 5), f"{most} runs", anchor="middle")

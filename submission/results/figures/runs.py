@@ -25,7 +25,12 @@ from submission.results.quantities import EPOCH_TIME, EPOCHS, NO_STAGING, STAGIN
 
 PARTS: Final = {"staging": "staging_time", "train": "train_time", "eval": "eval_time"}
 """The class of each part, and its quantity."""
-NAMES: Final = {"staging": "staging", "train": "training", "eval": "evaluation", "rest": "rest"}
+NAMES: Final = {
+    "staging": "staging",
+    "train": "training",
+    "eval": "evaluation",
+    "rest": "rest",
+}
 BAR: Final = 19
 NAME_WIDTH, TIME_WIDTH = 350, 214
 """Width of the names before the bars and of the times after them."""
@@ -50,7 +55,10 @@ def draw_time_shares(sets: Sequence[AnalysedSet], name: str) -> Html:
     for title, several in benchmarks.items():
         figure.write_text((8, top + 16), title, "heading")
         top += 34
-        rows = sorted(zip(several, name_results(several), strict=True), key=lambda row: -(row[0].mean("run_time") or 0))
+        rows = sorted(
+            zip(several, name_results(several), strict=True),
+            key=lambda row: -(row[0].mean("run_time") or 0),
+        )
         for each, label in rows:
             with figure.drawing_of(each):
                 top = _draw_bar(figure, each, label, top)
@@ -85,7 +93,13 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
     x = float(left)
     for part, share in parts.items():
         wide = length * share / sum(parts.values())
-        figure.draw_box((x, top), wide, BAR, f"part {part}", f"{label}: {NAMES[part]} {share:.1%} of the run")
+        figure.draw_box(
+            (x, top),
+            wide,
+            BAR,
+            f"part {part}",
+            f"{label}: {NAMES[part]} {share:.1%} of the run",
+        )
         text = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
         if wide > text_width(text) + 4:
             figure.write_text((x + wide / 2, top + 14), text, f"share {part}", "middle")
@@ -108,7 +122,10 @@ def draw_variation(sets: Sequence[AnalysedSet], name: str) -> Html:
     benchmarks = by_benchmark([each for each in sets if each.pca])
     if not benchmarks:
         return Html("")
-    title = title_of("Variation of epochs and of the time of an epoch between runs", [*chain(*benchmarks.values())])
+    title = title_of(
+        "Variation of epochs and of the time of an epoch between runs",
+        [*chain(*benchmarks.values())],
+    )
     figure = Figure(name, title, starmap(_describe_variation, benchmarks.items()))
     wide = (WIDE - GAP * (COLUMNS + 1)) / COLUMNS
     top = 6.0
@@ -118,7 +135,8 @@ def draw_variation(sets: Sequence[AnalysedSet], name: str) -> Html:
         figure.write_text((8, top + 16), title, "heading")
         figure.write_text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
         figure.write_text(
-            (8 + COLUMNS // 2 * (wide + GAP), top + 37), f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean"
+            (8 + COLUMNS // 2 * (wide + GAP), top + 37),
+            f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean",
         )
         top += 48
         step = cell.height + LABELS
@@ -126,8 +144,16 @@ def draw_variation(sets: Sequence[AnalysedSet], name: str) -> Html:
             row, column = divmod(at, COLUMNS)
             _draw_runs(figure, each, label, (GAP + column * (wide + GAP), top + row * step), cell)
         top += math.ceil(len(several) / COLUMNS) * step + 8
-    items = [*mark_items([*chain(*benchmarks.values())]), ("ellipse", "1 and 2 standard deviations")]
-    items += [("component", "first component: its share of the variance and its direction; r: correlation")]
+    items = [
+        *mark_items([*chain(*benchmarks.values())]),
+        ("ellipse", "1 and 2 standard deviations"),
+    ]
+    items += [
+        (
+            "component",
+            "first component: its share of the variance and its direction; r: correlation",
+        )
+    ]
     return figure.finish_figure(top + 8, items)
 
 
@@ -150,7 +176,10 @@ def _find_reach(several: Sequence[LogPca]) -> tuple[float, float]:
 
 def _round_decades(wanted: float) -> float:
     """Return the decades of the next round percentage."""
-    return next((decades for percent in PERCENTS if (decades := math.log10(1 + percent / 100)) >= wanted), 1.0)
+    return next(
+        (decades for percent in PERCENTS if (decades := math.log10(1 + percent / 100)) >= wanted),
+        1.0,
+    )
 
 
 def _draw_runs(figure: Figure, each: AnalysedSet, label: str, corner: Point, cell: Cell) -> None:
@@ -182,7 +211,11 @@ def _draw_runs(figure: Figure, each: AnalysedSet, label: str, corner: Point, cel
     system = label.removeprefix(each.row.organisation).strip()
     texts = (each.row.organisation, "name"), (system, "name"), (_describe_pca(pca), "label")
     for line, (text, class_) in enumerate(texts):
-        figure.write_text((left, top + cell.height + 15 + 16 * line), fit_text(text, cell.width + GAP), class_)
+        figure.write_text(
+            (left, top + cell.height + 15 + 16 * line),
+            fit_text(text, cell.width + GAP),
+            class_,
+        )
 
 
 def _describe_pca(pca: LogPca) -> str:

@@ -60,11 +60,20 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     sets = [each for each in sets if is_drawable(each.units) and is_drawable(each.mean("run_time"))]
     if not sets:
         return Html("")
-    figure = Figure(name, title_of("Time to solution by compute units", sets), [_describe_times(sets)], width)
+    figure = Figure(
+        name,
+        title_of("Time to solution by compute units", sets),
+        [_describe_times(sets)],
+        width,
+    )
     texts, bottom = name_results(sets), TIME_TOP + (500 if len(sets) > FEW else 340)
     units, means = [each.units or 1 for each in sets], [each.mean("run_time") or 1 for each in sets]
     x = make_log_scale(units, TIME_LEFT, width - TIME_RIGHT, ROOM if width == WIDE else PADDING)
-    y = make_log_scale([*means, *(value for each in sets for value in run_values(each, "run_time"))], bottom, TIME_TOP)
+    y = make_log_scale(
+        [*means, *(value for each in sets for value in run_values(each, "run_time"))],
+        bottom,
+        TIME_TOP,
+    )
     figure.write_text((8, 22), sets[0].marked_benchmark, "heading")
     panel = Panel(figure, Axis(x, UNITS), Axis(y, "minutes per run"))
     panel.draw_iso_lines(Iso(slope=-1, factor=60, unit=" h"))
@@ -78,7 +87,10 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
         top = figure.list_results(sets, rows, Box(0, top + LINE, width, math.inf))
     for each, text, mean, point in zip(sets, texts, means, points, strict=True):
         figure.mark_result(point, each, _explain_time(each, text, mean))
-    items = [("runs", "runs and their distribution"), ("iso", "equal accelerator (processor) hours")]
+    items = [
+        ("runs", "runs and their distribution"),
+        ("iso", "equal accelerator (processor) hours"),
+    ]
     return figure.finish_figure(top + 24, [*mark_items(sets), *items], organisation_items(sets))
 
 
@@ -116,7 +128,10 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str) -> Html:
     figure.write_text((8, 22), sets[0].marked_benchmark, "heading")
     bottom = _Block(figure, sets).draw(20.0)
     items = [*mark_items(sets), ("triangle", "training"), ("cross", "evaluation")]
-    items += [("runs", "runs and their distribution"), ("iso", "equal values of what the panel's title says")]
+    items += [
+        ("runs", "runs and their distribution"),
+        ("iso", "equal values of what the panel's title says"),
+    ]
     return figure.finish_figure(bottom + 22, items)
 
 
@@ -136,7 +151,10 @@ class _Block:
         width, step = WIDE / 2, BLOCK_TOP + BLOCK_HEIGHT + BLOCK_BOTTOM
         corners = [(width * (at % 2), top + step * (at // 2)) for at in range(6)]
         for at, (left, up) in enumerate(corners[:5]):
-            ends = (left + BLOCK_LEFT, left + width - BLOCK_RIGHT), (up + BLOCK_TOP + BLOCK_HEIGHT, up + BLOCK_TOP)
+            ends = (
+                (left + BLOCK_LEFT, left + width - BLOCK_RIGHT),
+                (up + BLOCK_TOP + BLOCK_HEIGHT, up + BLOCK_TOP),
+            )
             if at == 4:
                 self._draw_samples(*ends)
             else:
@@ -159,7 +177,13 @@ class _Block:
         steps = [mean * batch / epochs for mean, batch, epochs in results if mean is not None]
         if not steps:
             return None
-        return Iso(slope=1, factor=statistics.median(steps), power=-1, unit=" steps", title="lines: steps of training")
+        return Iso(
+            slope=1,
+            factor=statistics.median(steps),
+            power=-1,
+            unit=" steps",
+            title="lines: steps of training",
+        )
 
     def _draw_panel(
         self, of_rates: bool, by_epochs: bool, across: tuple[float, float], up: tuple[float, float]
@@ -169,7 +193,10 @@ class _Block:
         xs = self.epochs if by_epochs else self.units
         x = Axis(make_log_scale(self.units, *across), UNITS)
         if by_epochs:
-            x = Axis(make_log_scale(_find_range(self.sets, EPOCHS, self.epochs), *across), "E, epochs to solution")
+            x = Axis(
+                make_log_scale(_find_range(self.sets, EPOCHS, self.epochs), *across),
+                "E, epochs to solution",
+            )
         y = Axis(make_log_scale(ys, *up), title, numbers=not by_epochs)
         panel = Panel(self.figure, x, y)
         if iso := self._find_iso(of_rates, by_epochs):
@@ -195,7 +222,9 @@ class _Block:
             if is_drawable(rate := each.mean(EVAL)):
                 point = panel.locate_point(units, rate)
                 self.figure.draw_cross(
-                    point, f"stroke {colour}", f"{name}: evaluation {format_amount(rate)} samples per minute"
+                    point,
+                    f"stroke {colour}",
+                    f"{name}: evaluation {format_amount(rate)} samples per minute",
                 )
                 panel.taken.append(enclose_point(point, 6))
             if is_drawable(rate := each.mean(TRAIN)):
@@ -225,7 +254,10 @@ BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 52, 14, 62, 34
 BEST_HEIGHT: Final = 190
 TREND_PADDING: Final = 34
 """Space for names above and below the points."""
-TITLES: Final = {False: "minutes to train, with staging", True: "models per minute, with staging"}
+TITLES: Final = {
+    False: "minutes to train, with staging",
+    True: "models per minute, with staging",
+}
 Kind = tuple[bool, str, str]
 """Whether it is throughput, the benchmark, and the division."""
 FIT_LEFT, FIT_RIGHT, FIT_TOP, FIT_HEIGHT, FIT_BOTTOM = 60, 20, 38, 300, 52
@@ -248,7 +280,13 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
         column = 0 if column == 1 or (at and panels[at - 1][0] != weak) else column + 1
         row += column == 0
         lines = {kind[2]: results for kind, results in winners.items() if kind[:2] == (weak, title)}
-        _draw_best(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
+        _draw_best(
+            figure,
+            (title, TITLES[weak]),
+            lines,
+            rounds,
+            Box(wide * column, tall * row, wide * (column + 1), 0),
+        )
     items = mark_items([each for results in winners.values() for each in results.values()])
     return figure.finish_figure(tall * (row + 1) + 14, items)
 
@@ -295,7 +333,11 @@ def _draw_best(
     texts = [f"{each.row.organisation} {format_number(each.row.score_with_staging, 3)}" for _, each in marks]
     panel.write_labels([point for point, _ in marks], texts)
     for point, each in marks:
-        figure.mark_result(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
+        figure.mark_result(
+            point,
+            each,
+            f"{each.row.organisation} {each.row.system}, {each.row.division} division",
+        )
 
 
 def _describe_best(winners: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
@@ -337,6 +379,11 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet]) -> Html:
     panel.write_labels(spots, name_results(several), sets=several)
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark_result(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
-    items = [("fit", f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
+    items = [
+        (
+            "fit",
+            f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results",
+        )
+    ]
     items += [("interval", "95 % interval of the curve"), *mark_items(several)]
     return figure.finish_figure(FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8, items)

@@ -137,7 +137,10 @@ def _choose_sets(sets: Iterable[AnalysedSet], question: _Question) -> tuple[list
     left_out: list[LeftOut] = []
     for result in sorted(sets, key=lambda result: (result.row.round, result.full_name)):
         reason = result.problem or question.explain_unfit(result)
-        for axis, value in ((question.x, question.x_of(result)), (question.y, question.y_of(result))):
+        for axis, value in (
+            (question.x, question.x_of(result)),
+            (question.y, question.y_of(result)),
+        ):
             reason = reason or ("" if value else f"its logs and system description give no {axis.name}")
         if not reason and (same := kept.get(identify_runs(result))):
             reason = "given twice" if same.full_name == result.full_name else f"the same runs as {same.full_name}"
@@ -215,7 +218,11 @@ def _measure_as_run(name: str) -> Value:
 
 _UNITS: Final[Value] = attrgetter("units")
 _TIME_BY_UNITS: Final = _Question(
-    "t = alpha N^-beta", UNITS, _UNITS, Axis("epoch time", "min"), methodcaller("mean", EPOCH_TIME)
+    "t = alpha N^-beta",
+    UNITS,
+    _UNITS,
+    Axis("epoch time", "min"),
+    methodcaller("mean", EPOCH_TIME),
 )
 _ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _UNITS, ENERGY, _measure_energy)
 
@@ -318,7 +325,13 @@ def _measure_efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:
     """Return the efficiency of each point relative to the one with the fewest units."""
     first, *others = sorted(points, key=lambda point: (point.x, point.name)) or [Point("", 0, 0)]
     return tuple(
-        Efficiency(first.name, other.name, int(first.x), int(other.x), first.x * first.y / (other.x * other.y))
+        Efficiency(
+            first.name,
+            other.name,
+            int(first.x),
+            int(other.x),
+            first.x * first.y / (other.x * other.y),
+        )
         for other in others
         if other.x > first.x
     )

@@ -157,7 +157,10 @@ class NonlinearSolution:
         inner, outer = 0.0, 1.0
         for _ in range(WIDEST):
             if exceed(self._theta[at] + sign * step * outer) > 0:
-                ends = self._theta[at] + sign * step * inner, self._theta[at] + sign * step * outer
+                ends = (
+                    self._theta[at] + sign * step * inner,
+                    self._theta[at] + sign * step * outer,
+                )
                 return float(scipy.optimize.brentq(exceed, *ends, xtol=1e-3 * step, rtol=1e-6))
             inner, outer = outer, outer * 1.5
         return sign * math.inf
@@ -168,7 +171,10 @@ def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
 
     None if these have the wrong sign.
     """
-    grids: dict[str, list[tuple[float, ...]]] = {"batch": [(1.0,)], "floor": [(b,) for b in (*-SLOPES, *SLOPES)]}
+    grids: dict[str, list[tuple[float, ...]]] = {
+        "batch": [(1.0,)],
+        "floor": [(b,) for b in (*-SLOPES, *SLOPES)],
+    }
     exponents = np.array(grids.get(name) or [(-a, -b) for a, b in product(SLOPES, SLOPES)])
     powers = np.exp(exponents[:, :, None] * np.log(x)[None])  # grid, variables, points
     columns = np.concatenate([np.ones_like(powers[:, :1]), powers], axis=1) / y

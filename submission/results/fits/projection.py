@@ -178,7 +178,14 @@ def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[P
             predicted, names = projected.minutes_low, (first.full_name, second.full_name)
             epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
             errors = abs(predicted / minutes - 1), epoch_error
-            yield PairError(*names, predicted, minutes, *errors, projected.factor, first.row.round != FIRST_ROUND)
+            yield PairError(
+                *names,
+                predicted,
+                minutes,
+                *errors,
+                projected.factor,
+                first.row.round != FIRST_ROUND,
+            )
 
 
 def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:
@@ -201,7 +208,11 @@ class _Method:
     def project_result(self, result: AnalysedSet, asked: int) -> Projection | LeftOut:
         """Return the projection of a result with units and epoch time, or why there is none."""
         row, name, start, epoch = result.row, result.full_name, result.units or 1, result.mean(EPOCH_TIME) or 0.0
-        needed = {"batch size": row.batch_size, "epochs": result.mean(EPOCHS), "run time": result.mean(RUN_TIME)}
+        needed = {
+            "batch size": row.batch_size,
+            "epochs": result.mean(EPOCHS),
+            "run time": result.mean(RUN_TIME),
+        }
         if missing := [kind for kind, value in needed.items() if not value]:
             return LeftOut(name, f"its logs give no {' and no '.join(missing)}")
         if (exponent := self._choose_exponent(result)) is None:
@@ -216,7 +227,10 @@ class _Method:
             limit = f"a batch of {batch:,}, and at most {counted(most, 'unit')} a sample"
             notes.append(f"{units:,} of {asked:,} units can work: {limit}")
         if units == start:
-            return LeftOut(name, "it has these units already" if units == asked else f"{notes[-1]}; it has these")
+            return LeftOut(
+                name,
+                "it has these units already" if units == asked else f"{notes[-1]}; it has these",
+            )
         if spatial > 1:
             notes.append(f"{spatial} units share each sample")
         fit = self._fits.get(comparison_group(result))
@@ -296,7 +310,12 @@ def projection_table(projected: Projections) -> TextTable:
         Column[Projection]("epoch", "min", lambda row: _format_range(row, "epoch_minutes")),
         Column[Projection]("bound", "min", lambda row: format_number(row.bound_epoch_minutes)),
         Column[Projection]("exponent", "", lambda row: f"{row.exponent:.3f}"),
-        Column[Projection]("notes", "", lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)), False),
+        Column[Projection](
+            "notes",
+            "",
+            lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)),
+            False,
+        ),
     )
     return make_table(projected.said, columns, projected.projections)
 

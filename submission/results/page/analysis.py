@@ -160,13 +160,21 @@ def _draw_derived(analysis: Analysis) -> Iterator[Part]:
     if any(fit.power for fit in analysis.fits):
         yield Part("fits", "Fits", element("div", *_draw_fit_sections(analysis), class_="pairs"))
     if analysis.projected.projections:
-        yield Part("projections", "Projections, not results", join_parts(_draw_projections(analysis.projected)))
+        yield Part(
+            "projections",
+            "Projections, not results",
+            join_parts(_draw_projections(analysis.projected)),
+        )
     elif analysis.projected.not_projected:
         yield Part("projections", "Projections, not results", element("p", analysis.projected.said))
     if analysis.costed:
         steps, error = cost_table(analysis.costed), analysis.cost_error
         errors = _html_table(error_table(error)) if error.pairs else element("p", error.text)
-        model = disclosure("Predicted and published times", errors, disclosure(steps.title, _html_table(steps)))
+        model = disclosure(
+            "Predicted and published times",
+            errors,
+            disclosure(steps.title, _html_table(steps)),
+        )
         yield Part("cost-model", "Cost model, not results", model)
 
 
@@ -199,7 +207,12 @@ def _draw_fit_sections(analysis: Analysis) -> Iterator[Html]:
         ]
         rows = [(point.name, plain(point.x), format_number(point.y), "") for point in fit.points]
         rows += [(other.name, "", "", other.reason) for other in fit.left_out]
-        head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.symbol} ({fit.y.unit})", "left out because")
+        head = (
+            "result",
+            f"{fit.x.name} ({fit.x.unit})",
+            f"{fit.y.symbol} ({fit.y.unit})",
+            "left out because",
+        )
         points = disclosure(f"{counted(len(fit.points), 'point')}", draw_table(head, rows, fit.model, 1))
         figure = element("figure", make_scrollable(drawing, fit.title), class_="plots") if drawing else ""
         yield element("div", *(element("p", sentence) for sentence in sentences), figure, points)
@@ -210,8 +223,16 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     yield from (disclosure(each.title, _html_table(each)) for each in make_tables(sets))
     items = []
     for each in sets:
-        if notes := [*each.notes, *(f"{key}: {reason}" for key, reason in each.excluded.items())]:
-            items.append(element("li", f"{short_name(each)}, {each.marked_benchmark}: {'; '.join(map(clean, notes))}"))
+        if notes := [
+            *each.notes,
+            *(f"{key}: {reason}" for key, reason in each.excluded.items()),
+        ]:
+            items.append(
+                element(
+                    "li",
+                    f"{short_name(each)}, {each.marked_benchmark}: {'; '.join(map(clean, notes))}",
+                )
+            )
     if items:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 
@@ -227,7 +248,10 @@ def _html_table(content: TextTable) -> Html:
     return draw_table(head, rows, content.title, texts, ends)
 
 
-UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
+UNITS: Final = {
+    *(quantity.unit for quantity in QUANTITIES.values()),
+    *"% ms s samples/s".split(),
+}
 
 
 WHICH_RUNS: Final = (

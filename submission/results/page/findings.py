@@ -122,7 +122,11 @@ def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 def facts_table(summary: str, rows: Sequence[tuple[str, str]]) -> Html:
     """Return the facts as a table that opens after a click."""
-    return disclosure(summary, draw_table(("fact", "value"), rows[:MAX_ROWS], summary, 2), _more_rows(len(rows)))
+    return disclosure(
+        summary,
+        draw_table(("fact", "value"), rows[:MAX_ROWS], summary, 2),
+        _more_rows(len(rows)),
+    )
 
 
 MAX_SHOWN_PLACES: Final = 3
@@ -137,7 +141,16 @@ MAX_LINE: Final = 240
 """Characters of a line that are shown."""
 READ_BYTES: Final = 16 << 20
 """Excerpts are taken only from about this many bytes of a file."""
-SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "✕", INCOMPLETE: "…", WARN: "!", PASS: "✓"}
+SIGNS: Final = {
+    ERROR: "✕",
+    WARNING: "!",
+    NOTE: "i",
+    SKIPPED: "–",
+    FAIL: "✕",
+    INCOMPLETE: "…",
+    WARN: "!",
+    PASS: "✓",
+}
 
 
 @dataclass(slots=True)
@@ -209,10 +222,23 @@ def _draw_group(group: Group, base: str, site: Site, name: str | None) -> Html:
     if texts[MAX_SHOWN_TEXTS:]:
         items = [_list_item(text, entries, base) for text, entries in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
         items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
-        parts.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
+        parts.append(
+            disclosure(
+                f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}",
+                element("ul", *items),
+            )
+        )
     texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
-    head = element("p", draw_badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
+    head = element(
+        "p",
+        draw_badge(group.severity),
+        " ",
+        element("code", group.rule),
+        " ",
+        group.title,
+        class_="rule",
+    )
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
     return element("div", head, *parts, why, class_="finding", id=name)
 
@@ -242,7 +268,13 @@ def _draw_position(path: str, line: int, base: str, site: Site) -> Html:
     width = len(str(lines[-1][0]))
     rows = []
     for number, text in lines:
-        content = join_parts([element("span", f"{number:>{width}}", class_="line-number"), "  ", escape_text(text)])
+        content = join_parts(
+            [
+                element("span", f"{number:>{width}}", class_="line-number"),
+                "  ",
+                escape_text(text),
+            ]
+        )
         rows.append(element("mark" if number == line else "span", content))
     code = element("pre", join_parts(rows), tabindex="0")
     return disclosure(display_name(path, base, line), code, site.link_file(path, base), class_="place")
@@ -347,7 +379,12 @@ class Sheets:
             element("div", element("h1", title), theme_switch(), class_="title"),
             element("nav", element("ul", *items), aria_label="Pages", class_="contents"),
         )
-        write_page(path, title, chain([header], stream_element("main", draw_sections(self._parts))), self.output.name)
+        write_page(
+            path,
+            title,
+            chain([header], stream_element("main", draw_sections(self._parts))),
+            self.output.name,
+        )
         self._parts, self._size = [], 0
 
 

@@ -62,7 +62,15 @@ class ResultLine:
 def list_attributes(line: ResultLine) -> dict[str, str]:
     """Return the attributes of a row by which page.js filters, and of `data-result` all else that it is about."""
     row = line.row
-    words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
+    words = (
+        row.organisation,
+        line.system,
+        row.benchmark,
+        row.division,
+        row.accelerator,
+        row.processor,
+        row.framework,
+    )
     choices = {f"data_{name}": str(getattr(row, name)) for name in FILTERS}
     return {"data_result": line.key, "data_text": " ".join(words).lower(), **choices}
 
@@ -116,7 +124,12 @@ def _draw_results(scaling: str, lines: Sequence[ResultLine], site: Site, same: s
         if name not in same
     ]
     for key in SHOWN[scaling]:
-        if key not in ("verdict", "organisation", "system", "states"):  # these are among the names
+        if key not in (
+            "verdict",
+            "organisation",
+            "system",
+            "states",
+        ):  # these are among the names
             column = RESULT_COLUMNS[key]
             heading = " ".join(filter(None, HEADINGS[scaling].get(key, (column.name, column.unit))))
             head = element("span", heading, title=column.meaning)
@@ -255,21 +268,36 @@ def _best_rows(
     best_rows = find_best(rows)
     for change in compare_rounds(previous, rows):
         if change.organisation == ALL_ORGANISATIONS and change.scaling == scaling:
-            yield by_row[id(best_rows[change.key])] if change.key in best_rows else None, change
+            yield (
+                by_row[id(best_rows[change.key])] if change.key in best_rows else None,
+                change,
+            )
 
 
 def _findings_table(
     rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, title: str, compared: bool, site: Site
 ) -> Html:
     """Return the table, without columns that are empty."""
-    heads = ["Benchmark", "System", f"Score, {unit}", "Staging, min", f"Score with staging, {unit}"]
+    heads = [
+        "Benchmark",
+        "System",
+        f"Score, {unit}",
+        "Staging, min",
+        f"Score with staging, {unit}",
+    ]
     heads += [f"Previous round, {unit}", "Speed-up"] if compared else []
     cells: list[tuple[object, ...]] = []
     for line, change in rows:
         # The best score of the previous round has staging as the speed-up has it.
         speedup = f"{change.speedup:.2f}×" if change.speedup else ""
         before = (change.before_with_staging, speedup) if compared else ()
-        benchmark = join_parts([change.benchmark, draw_tags(change), element("div", change.division, class_="quiet")])
+        benchmark = join_parts(
+            [
+                change.benchmark,
+                draw_tags(change),
+                element("div", change.division, class_="quiet"),
+            ]
+        )
         cells.append((benchmark, _link_best(line, site), *_list_scores(line, change), *before))
     texts = aligned([cell for row in cells for cell in row])
     columns = {head: texts[at :: len(heads)] for at, head in enumerate(heads)}
@@ -292,7 +320,11 @@ def _list_scores(line: ResultLine | None, change: Difference) -> tuple[object, .
         return ("–", "", None)
     waived = element("div", "waived", class_="quiet") if change.now_waived else None
     score: object = change.now if waived is None else join_parts([*aligned([change.now]), waived])
-    return (score, line.row.staging_cells[0], None if line.row.contains_staging else change.now_with_staging)
+    return (
+        score,
+        line.row.staging_cells[0],
+        None if line.row.contains_staging else change.now_with_staging,
+    )
 
 
 # -- what failed -------------------------------------------------------------------------------------------
@@ -329,7 +361,11 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
             if finding.severity == ERROR
         }
         causes = [
-            Cause(f"an error of the submission: {RULES[rule].title() if rule in RULES else rule}", rule, section)
+            Cause(
+                f"an error of the submission: {RULES[rule].title() if rule in RULES else rule}",
+                rule,
+                section,
+            )
             for rule, section in rules.items()
         ]
     if line.incomplete and not causes:
@@ -380,5 +416,11 @@ def _draw_failure(failure: Failure, site: Site) -> Html:
     more = len(failure.causes) - MAX_CAUSES
     if more > 0:
         words = f"and {counted(more, 'more broken rule')}"
-        causes.append(element("div", element("a", words, href=site.find_address(failure.section)), class_="quiet"))
+        causes.append(
+            element(
+                "div",
+                element("a", words, href=site.find_address(failure.section)),
+                class_="quiet",
+            )
+        )
     return element("li", draw_badge(failure.verdict), " ", element("b", failure.name), *causes)

@@ -130,7 +130,9 @@ def shorten_end(text: str, most: int) -> str:
 def generator_tag(main_page: str = "") -> Html:
     """Return the tag by which the command recognises its pages. main_page: the name of that which links to this one."""
     return element(
-        "meta", name="generator", content=f"mlperf-hpc-suite report{f' beside {main_page}' * bool(main_page)}"
+        "meta",
+        name="generator",
+        content=f"mlperf-hpc-suite report{f' beside {main_page}' * bool(main_page)}",
     )
 
 
@@ -153,7 +155,10 @@ def render_document(title: str, body: Iterable[Html], main_page: str = "") -> It
     yield "<!DOCTYPE html>\n"
     yield from stream_element(
         "html",
-        chain([element("head", *head)], stream_element("body", chain(body, [element("script", script)]))),
+        chain(
+            [element("head", *head)],
+            stream_element("body", chain(body, [element("script", script)])),
+        ),
         lang="en",
     )
     yield "\n"
@@ -169,7 +174,14 @@ def theme_switch() -> Html:
     """Return the switch between light and dark, which needs no JavaScript."""
     choices = []
     for name in ("auto", "light", "dark"):
-        button = element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=name == "auto")
+        button = element(
+            "input",
+            type="radio",
+            name="theme",
+            value=name,
+            id=f"theme-{name}",
+            checked=name == "auto",
+        )
         choices.append(element("label", button, name))
     return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
 

@@ -135,7 +135,11 @@ def write_report(
                     times,
                     element("section", *best, id="best") if best else Html(""),
                     element(
-                        "section", element("h2", "Results"), filter_form(lines), *draw_tables(lines, site), id="results"
+                        "section",
+                        element("h2", "Results"),
+                        filter_form(lines),
+                        *draw_tables(lines, site),
+                        id="results",
                     ),
                 ],
                 draw_sections(parts),
@@ -156,7 +160,12 @@ def _times_to_solution(analysis: Analysis) -> Html:
             figures.append(element("figure", frame, class_="plots"))
     if not figures:
         return Html("")
-    return element("section", element("h2", "Time to solution"), element("div", *figures, class_="pairs"), id="times")
+    return element(
+        "section",
+        element("h2", "Time to solution"),
+        element("div", *figures, class_="pairs"),
+        id="times",
+    )
 
 
 # -- parts of the page -------------------------------------------------------------------------------------
@@ -178,7 +187,11 @@ def _draw_header(
     rounds = ", ".join(dict.fromkeys(map("".join, whence)))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     counts = summary(report, all_shown(report)).partition(": ")[2]
-    facts = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Findings", counts)]
+    facts = [
+        ("Round", rounds),
+        ("Rules", f"{report.profile} profile of {rules}"),
+        ("Findings", counts),
+    ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
     meaning = MEANING[report.verdict]
     return element(
@@ -202,7 +215,10 @@ def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
     links = {name: element("li", element("a", text, href=site.find_address(name))) for name, text in headings.items()}
     packages = [name for name in links if name.startswith(PACKAGE)]
     if len(packages) > MANY_SECTIONS:
-        folded = disclosure(f"{len(packages)} submissions", element("ul", *(links.pop(name) for name in packages)))
+        folded = disclosure(
+            f"{len(packages)} submissions",
+            element("ul", *(links.pop(name) for name in packages)),
+        )
         links = {**links, READING: element("li", folded), "": links[READING]}
     return element("nav", element("ul", *links.values()), aria_label="Contents", class_="contents")
 
@@ -261,9 +277,17 @@ def _draw_footer(report: Report, site: Site) -> Html:
         "footer",
         element("h2", "How to read this page"),
         element("dl", *words, class_="glossary"),
-        disclosure("Definitions of the quantities of the analysis", element("p", WHICH_RUNS), quantities),
+        disclosure(
+            "Definitions of the quantities of the analysis",
+            element("p", WHICH_RUNS),
+            quantities,
+        ),
         disclosure("What was checked", element("ul", *inputs)),
-        element("p", "Links to files work as long as neither the page nor the logs are moved.", class_="quiet"),
+        element(
+            "p",
+            "Links to files work as long as neither the page nor the logs are moved.",
+            class_="quiet",
+        ),
         id=READING,
     )
 

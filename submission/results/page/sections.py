@@ -37,7 +37,8 @@ def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
         element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
         disclosure(
-            "Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _name_clock(results.score))
+            "Table of the runs",
+            runs_table(curves, goal.unit if goal else "epochs", _name_clock(results.score)),
         ),
         element("h4", "Findings"),
         draw_findings(shown_of(results), results.folder, site, name),
@@ -53,10 +54,18 @@ def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
 def _draw_title(line: ResultLine) -> list[object]:
     row = line.row
     kind = " throughput" if row.scaling == WEAK else ""
-    words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
+    words = [
+        element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"),
+        " on ",
+        line.system,
+    ]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
     labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
-    labels += [*line.results.states, *(["MINI"] if row.mini else []), *(["NOT MLPERF"] if row.plugin else [])]
+    labels += [
+        *line.results.states,
+        *(["MINI"] if row.mini else []),
+        *(["NOT MLPERF"] if row.plugin else []),
+    ]
     return [*words, *(join_parts([" ", draw_label(word)]) for word in labels)]
 
 
@@ -71,7 +80,10 @@ def curves_of(results: ResultSet) -> list[charts.Curve]:
     curves = []
     for run in results.runs:
         points = tuple(
-            (float(at if evaluation.epoch is None else evaluation.epoch), float(evaluation.value))
+            (
+                float(at if evaluation.epoch is None else evaluation.epoch),
+                float(evaluation.value),
+            )
             for at, evaluation in enumerate(run.details.evaluations, 1)
         )
         name = run_name(run.path, results.folder if results.loose else "")
@@ -110,7 +122,12 @@ def key_figures(results: ResultSet) -> Html:
     score, unit = results.score, results.reference.epoch_unit if results.reference else ""
     pairs: list[tuple[str, str]] = []
     if isinstance(score, TimeToTrain):
-        pairs.append(("time to train", f"{minutes(score.minutes)} min" if score.minutes is not None else "none"))
+        pairs.append(
+            (
+                "time to train",
+                f"{minutes(score.minutes)} min" if score.minutes is not None else "none",
+            )
+        )
         if score.normalization > 1:
             pairs.append(("normalised", f"{minutes(score.normalized)} min"))
         pairs += _list_staging(score)
@@ -136,7 +153,12 @@ def _list_staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
     """Return how long staging took and where it lies, and the time with it if the score lacks it."""
     if not matters(score.staging_minutes):
         return []
-    pairs = [("staging", f"{minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip())]
+    pairs = [
+        (
+            "staging",
+            f"{minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip(),
+        )
+    ]
     if score.staging_clock not in ("", IN) and score.time_with_staging_minutes is not None:
         pairs.append(("with staging", f"{minutes(score.time_with_staging_minutes)} min"))
     return pairs
@@ -150,7 +172,12 @@ def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | N
         keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
         figures.append(
-            _draw_figure("Convergence", charts.draw_convergence(f"{name}-convergence", curves, goal), keys, table_)
+            _draw_figure(
+                "Convergence",
+                charts.draw_convergence(f"{name}-convergence", curves, goal),
+                keys,
+                table_,
+            )
         )
     if any(curve.minutes is not None for curve in curves):
         keys = _state_keys(curves) if len(curves) <= charts.MANY else []
@@ -164,8 +191,15 @@ def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | N
     return figures
 
 
-REFERENCE_KEYS: Final = [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
-MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept", "ends of runs")]
+REFERENCE_KEYS: Final = [
+    ("band", "means below the limit fail: too fast"),
+    ("reference", "mean of the reference"),
+]
+MANY_KEYS: Final = [
+    ("run kept", "median"),
+    ("area", "middle 80 %"),
+    ("end kept", "ends of runs"),
+]
 
 
 def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
@@ -195,7 +229,13 @@ def _draw_swatch(class_: str) -> Html:
 def convergence_table(curves: Sequence[charts.Curve], unit: str) -> Html:
     """Return the table of minimum, median and maximum quality at each evaluation."""
     rows = [
-        (plain(epoch), f"{values[0]:.5g}", f"{values[len(values) // 2]:.5g}", f"{values[-1]:.5g}", len(values))
+        (
+            plain(epoch),
+            f"{values[0]:.5g}",
+            f"{values[len(values) // 2]:.5g}",
+            f"{values[-1]:.5g}",
+            len(values),
+        )
         for epoch, values in sorted(charts.quality_by_epoch(curves).items())
     ]
     return draw_table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
@@ -206,14 +246,27 @@ def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
 
     clock: where the staging lies, for the title.
     """
-    head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, min" for part in PARTS))
+    head = (
+        "run",
+        "status",
+        "minutes",
+        unit,
+        "evaluations",
+        "last quality",
+        *(f"{part}, min" for part in PARTS),
+    )
     rows = []
     for curve in curves:
         epoch, value = curve.points[-1] if curve.points else (None, None)
         seconds = curve.seconds or {}
         parts = [seconds[part] / 60 if part in seconds else "–" for part in PARTS]
         quality = f"{value:.5g}" if value is not None else "–"
-        facts = ("–" if curve.minutes is None else curve.minutes, plain(epoch), len(curve.points), quality)
+        facts = (
+            "–" if curve.minutes is None else curve.minutes,
+            plain(epoch),
+            len(curve.points),
+            quality,
+        )
         rows.append((curve.name, charts.STATES[curve.state], *facts, *parts))
     columns = [aligned(column) for column in zip(*rows, strict=True)]
     return draw_table(head, zip(*columns, strict=True), f"Runs{clock}", 2)
@@ -360,8 +413,19 @@ def draw_description(results: ResultSet, site: Site) -> list[Html]:
     empty = element("span", "empty", class_="quiet")
     rows = [(name, element("mark", text) if OPEN in text else text or empty) for name, text in values.items()]
     nodes, accelerator = system.fields.get("number_of_nodes"), system.fields.get("accelerator_model_name")
-    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(system.fields.get("framework") or "")]
+    words = [
+        f"{nodes} nodes" if nodes else "",
+        str(accelerator or ""),
+        str(system.fields.get("framework") or ""),
+    ]
     summary = f"System {system.name}: {', '.join(filter(None, words))[:200] or 'no fields'}"
     source = element("p", site.link_file(system.path, results.folder), class_="quiet")
     problem = [element("p", f"The file cannot be read: it {system.problem}")] if system.problem else []
-    return [disclosure(summary, *problem, draw_table(("field", "value"), rows, "System description", 2), source)]
+    return [
+        disclosure(
+            summary,
+            *problem,
+            draw_table(("field", "value"), rows, "System description", 2),
+            source,
+        )
+    ]

@@ -9,7 +9,7 @@ from common.errors import UsageError
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.results.export import flatten_quantities
+from submission.results.page.export import flatten_quantities
 from submission.results.sets import Facts, analyse_sets, log_pca, read_facts, summarise_values
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"

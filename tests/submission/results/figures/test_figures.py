@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from submission.results.export import render_standalone
 from submission.results.figures.labels import (
     LINE,
     ORGANISATIONS,
@@ -28,6 +27,7 @@ from submission.results.figures.panel import HALF, STATES, WIDE, Iso
 from submission.results.figures.runs import draw_time_shares, draw_variation
 from submission.results.figures.scaling import best_by_round, compute_analysis, draw_fit, fit_name, time_to_solution
 from submission.results.fits.fit import epochs_against_batch
+from submission.results.page.export import render_standalone
 from submission.results.quantities import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
 from submission.results.sets import log_pca, summarise_values
 from tests.submission.results.conftest import analysed_set

@@ -111,7 +111,11 @@ def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
     results = [
         {"name": result.name}
         | _identify_result(result)
-        | {"problem": result.problem, "quantities": flatten_quantities(result), "data": _data_record(result)}
+        | {
+            "problem": result.problem,
+            "quantities": flatten_quantities(result),
+            "data": _data_record(result),
+        }
         | {key: getattr(result, key) for key in ("hyperparameters", "excluded", "notes")}
         | {"runs": [asdict(run) for run in result.runs]}
         for result in analysis.sets
@@ -131,14 +135,21 @@ def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
 
 
 def _identify_result(result: AnalysedSet) -> dict[str, Any]:
-    return {name: getattr(result.row, name) for name in IDENTITY} | {"units": result.units, "unit": result.unit}
+    return {name: getattr(result.row, name) for name in IDENTITY} | {
+        "units": result.units,
+        "unit": result.unit,
+    }
 
 
 def _data_record(result: AnalysedSet) -> dict[str, Any]:
     """Return what a node holds of the data set, in bytes, beside its memory and disk; None where it is unknown."""
     data = result.data
     sizes = {f"node_{name}_bytes": getattr(data, name, None) for name in ("raw", "stored", "memory", "disk")}
-    return {"run_nodes": data.nodes if data else None, **sizes, "data_held_by": data.held_by if data else ""}
+    return {
+        "run_nodes": data.nodes if data else None,
+        **sizes,
+        "data_held_by": data.held_by if data else "",
+    }
 
 
 def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
@@ -152,7 +163,15 @@ def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
         yield "results.csv", csv_records(records)
     head = ("round", "name", "run", "counts", "why_not", *QUANTITIES, "plugin")
     runs = [
-        (each.row.round, each.name, run.name, run.kept, run.why_not, *map(run.values.get, QUANTITIES), each.row.plugin)
+        (
+            each.row.round,
+            each.name,
+            run.name,
+            run.kept,
+            run.why_not,
+            *map(run.values.get, QUANTITIES),
+            each.row.plugin,
+        )
         for each in sets
         for run in each.runs
     ]
@@ -160,7 +179,10 @@ def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
     stated = dict.fromkeys(key for each in sets for key in each.hyperparameters)
     rows = [(each.row.round, each.name, *map(each.hyperparameters.get, stated)) for each in sets]
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
-    meanings = [*list_definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
+    meanings = [
+        *list_definitions(),
+        *((name, "", definition, "") for name, definition in PCA.items()),
+    ]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
     points = [_point_record(fit, point.name, x=point.x, y=point.y) for fit in analysis.fits for point in fit.points]
     points += [_point_record(fit, other.name, reason=other.reason) for fit in analysis.fits for other in fit.left_out]
@@ -178,11 +200,21 @@ def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 def _fit_record(fit: Fit) -> dict[str, Any]:
     power, critical = (asdict(estimate) if estimate else {} for estimate in (fit.power, fit.critical))
-    record = {"fit": fit.title, "model": fit.model, "x": fit.x.name, "y": fit.y.name, "points": len(fit.points)}
+    record = {
+        "fit": fit.title,
+        "model": fit.model,
+        "x": fit.x.name,
+        "y": fit.y.name,
+        "points": len(fit.points),
+    }
     for name in ("a", "b"):
         low, high = power.get(f"{name}_interval") or (None, None)
         record |= {name: power.get(name), f"{name}_low": low, f"{name}_high": high}
-    record |= {"r_squared": power.get("r_squared"), "e0": critical.get("e0"), "critical_batch_size": critical.get("bc")}
+    record |= {
+        "r_squared": power.get("r_squared"),
+        "e0": critical.get("e0"),
+        "critical_batch_size": critical.get("bc"),
+    }
     return record | {"said": fit.said}
 
 

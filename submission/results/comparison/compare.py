@@ -1,36 +1,29 @@
-"""Compare two results, facts and measures side by side, or a measurement of training steps with published results.
-
-`FORMATS[name](comparisons, width)` writes comparisons as plain text, Markdown or JSON.
-"""
+"""Compare two results, facts and measures side by side, or a measurement of training steps with published results."""
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from common.command import UsageError, clean, counted
+from common.command import UsageError, clean
 from common.measure.fom import read_measurement
-from common.record import is_number, same, shared_value
+from common.record import is_number, shared_value
 from common.reference import FULL
-from compliance.benchmarks import REFERENCES, describe_plugin, reference_of
-from compliance.formats.json import json_text
-from compliance.formats.markdown import code, markdown_text
-from compliance.formats.table import Column, TextTable, make_table, plain_text, shortened
+from compliance.benchmarks import REFERENCES, reference_of
+from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
-from submission.results.comparison_sides import (
+from submission.results.comparison.sides import (
     ABSENT,
     Side,
-    Varied,
     average_finite,
     list_differing,
     read_configured,
@@ -38,7 +31,6 @@ from submission.results.comparison_sides import (
 )
 from submission.results.fits.projection import read_published
 from submission.results.quantities import EPOCH_TIME, SAMPLES, AnalysedSet, measure_run
-from submission.results.rows import mark_benchmark
 
 CURVE_POINTS: Final = 8
 RUN_TIME: Final = "run_start to run_stop, mean, min"
@@ -103,7 +95,12 @@ def compare_sides(a: Side, b: Side) -> Comparison:
             _measure_score(b, bool(staging)),
             lambda key: "" if key == "models" or " staging, " in key else clocks,
         ),
-        _list_facts("Hyperparameters, as logged", read_logged(a.runs), read_logged(b.runs), everything=True),
+        _list_facts(
+            "Hyperparameters, as logged",
+            read_logged(a.runs),
+            read_logged(b.runs),
+            everything=True,
+        ),
         *([_list_facts("Configuration", mine, theirs)] if mine and theirs else []),
         _list_measures(
             "Convergence, means as in the score",
@@ -159,7 +156,10 @@ def _describe_side(side: Side) -> dict[str, Any]:
 def _describe_system(side: Side) -> dict[str, Any]:
     """Return the system description, and the versions, sources and machine in logs of this suite."""
     run = side.runs[0]
-    facts = {"number_of_nodes (log)": run.nodes, "accelerators_per_node (log)": run.accelerators_per_node}
+    facts = {
+        "number_of_nodes (log)": run.nodes,
+        "accelerators_per_node (log)": run.accelerators_per_node,
+    }
     if side.results.description:
         facts |= side.results.description.fields
     for key, value in run.details.provenance.items():
@@ -314,10 +314,14 @@ def compare_with_published(path: Path) -> TextTable:
         Column[AnalysedSet]("batch", "", lambda result: plain(result.row.batch_size or 0)),
         Column[AnalysedSet]("rate", "samples/s", lambda result: f"{_published_rate(result):,.0f}"),
         Column[AnalysedSet](
-            "of a unit", "samples/s", lambda result: f"{_published_rate(result) / (result.units or 1):,.3g}"
+            "of a unit",
+            "samples/s",
+            lambda result: f"{_published_rate(result) / (result.units or 1):,.3g}",
         ),
         Column[AnalysedSet](
-            "measured", "by a unit's", lambda each: f"{rate * (each.units or 1) / _published_rate(each):.3g}"
+            "measured",
+            "by a unit's",
+            lambda each: f"{rate * (each.units or 1) / _published_rate(each):.3g}",
         ),
     )
     title = (
@@ -335,129 +339,3 @@ def _published_rate(result: AnalysedSet) -> float:
     """Return the samples per second of a result that has the time of an epoch."""
     samples = REFERENCES[result.row.benchmark].dataset.train_samples[result.row.round][0]
     return samples / (60 * (result.mean(EPOCH_TIME) or math.inf))
-
-
-MAX_LISTED_RUNS: Final = 12
-"""Up to this number of runs each value is shown; above it, only the range."""
-
-
-def write_table(comparisons: Sequence[Comparison], width: int | None = None) -> str:
-    """Return each comparison as a table in lines of at most `width` characters."""
-    tables = (
-        _make_comparison_table(_name_comparison(comparison), comparison, comparison.sections)
-        for comparison in comparisons
-    )
-    return "\n\n".join(plain_text(table, width) for table in tables) + "\n"
-
-
-def write_markdown(comparisons: Sequence[Comparison], _: int | None = None) -> str:
-    """Return the comparisons as Markdown; text from logs is escaped."""
-    blocks = []
-    for comparison in comparisons:
-        names = f"A: {code(comparison.a.name)}  \nB: {code(comparison.b.name)}"
-        blocks.append(f"## {_name_comparison(comparison)}\n\n{names}")
-        for section in comparison.sections:
-            table = _make_comparison_table(section.title, comparison, [section])
-            headings = tuple((name, "") for name, _ in table.headings)
-            blocks.append(markdown_text(replace(table, headings=headings, groups=())))
-    return "\n\n".join(blocks) + "\n"
-
-
-def write_json(comparisons: Sequence[Comparison], _: int | None = None) -> str:
-    """Return the comparisons as one JSON object in ASCII; absent values are left out."""
-    return json_text({"schema": 2, "comparisons": [_describe_comparison(comparison) for comparison in comparisons]})
-
-
-FORMATS: Final = {"table": write_table, "markdown": write_markdown, "json": write_json}
-
-
-# -- texts -------------------------------------------------------------------------------------------------
-
-
-def _make_comparison_table(title: str, comparison: Comparison, sections: Sequence[Section]) -> TextTable:
-    """Return sections as one table, with their titles as groups and their lines indented."""
-    a, b = (clean(side.name) for side in (comparison.a, comparison.b))
-    cells = [(clean(section.title), (f"  {name}", *row)) for section in sections for name, *row in _list_cells(section)]
-    headings = (("", ""), ("A", a), ("B", b), ("B / A", ""))
-    return TextTable(title, headings, tuple(row for _, row in cells), (False,) * 4, tuple(group for group, _ in cells))
-
-
-def _list_cells(section: Section) -> list[tuple[str, ...]]:
-    """Return the lines of a section as cells that are safe to print."""
-    show = _format_measure if section.kind == "measures" else _format_fact
-    rows = [(line.what, show(line.a), show(line.b), _format_difference(line, section.kind)) for line in section.lines]
-    if section.same:
-        rows.append((f"({counted(section.same, 'more value')} the same)", "", "", ""))
-    return [tuple(map(clean, row)) for row in rows]
-
-
-def _format_measure(value: Any) -> str:
-    if isinstance(value, tuple):
-        known = [number for number in value if number is not None]
-        if len(value) <= MAX_LISTED_RUNS or not known:
-            # Three digits are enough for a value among many.
-            return " ".join(_format_measure(number and float(f"{number:.3g}")) for number in value)
-        return f"{_format_measure(min(known))} to {_format_measure(max(known))}"
-    if not is_number(value):
-        return "–"
-    if 0 < value < 0.001:  # such as the minutes of an empty staging
-        return "< 0.001"
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
-
-
-def _format_difference(line: ComparisonLine, kind: str) -> str:
-    if kind == "measures":
-        return line.unlike if line.ratio is None else f"{line.ratio:.3f}"
-    if line.a is ABSENT or line.b is ABSENT:
-        return "only B" if line.a is ABSENT else "only A"
-    return "" if same(line.a, line.b) else "differs"
-
-
-def _format_fact(value: Any) -> str:
-    """Return a logged value; text is quoted only if it could be read as another type."""
-    if value is ABSENT:
-        return "–"
-    if isinstance(value, Varied):
-        return ", ".join(f"{_format_fact(each)} ({counted(runs, 'run')})" for each, runs in value.counts)
-    text = value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
-    return shortened(text, 48)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _name_comparison(comparison: Comparison) -> str:
-    return mark_benchmark(comparison.benchmark, False, describe_plugin(comparison.benchmark))
-
-
-# -- for programs ------------------------------------------------------------------------------------------
-
-
-def _describe_comparison(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "benchmark": comparison.benchmark,
-        "a": {"path": comparison.a.path, "name": comparison.a.name},
-        "b": {"path": comparison.b.path, "name": comparison.b.name},
-        "sections": [
-            {key: getattr(section, key) for key in ("title", "kind", "same")}
-            | {"lines": [_line_record(line) for line in section.lines]}
-            for section in comparison.sections
-        ],
-        "plugin": describe_plugin(comparison.benchmark),
-    }
-
-
-def _line_record(line: ComparisonLine) -> dict[str, Any]:
-    record: dict[str, Any] = {"what": line.what}
-    for side, value in (("a", line.a), ("b", line.b)):
-        if isinstance(value, Varied):
-            counts = [{"value": None if each is ABSENT else each, "runs": runs} for each, runs in value.counts]
-            record[side] = {"varied": counts}
-        elif value is not ABSENT:
-            record[side] = value
-    return record

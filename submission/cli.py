@@ -67,7 +67,6 @@ def complete(list_next: Callable[[Sequence[str]], list[str]], run: Callable[[Seq
 
 FROM: Final = "--benchmarks-from"
 SUITE_ONLY: Final = "--no-plugins"
-VERSIONS: Final = ("version", "-V", "--version")
 HEAD: Final = f"""\
 usage: {PROGRAM} [{FROM} DIR | {SUITE_ONLY}] COMMAND ...
 
@@ -84,7 +83,7 @@ Let the shell complete commands, benchmarks and options:
 
   pip install '{DISTRIBUTION}[completion]'
   eval "$(register-python-argcomplete {PROGRAM})"    in ~/.bashrc or ~/.zshrc"""
-TEXTS: Final = {"completion": COMPLETION, **dict.fromkeys(VERSIONS, f"{DISTRIBUTION} {VERSION}")}
+TEXTS: Final = {"completion": COMPLETION, **dict.fromkeys(("version", "-V", "--version"), f"{DISTRIBUTION} {VERSION}")}
 """What answers the commands that only print a text."""
 
 

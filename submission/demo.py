@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from common.benchmarks import PACKAGES
 from common.command import CONTINUED, CommandParser, as_called, place, run_command
@@ -17,9 +16,6 @@ from submission.round.make import REPORT, RoundInputs, make_round
 from submission.round.plan import read_plan
 from submission.runs.processes import JobRunner, interrupt_by_signals
 from submission.runs.progress import NEEDS, check_space
-
-SLOW: Final = 2
-"""By how much a slow machine takes longer, as CosmoFlow took 3 to 6 minutes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
     given = parser.parse_args(arguments)
     output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
-    return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
+    return run_command(lambda: _run_demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
 
 
-def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
+def _run_demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     begin = time.monotonic()
     interrupt_by_signals()
     minutes, data_mb, run_mb = map(sum, zip(*(NEEDS[name] for name in benchmarks), strict=True))
@@ -46,7 +42,7 @@ def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     free = check_space([(output, data_mb + run_mb)])
     print(
         f"This checks example logs, then trains {names} on small data and packages the runs.\n"
-        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
+        f"It takes about {minutes} to {2 * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
         f"data/ and {output}; {free}.",
         flush=True,
     )

@@ -21,11 +21,12 @@ from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
 from compliance.model.waivers import unused
 from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
-from submission.results.comparison import FORMATS, compare, compare_with_published
-from submission.results.comparison_sides import pair_results
+from submission.results.comparison.compare import compare_sides, compare_with_published
+from submission.results.comparison.formats import FORMATS
+from submission.results.comparison.sides import pair_results
 from submission.results.operations import Operations, read_operations
-from submission.results.read_rows import read_logs, read_report, rows
-from submission.results.rows import NoResultsError, differences
+from submission.results.read_rows import list_rows, read_logs, read_report
+from submission.results.rows import NoResultsError, compare_rounds
 from submission.results.tables import Summary
 
 MOST_N: Final = 100.0
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
     options = parser.parse_args(arguments)
     measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
-    show = _compare if options.compare else _show_measurement if measured else _summarise
+    show = _show_comparison if options.compare else _show_measurement if measured else _show_results
 
     def run() -> int:
         if options.output:
@@ -98,7 +99,7 @@ def _parse_columns(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def _summarise(arguments: argparse.Namespace) -> int:
+def _show_results(arguments: argparse.Namespace) -> int:
     """Show results, and the runs outside of them; with `--runs` all runs instead."""
     _check_columns(arguments)
     options = read_result_options(arguments, details=True)
@@ -109,14 +110,14 @@ def _summarise(arguments: argparse.Namespace) -> int:
         require_references(arguments.benchmark)  # says what is wrong with another name
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
         print_warning(f"{waiver.path}, line {waiver.line}: {message}")
-    tables = [[row for row in rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
+    tables = [[row for row in list_rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:
         raise NoResultsError(
             f"no results in {', '.join(arguments.paths)}: expected submissions (<organisation>/results/...), folders "
             "with the logs of several runs, or logs"
         )
-    changes = differences(tables[1], results) if arguments.previous else []
+    changes = compare_rounds(tables[1], results) if arguments.previous else []
     columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
     for name in _name_columns(arguments):
         if name not in columns:
@@ -167,7 +168,7 @@ def _read_runs(report: Report, arguments: argparse.Namespace) -> list[Operations
     return [run for run in chosen if arguments.benchmark in (None, run.benchmark)]
 
 
-def _compare(arguments: argparse.Namespace) -> int:
+def _show_comparison(arguments: argparse.Namespace) -> int:
     """Show two results side by side."""
     _refuse_options(arguments, ("previous", "runs", "n", "columns", "sort"), "is not for --compare")
     if len(arguments.paths) > 1:
@@ -180,7 +181,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
         results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
         print(f"not compared, no counterpart of the same name: {results}; name the folder of each", file=sys.stderr)
-    write_text(FORMATS[arguments.format]([compare(*pair) for pair in pairs], _find_width(arguments)), arguments.output)
+    write_text(
+        FORMATS[arguments.format]([compare_sides(*pair) for pair in pairs], _find_width(arguments)), arguments.output
+    )
     return 0
 
 

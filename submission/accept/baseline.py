@@ -264,11 +264,13 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     with hold_lock(folder) as lock:
         announce_runs(runs, [], 1, {})
         failed = execute_plan(
-            runs, JobRunner(lock=lock), lambda run: f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
+            runs,
+            JobRunner(lock=lock),
+            lambda run: f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s",
         )
     if failed:
         text = f"{counted(len(failed), 'measurement')} failed: no verdict, and nothing is recorded"
-        raise UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text)
+        raise (UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text))
     return [run.result_file for run in runs]
 
 

@@ -27,9 +27,6 @@ from submission.runs.plan import RECORD, PlanError, PlannedRun, is_finished, kee
 from submission.runs.processes import JobRunner
 from submission.runs.progress import execute_plan
 
-CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
-"""Rounds known by name: the configuration that every benchmark runs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -89,7 +86,7 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
 def _read_entries(config: str, benchmarks: Sequence[str]) -> dict[str, tuple[str, BenchmarkPlan]]:
     """Return (configuration as for the train command, entry) of each benchmark of a round."""
     if is_name(config):
-        name_of = CONFIGS.get(config, config)
+        name_of = {"mini": "mini", "closed": CLOSED}.get(config, config)
         names = dict.fromkeys((*PACKAGES, *benchmarks))
         entries = {name: (name_of, BenchmarkPlan()) for name in names if name_of in named_configs(name)}
         if not entries:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from common.measure.devices import Limits
 from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
-from submission.results.page.html import slug
+from submission.results.page.html import make_slug
 
 
 class Quantity(NamedTuple):
@@ -20,7 +19,6 @@ class Quantity(NamedTuple):
     scale: float = 1.0
 
 
-LIMITS: Final = {limit.name: Quantity(**limit.metadata) for limit in fields(Limits)}
 QUANTITIES: Final[Mapping[str, Quantity]] = {
     "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs"),
     "batch": Quantity("samples", "samples of a step, over all units"),
@@ -44,13 +42,17 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
     "loss": Quantity("", "training loss of the last epoch"),
-    "fidelity": Quantity("", "distance of the loss from float32's by its fall, the median over seeds", "loss_errors"),
+    "fidelity": Quantity(
+        "",
+        "distance of the loss from float32's by its fall, the median over seeds",
+        "loss_errors",
+    ),
     "parameters": Quantity("", "numbers that the network learns"),
     "train_samples": Quantity("samples", "training samples"),
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read"),
     "samples_per_j": Quantity("samples/J", "samples trained by the energy"),
-    "power_limit_w": LIMITS["power_limit_w"],
-    "clock_mhz": LIMITS["clock_mhz"],
+    "power_limit_w": Quantity("W", "power limit of a device, where it tells"),
+    "clock_mhz": Quantity("MHz", "clock of a device when the run ended, where it tells"),
     "memory_gb": Quantity("GB", "the most memory that a rank used", "memory_bytes", 1e-9),
     "wait_share": Quantity("", "share of a step in which a rank waited for data"),
     "communicating_ms": Quantity("ms", "time of a step in which a rank only communicated"),
@@ -160,7 +162,7 @@ class StudyResult:
 
 def figure_name(spec: CurveSpec) -> str:
     """Return the name of the file of a figure."""
-    return slug(f"curve {spec.title}")
+    return make_slug(f"curve {spec.title}")
 
 
 def list_figures(spec: CurveSpec) -> list[str]:

@@ -216,8 +216,6 @@ LONGEST_LINE: Final = 1000
 """Characters. srun passes on at most 1024 bytes at once, between those of other nodes: it cuts longer lines."""
 MOST_BYTES: Final = 1 << 28
 """Of a file of lines."""
-MOST_NAMED: Final = 10
-"""Nodes that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +303,7 @@ def read_nodes(paths: Sequence[Path]) -> list[Node]:
                 "--this-node there. Nothing is written"
             )
     if (parts := sum(node.parts for node in nodes)) < total:
-        hosts = listed([node.host for node in nodes], MOST_NAMED)
+        hosts = listed([node.host for node in nodes], 10)
         raise LaunchError(
             f"{files}: {counted(len(nodes), 'node')} ({hosts}), which are {parts} of the {total} nodes or ranks that "
             "the launcher started; add the lines of the others. Nothing is written"
@@ -376,7 +374,10 @@ def _make_results(
 ) -> Iterator[ResultSet]:
     """Yield the runs as results of the described system, by benchmark and scaling; skip runs without a benchmark."""
     judged = [
-        (run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)), scaling)
+        (
+            run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)),
+            scaling,
+        )
         for run, scaling in runs
         if run.benchmark is not None
     ]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.results.export import flat, standalone
-from submission.results.page.analysis import pictures
+from submission.results.page.analysis import list_pictures
+from submission.results.page.export import flatten_quantities, render_standalone
 from submission.results.quantities import AnalysedSet
-from submission.results.sets import analyse, read_facts
+from submission.results.sets import analyse_sets, read_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -51,12 +51,12 @@ COLUMNS = (
 @pytest.fixture(scope="module")
 def sets(corpus: Path) -> list[AnalysedSet]:
     """Return the analysis of all published results."""
-    return analyse(check_paths([str(corpus)], Options(details=True)), read_facts())
+    return analyse_sets(check_paths([str(corpus)], Options(details=True)), read_facts())
 
 
 def quantities(sets: list[AnalysedSet], system: str, benchmark: str) -> tuple[AnalysedSet, dict[str, float | None]]:
     (found,) = (s for s in sets if (s.row.round, s.row.system, s.row.benchmark) == ("0.7", system, benchmark))
-    return found, flat(found)
+    return found, flatten_quantities(found)
 
 
 def test_anchors_of_the_paper(sets: list[AnalysedSet], shared: Path) -> None:
@@ -109,7 +109,7 @@ def test_every_published_result_is_analysed(sets: list[AnalysedSet]) -> None:
 
 
 def test_the_picture_of_the_readme_is_drawn_from_the_published_logs(sets: list[AnalysedSet]) -> None:
-    (drawn,) = (one for one in pictures(sets) if one.name == "v0-7-cosmoflow-time-to-solution")
+    (drawn,) = (one for one in list_pictures(sets) if one.name == "v0-7-cosmoflow-time-to-solution")
     picture = ROOT / "docs" / "images" / "time-to-solution.svg"
     assert f"docs/images/{picture.name})" in (ROOT / "README.md").read_text()
-    assert picture.read_text() == standalone(drawn.drawing)
+    assert picture.read_text() == render_standalone(drawn.drawing)

@@ -9,7 +9,7 @@ from compliance.engine import Options, check_paths
 from submission.results.cost_model import CostModel, read_workloads
 from submission.results.fits.fit import against_units, epochs_against_batch
 from submission.results.fits.projection import project_sets, read_published
-from submission.results.sets import analyse, read_facts
+from submission.results.sets import analyse_sets, read_facts
 from tests.bench_script import bench_script
 
 pytestmark = pytest.mark.exhaustive
@@ -30,7 +30,7 @@ EFFICIENCIES = {256: 1.136, 1024: 0.933, 2048: 0.641, 8192: 0.144, 16384: 0.423}
 
 @pytest.fixture(scope="module")
 def sets(corpus):
-    return analyse(check_paths([str(corpus)], Options(details=True)), read_facts())
+    return analyse_sets(check_paths([str(corpus)], Options(details=True)), read_facts())
 
 
 def test_epochs_against_batch(sets):

@@ -39,14 +39,11 @@ LOCAL_DISK: Final = re.compile(rf"(/|{VARIABLE})([\w./+-]|{VARIABLE})*")
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Characters that no script can have; tabs and line ends are judged by what the value is for."""
 TORCHRUN: Final = re.compile(r"\btorchrun(?= |$)|\btorch\.distributed\.run(?= |$)")
-ACCOUNT: Final = re.compile("--account[= ]|-A")
-TIME: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
-RequestGpus = Literal["gpus-per-node", "gres", "none"]
 
 
 def parse_time(time: str) -> int:
     """Return HH:MM:SS in seconds; ValueError for another form."""
-    match = TIME.fullmatch(time)
+    match = re.fullmatch(r"(\d+):([0-5]\d):([0-5]\d)", time)
     if not match:
         raise ValueError(f"{shown(time)}: expected HH:MM:SS, such as 00:30:00 in quotes")
     hours, minutes, rest = map(int, match.groups())
@@ -58,7 +55,7 @@ class Gpus:
     """The GPUs of a node, and how a job asks for them."""
 
     per_node: int = key(0, "of each node, and then also the default of ranks per node", PLACE)
-    request: RequestGpus = key(
+    request: Literal["gpus-per-node", "gres", "none"] = key(
         "gpus-per-node",
         "how Slurm is asked for them: --gpus-per-node=N, --gres=gpu:N, or none: nodes come with them",
         PLACE,
@@ -147,7 +144,8 @@ class Site:
         """What the profile lacks so that jobs can be submitted; "" if nothing."""
         jobs: dict[str, Site | PackageJob] = {"account": self, "package.account": self.package_job}
         for name, job in jobs.items():
-            if self.needs_account and not job.account and not any(map(ACCOUNT.match, job.options)):
+            has_account = job.account or any(re.match("--account[= ]|-A", option) for option in job.options)
+            if self.needs_account and not has_account:
                 return f"{name} is not set, and the machine refuses jobs without one: set it in a copy of the profile"
         return ""
 
@@ -231,7 +229,6 @@ GRACE_S: Final = 300
 RESTARTS: Final = 20
 """How many times a Slurm job queues itself again."""
 Scheduler = Literal["slurm", "pbs", "plain"]
-SCHEDULERS: Final[tuple[Scheduler, ...]] = ("slurm", "pbs", "plain")
 SUBMIT: Final = {"slurm": ("sbatch --parsable", "scancel", "--dependency="), "pbs": ("qsub", "qdel", "-W depend=")}
 """The command that submits a job and prints its number, the one that cancels jobs, and the option for dependencies.
 
@@ -370,7 +367,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     """Add the options that describe a cluster, from --emit on, and return their group; `read_cluster` reads them."""
     group = parser.add_argument_group("scripts for a cluster, instead of running here")
     add = group.add_argument
-    add("--emit", choices=SCHEDULERS, help="print a script that submits or starts the runs")
+    add("--emit", choices=("slurm", "pbs", "plain"), help="print a script that submits or starts the runs")
     add(
         "--site",
         metavar="NAME|FILE",

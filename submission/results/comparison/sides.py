@@ -55,18 +55,18 @@ class Side:
 
     def mean(self, measure: Callable[[JudgedRun], float | None]) -> float | None:
         """Return the mean of a measure over the runs that have it; None if none has."""
-        return mean(map(measure, self.runs))
+        return average_finite(map(measure, self.runs))
 
     def score_mean(self, measure: Callable[[JudgedRun], float | None]) -> float | None:
         """Return the mean over the runs that converged, for a time to train without the least and the most."""
         values = [value for run in self.runs if run.converged and (value := measure(run)) is not None]
         score = self.results.score
         if isinstance(score, TimeToTrain) and len(score.rejected) <= MOST_REJECTED:
-            return olympic_mean(values, len(score.rejected)) or mean(values)
-        return mean(values)
+            return olympic_mean(values, len(score.rejected)) or average_finite(values)
+        return average_finite(values)
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def average_finite(values: Iterable[float | None]) -> float | None:
     """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
     known = [value for value in values if value is not None and is_number(value)]
     with suppress(OverflowError, StatisticsError):
@@ -143,16 +143,16 @@ class Varied:
 def read_logged(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the hyperparameters by log key; values that differ between the runs are `Varied`."""
     stated = (run.details.hyperparameters.items() for run in runs)
-    return _unite([{key: value for key, value in items if key not in NOT_HYPERPARAMETERS} for items in stated])
+    return _unite_settings([{key: value for key, value in items if key not in NOT_HYPERPARAMETERS} for items in stated])
 
 
 def read_configured(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the settings by configuration key if all logs contain their configuration, as this suite's do; else {}."""
     several = list(map(_read_configuration, runs))
-    return _unite(several) if all(several) else {}
+    return _unite_settings(several) if all(several) else {}
 
 
-def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def list_differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys that differ or exist on one side only: first those of `mine`, in its order."""
     keys = dict.fromkeys((*mine, *other))
     return [key for key in keys if not same(mine.get(key, ABSENT), other.get(key, ABSENT))]
@@ -170,7 +170,7 @@ def _read_configuration(run: Run) -> dict[str, Any]:
     return settings
 
 
-def _unite(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _unite_settings(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return each value if it is the same in all settings, else how often there is each."""
     united = {}
     for key in dict.fromkeys(key for settings in several for key in settings):

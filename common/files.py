@@ -75,19 +75,22 @@ def new_file(path: Path) -> Iterator[tuple[Path, io.FileIO]]:
 
 
 @contextmanager
-def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """Yield a new file beside `path`, which takes its name at the end of the `with` and is removed after an error.
 
-    For libraries that open files by their names; otherwise see `open_whole_file`. sync: to disk before it is renamed.
+    For libraries that open files by their names; otherwise see `open_whole_file`.
     Raises OSError if `path` is a device or a pipe, which is not replaced, and if the new file was exchanged meanwhile.
     """
-    with _replacement(path, sync) as (part, _):
+    with _replacement(path, sync=False) as (part, _):
         yield part
 
 
 @contextmanager
 def open_whole_file(path: Path, mode: str = "wb", *, sync: bool = False) -> Iterator[Any]:
-    """Yield a file to write, text in UTF-8, that replaces `path` at the end of the `with`, as `whole_file` does."""
+    """Yield a file to write, text in UTF-8, that replaces `path` at the end of the `with`, as `whole_file` does.
+
+    sync: to disk before it is renamed.
+    """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     with (
         _replacement(path, sync) as (_, part),

@@ -132,7 +132,6 @@ MOST_BYTES: Final = 1 << 16
 LOOK_S: Final = 2.0
 """How often one that waits looks."""
 NAME: Final = re.compile(r"lease-(\d+)\.json")
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 MOST_PID: Final = 1 << 31
 NO_FOLDER: Final = {errno.EEXIST: "not a folder", errno.ENOTDIR: "below a file"}
 JOB_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID", "COBALT_JOBID")
@@ -319,7 +318,8 @@ def _describe_process() -> dict[str, Any]:
 def _read_machine_id() -> str:
     """Return the identity of this running system and its process numbers; "" where it is unknown."""
     with suppress(OSError):
-        return f"{BOOT_ID.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot_id} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 

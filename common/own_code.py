@@ -25,7 +25,6 @@ OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
 FILE: Final = "file "
 """Prefix of the name of a module that is read from a file; its path follows."""
-NO_FILE: Final = "(in no file)"
 PYTHON: Final = sys.stdlib_module_names - {"__main__"}  # which the module of a command is
 Kind = Literal["problem", "optimizer", "callback"]
 T = TypeVar("T", bound=Callable[..., Any])
@@ -123,7 +122,7 @@ def describe_source(kind: Kind, name: str, definition: Any) -> Code:
 
     file = _find_file(definition)
     if file is None:
-        return Code(kind, name, NO_FILE)
+        return Code(kind, name, "(in no file)")
     return Code(kind, name, file.name, hashlib.sha256(file.read_bytes()).hexdigest())
 
 

@@ -20,7 +20,6 @@ from common.benchmarks import ROOT, SHARED, find_package, locate_package
 from common.version import DISTRIBUTION, VERSION
 
 DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
-GIT_TIMEOUT_S: Final = 10.0
 
 
 def provenance(packages: Sequence[str]) -> dict[str, Any]:
@@ -28,8 +27,10 @@ def provenance(packages: Sequence[str]) -> dict[str, Any]:
 
     The revision is that of the suite; of a benchmark from outside, the version of its distribution is stated.
     """
+    benchmarks = (find_package(name) for name in packages if name not in SHARED)
+    plugins = [benchmark.distribution for benchmark in benchmarks if benchmark and benchmark.distribution]
     return {
-        "versions": versions((*DISTRIBUTIONS, *_list_plugin_distributions(packages))),
+        "versions": versions((*DISTRIBUTIONS, *plugins)),
         "git_revision": git_revision(),
         "source_sha256": source_hash(packages),
         "host": host(),
@@ -78,12 +79,6 @@ def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
         path.relative_to(top).as_posix(): path for name, top in tops.items() for path in (top / name).rglob("*.py")
     }
     return hash_files(packages, files, lambda name: files[name].read_bytes())
-
-
-def _list_plugin_distributions(packages: Sequence[str]) -> list[str]:
-    """Return the distributions of the packages that come from outside the suite; those in folders have none."""
-    benchmarks = (find_package(name) for name in packages if name not in SHARED)
-    return [benchmark.distribution for benchmark in benchmarks if benchmark and benchmark.distribution]
 
 
 @cache
@@ -145,9 +140,7 @@ def _git(root: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(root), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, check=True, encoding="utf-8", timeout=GIT_TIMEOUT_S, env=environment
-    )
+    done = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", timeout=10.0, env=environment)
     return done.stdout.strip()
 
 

@@ -226,9 +226,7 @@ COMMON_SETTINGS: Final = (
 )
 """What the closed division of every benchmark asks for; a benchmark's own setting of the same key replaces it."""
 
-OPEN_SETTINGS: Final = tuple(
-    Setting(key, integer(">= 1", lambda value: value >= 1), NOT_EMPTY) for key in ("train_samples", "eval_samples")
-)
+OPEN_SETTINGS: Final = tuple(Setting(key, COUNT, NOT_EMPTY) for key in ("train_samples", "eval_samples"))
 """The open division leaves hyperparameters and data free, but the log still states the number of samples."""
 
 

@@ -139,11 +139,8 @@ def size_text(size: int) -> str:
 
 def expect_regular(path: str, status: os.stat_result) -> None:
     """Raise RefusedFileError unless it is the status of a regular file."""
-    if not stat.S_ISREG(status.st_mode):
-        raise RefusedFileError(path, f"is {_kind(status.st_mode)}, not a file")
-
-
-def _kind(mode: int) -> str:
+    if stat.S_ISREG(status.st_mode):
+        return
     kinds = (
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISFIFO, "a pipe"),
@@ -151,7 +148,8 @@ def _kind(mode: int) -> str:
         (stat.S_ISCHR, "a device"),
         (stat.S_ISBLK, "a device"),
     )
-    return next((name for test, name in kinds if test(mode)), "something else")
+    kind = next((name for test, name in kinds if test(status.st_mode)), "something else")
+    raise RefusedFileError(path, f"is {kind}, not a file")
 
 
 def _real_path(handle: int, path: str) -> str:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from common.training.benchmark import Benchmark
 
 RESUME: Final = "--resume"
-OVERFIT_STEPS: Final = 300
 STATUS_TEXTS: Final = {
     EXIT_STATUS[STOPPED]: "stopped, to be continued with --resume, or output_dir is in use: see the output above",
     EXIT_STATUS[TARGET_NOT_MET]: "no error: the run is over without meeting its target, as ended.json says",
@@ -208,7 +207,7 @@ target, else 0.""",
         "--overfit-one-batch",
         nargs="?",
         type=positive,
-        const=OVERFIT_STEPS,
+        const=300,
         metavar="STEPS",
         help="train on the first batch again and again, %(const)s times by default, and say whether the "
         "loss falls to a tenth, as it does if network, loss, gradients and optimizer work together; makes no run",

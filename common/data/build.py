@@ -351,11 +351,15 @@ def report_build(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksu
         _print_errors(problems)
         print(f"{folder}: {len(problems):,} files do not match the manifest: delete them and run the command again")
         return 1
-    counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
-    state = "is complete" if outcome.generated else "was already complete"
-    print(f"{folder} {state}: " + ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items())))
-    print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
+    print_contents(manifest, f"{folder} {'is complete' if outcome.generated else 'was already complete'}")
     return 0
+
+
+def print_contents(manifest: Manifest, state: str) -> None:
+    """Print the state of a dataset, how many files its folders have, and what identifies it."""
+    counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
+    print(f"{state}: " + ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items())))
+    print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
 
 
 def _print_errors(errors: Sequence[str]) -> None:

@@ -44,7 +44,6 @@ FIRST_WAIT_S = 1.0
 MOST_REDIRECTS: Final = 5
 TEMPORARY: Final = (408, 425, 429)
 """Answers of the kind 4xx that may pass, as all of the kind 5xx may."""
-HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
 UNLIKE: Final = 2.0
 """A file whose size differs from the published one by this factor is another, such as a page with an error."""
 SPAN: Final = re.compile(r"bytes (\d{1,18})-\d*/(\d{1,18})")
@@ -85,7 +84,8 @@ def connect_http(*checks: Callable[..., Awaitable[None]]) -> tuple[Any, Errors, 
     trace.on_request_redirect.append(check_target)
     trace.on_request_end.extend(checks)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
-    client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
+    headers = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
+    client = {"timeout": timeout, "trust_env": True, "headers": headers, "auto_decompress": False}
     files = HTTPFileSystem(client_kwargs={**client, "trace_configs": [trace]}, skip_instance_cache=True)
     refusals = (PermissionError, aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError)
     return files, (aiohttp.ClientError, ConnectionError, TimeoutError, PermissionError), refusals
@@ -303,8 +303,16 @@ LARGER: Final = 2.0
 MOST_MEMBERS: Final = 10_000_000
 
 DAMAGED: Final = (
-    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),  # of the bytes
-    *(ValueError, OverflowError, RecursionError),  # of headers
+    # Of the bytes.
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    # Of headers.
+    ValueError,
+    OverflowError,
+    RecursionError,
 )
 """Errors of tarfile for a damaged archive: headers may have impossible numbers, or be too many in a row."""
 

@@ -146,19 +146,15 @@ class Listing:
         wanted = {file for name in found[format] for file in files_of(name)}
         if missing := wanted - self.names:
             raise DatasetError(f"{self.folder}: {len(missing)} files are missing, such as {min(missing)}")
-        self.expect_known(wanted)
-        return sorted(found[format])
-
-    def expect_known(self, samples: Iterable[str]) -> None:
-        """Raise DatasetError if samples have files that the manifest lacks although it lists others beside them."""
-        extra = sorted(set(samples).difference(self.manifest_names)) if self.manifest_names else ()
-        if extra:
+        extra = sorted(wanted.difference(self.manifest_names)) if self.manifest_names else ()
+        if extra:  # although the manifest lists others beside them
             raise DatasetError(
                 f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
                 f"{self.folder.name}/ are not): the folder mixes several datasets; move these files away, or, if they "
                 f"belong to it, delete {NAME} and write it again by `python -m {self.benchmark}.prepare manifest "
                 f"{self.folder.parent}`"
             )
+        return sorted(found[format])
 
 
 def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:

@@ -274,15 +274,13 @@ class RankGroup(Dist):
 
     def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
         size = int(self.broadcast(torch.tensor(len(content)), src))
-        _check_size(size)
         packed = _pack_bytes(content if self.rank == src else b"", size)
         return bytes(self.broadcast(packed, src).numpy())
 
     def gather_json(self, value: Any) -> list[Any]:
         content = format_json(value)
         size = int(self.all_reduce(torch.tensor(len(content)), "max"))
-        _check_size(size * self.world_size)
-        packed = _pack_bytes(content, size)
+        packed = _pack_bytes(content, size, self.world_size)
         received = [torch.empty_like(packed) for _ in range(self.world_size)] if self.is_main else None
         td.gather(packed, received, group=self._group, group_dst=0)
         return [parse_json(content.numpy().tobytes()) for content in received or []]
@@ -435,13 +433,10 @@ def parse_json(content: bytes) -> Any:
         raise LaunchError(f"a rank sent what is not JSON ({error}): is this port open to others?") from None
 
 
-def _check_size(size: int) -> None:
-    if not 0 <= size <= LONGEST:
-        raise LaunchError(f"the ranks announce a message of {size:,} bytes, expected at most {LONGEST:,}")
-
-
-def _pack_bytes(content: bytes, size: int) -> Tensor:
-    """Return bytes as a tensor, with blanks up to `size`, which may be 0."""
+def _pack_bytes(content: bytes, size: int, ranks: int = 1) -> Tensor:
+    """Return bytes as a tensor, with blanks up to `size`, which may be 0; LaunchError for too many of all ranks."""
+    if not 0 <= size * ranks <= LONGEST:
+        raise LaunchError(f"the ranks announce a message of {size * ranks:,} bytes, expected at most {LONGEST:,}")
     return torch.frombuffer(bytearray(content.ljust(max(size, 1))), dtype=torch.uint8)[:size]
 
 

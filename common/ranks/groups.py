@@ -29,8 +29,11 @@ def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2**20 if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    # Beside its connections a rank had 40 open files.
-    needed = 100 + (3 * world_size if rank == 0 else 0 if lazy else world_size)
+    needed = 100  # beside its connections a rank had 40 open files
+    if rank == 0:
+        needed += 3 * world_size
+    elif not lazy:
+        needed += world_size
     if most < needed:
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "

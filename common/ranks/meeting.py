@@ -315,7 +315,7 @@ def own_addresses() -> list[str]:
 
 def _list_addresses() -> list[tuple[str, str]]:
     """Return the interfaces of this machine, each with an address of it."""
-    import psutil  # no other module needs it
+    import psutil  # few runs need it
 
     families = (socket.AF_INET, socket.AF_INET6)
     by_name = psutil.net_if_addrs().items()

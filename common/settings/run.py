@@ -58,7 +58,6 @@ from common.settings.machine import (
 )
 from common.settings.optim import OptimConfig, Schedule
 
-STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 Bagging = Literal["none", "bootstrap", "poisson"]
 NONE: Final = "none"
 NULL: Final = Check("null", lambda value: value is None)
@@ -130,7 +129,7 @@ class SubmissionConfig:
     @property
     def staging_timed(self) -> bool:
         """Whether a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
-        return self.round in STAGING_TIMED
+        return self.round in ("0.7", "1.0", "2.0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,6 @@ from common.stop import STOP
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset", "stage_url"]
 
 RAM_DISK: Final = Path("/dev/shm")
-MEMINFO: Final = Path("/proc/meminfo")
 LOOKUP_THREADS: Final = 16
 SENT_FILES: Final = 2**15
 """The files whose names and sizes are in one message."""
@@ -388,18 +387,15 @@ def _check_space(workers: StagingWorkers, mode: str, files: Sequence[SourceFile]
                 f"{folder.root}: {len(files):,} files to be staged, the file system has room for {inodes:,} more (its "
                 "free inodes), whatever bytes are free; remove files there, or choose another staging.stage_dir"
             )
-        if mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
+        if mode != "memory":
+            return
+        import psutil  # few runs need it
+
+        memory = psutil.virtual_memory().available  # what Linux can give to new processes
+        if needed > RAM_SHARE * memory:
             raise StagingError(
                 f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available; "
                 f"staging may use {RAM_SHARE:.0%} of it: use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
     workers.map_items(check_node, [files] if workers.dist.local_rank == 0 else [])
-
-
-def available_memory_bytes() -> int:
-    """Return the memory that Linux can give to new processes, in bytes (MemAvailable in proc(5))."""
-    for line in MEMINFO.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise StagingError(f"{MEMINFO} has no MemAvailable; staging.mode=memory needs Linux")

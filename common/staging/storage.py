@@ -220,19 +220,16 @@ class UrlStorage(SharedStorage):
                 cause, may_pass = explain_failure(error, self._refusals)
                 if not may_pass:
                     raise StagingError(f"{url}: cannot be read: {cause}") from error
-                self._announce_retries(url, cause)
+                with self._lock:
+                    is_first, self._retries = not self._retries, True
+                if is_first:
+                    tqdm.write(f"staging: {url}: {cause}; such failures are tried {ATTEMPTS} times", file=sys.stderr)
                 if attempt == ATTEMPTS or not self._wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
                     raise self.failure or StagingError(
                         f"{url}: cannot be read, tried {attempt} times, the last time: {cause}; "
                         "finished files are kept: start again later"
                     ) from error
         raise AssertionError("the last attempt raises")
-
-    def _announce_retries(self, url: str, cause: str) -> None:
-        with self._lock:
-            first, self._retries = not self._retries, True
-        if first:
-            tqdm.write(f"staging: {url}: {cause}; such failures are tried {ATTEMPTS} times", file=sys.stderr)
 
     def _wait(self, seconds: float) -> bool:
         """Wait; return early, and False, when the run is to stop or another file is given up."""

@@ -272,39 +272,36 @@ class InstancesJob:
 
     def run(self) -> int:
         """Train the instances that have no result yet; record how the job ended, and return the exit status."""
-        with self.owned.failure_recorded(), contextlib.ExitStack() as after_the_job:
-            return self._run_owned(after_the_job)
-
-    def _run_owned(self, after_the_job: contextlib.ExitStack) -> int:
         main = self.dist.is_main
-        ended = self.owned.take_over(self.start_options.wait)
-        with STOP.interrupting():
-            own = asdict(make_plan(self.benchmark, self.config, self.start_options)) if main else None
-            plan = msgspec.convert(self.dist.broadcast_json(own), Plan, strict=False)
-            order = f"all {self.config.instances.count} instances have their result"
-            if plan.todo:
-                order = order_text(len(plan.todo), self.size, self.dist.world_size)
-                order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
-            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
-            if plan.todo and main:
-                mllog.set_aside(self.config.output_dir / NAME)
-            if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
-                self.owned.forget_ending()
-            shared = self._stage_data(plan, after_the_job) if plan.todo else None
-        if shared is None:
-            return self._finish_job(plan, plan.ended).exit_status
-        parts = Parts(self.dist, self.size, TRAINING_ERRORS)
-        self._train_instances(parts, plan, shared)
-        parts.meet("trained")
-        if main:
-            endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
-            status = self._finish_job(plan, endings).exit_status
-            parts.leave_text("status", str(status))
-        parts.meet("judged")
-        if not main:
-            statuses = {str(known): known for known in EXIT_STATUS.values()}
-            status = statuses.get(parts.read_text("status") or "", 1)
-        return status
+        with self.owned.failure_recorded(), contextlib.ExitStack() as after_the_job:
+            ended = self.owned.take_over(self.start_options.wait)
+            with STOP.interrupting():
+                own = asdict(make_plan(self.benchmark, self.config, self.start_options)) if main else None
+                plan = msgspec.convert(self.dist.broadcast_json(own), Plan, strict=False)
+                order = f"all {self.config.instances.count} instances have their result"
+                if plan.todo:
+                    order = order_text(len(plan.todo), self.size, self.dist.world_size)
+                    order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
+                self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
+                if plan.todo and main:
+                    mllog.set_aside(self.config.output_dir / NAME)
+                if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
+                    self.owned.forget_ending()
+                shared = self._stage_data(plan, after_the_job) if plan.todo else None
+            if shared is None:
+                return self._finish_job(plan, plan.ended)
+            parts = Parts(self.dist, self.size, TRAINING_ERRORS)
+            self._train_instances(parts, plan, shared)
+            parts.meet("trained")
+            if main:
+                endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
+                status = self._finish_job(plan, endings)
+                parts.leave_text("status", str(status))
+            parts.meet("judged")
+            if not main:
+                statuses = {str(status): status for status in EXIT_STATUS.values()}
+                status = statuses.get(parts.read_text("status") or "", 1)
+            return status
 
     def _read_ending(self, parts: Parts, number: int) -> Ending | None:
         """Return how an instance of this job ended; None: not started.
@@ -363,14 +360,15 @@ class InstancesJob:
         except PartError as error:
             return error.ending
 
-    def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
+    def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> int:
+        """Record how the job ended, and print the summary; return the exit status."""
         ending = job_ending(endings)
         self.owned.result = ending if ending.final else None
         self.owned.record_ending(ending)
         if self.dist.is_main:
             for line in self._format_summary(plan, endings):
                 self._say(line)
-        return ending
+        return ending.exit_status
 
     def _format_summary(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Iterator[str]:
         """Yield the table of the instances, what they amount to, and the next step."""

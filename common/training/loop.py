@@ -171,7 +171,9 @@ class Loop:
                 self._begin_evaluation()
                 self._take_quality(wait=True)
             while state.position.epoch < self.epochs and not self.meets_target():
-                stopped_by = self._train_epoch() or self._find_signal()
+                stopped_by = self._train_epoch()
+                if not stopped_by:  # all ranks look for a signal that any of them got
+                    stopped_by = signal_name(int(self.dist.all_reduce(torch.tensor(STOP.number), "max")))
                 last = state.position.epoch == self.epochs
                 self._take_quality(wait=last or bool(stopped_by))
                 if not stopped_by and (stopped_by := self.callbacks.find_stop(self.dist)):
@@ -194,10 +196,6 @@ class Loop:
                     return Ending(STOPPED, stopped_by, len(state.history))
         missed = COMPLETED if isinstance(self.target, NoTarget) else TARGET_NOT_MET
         return Ending(TARGET_MET if self.meets_target() else missed, epochs=len(state.history))
-
-    def _find_signal(self) -> str:
-        """Return the name of the stop signal that any rank got, or ""; a collective call."""
-        return signal_name(int(self.dist.all_reduce(torch.tensor(STOP.number), "max")))
 
     def _train_epoch(self) -> str:
         """Train the rest of the current epoch and start its evaluation; return what stopped it, or ""."""

@@ -120,7 +120,9 @@ class NodeRecorder:
         if quiet:
             return
         if status or (died and not STOP.number):  # a scheduler may signal all processes of a job
-            how = "ended before the run did" if died else "gave no readings" if status == 1 else "did not end in order"
+            how = "gave no readings" if status == 1 else "did not end in order"
+            if died:
+                how = "ended before the run did"
             print(
                 f"power: the recorder {how} (exit status {status}): {last or 'no message'}\n"
                 f"power: {self.path} lacks readings; the result of the run stays",

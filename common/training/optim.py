@@ -170,8 +170,7 @@ def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | 
             return Lamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case _:
             adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-            on_cuda = all(parameter.is_cuda for parameter in parameters)
-            optimizer = adam(parameters, lr, fused=config.fused == "auto", capturable=on_cuda, **options)
+            optimizer = adam(parameters, lr, fused=config.fused == "auto", capturable=_on_gpu(parameters), **options)
             # Keeps torch from warning in runs without graphs that capturable may make steps slower.
             optimizer._warned_capturable_if_run_uncaptured = True
             return optimizer
@@ -321,18 +320,18 @@ class Muon(Optimizer):
                         parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
-def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
+def orthogonal(matrices: Tensor) -> Tensor:
     """Return each matrix with its singular values set to about 1 (0.7 to 1.2), times sqrt(rows / columns) if tall.
 
     matrices: (..., rows, columns); a batch of one shape is faster than one at a time.
     """
-    # They bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024).
+    # They bring singular values close to 1 in five iterations, but not exactly to 1 (Jordan et al. 2024).
     a, b, c = 3.4445, -4.7750, 2.0315
     rows, columns = matrices.shape[-2:]
     tall = rows > columns
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
-    for _ in range(iterations):
+    for _ in range(5):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
     return x.mT * math.sqrt(rows / columns) if tall else x

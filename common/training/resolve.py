@@ -73,7 +73,8 @@ def _check_numbers(config: RunConfig) -> None:
     """Raise ConfigError for a number that is not finite, and for a size in section model that no network has."""
     for leaf in leaves(type(config)):
         value = attrgetter(leaf.name)(config)
-        for number in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
+        numbers = value.values() if isinstance(value, dict) else value
+        for number in numbers if isinstance(value, dict | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
             if leaf.name.startswith("model.") and type(number) is int and number > MOST:

@@ -649,11 +649,3 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     if config.train.imports:  # which a checkpoint does not make run
         where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
     return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
-
-
-
-
-
-
-
-

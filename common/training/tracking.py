@@ -376,7 +376,9 @@ class MlflowRun(TrackedRun):
         if late:
             raise TimeoutError(f"{len(late)} of {len(late) + len(done)} calls took more than {FINISH_S:.0f} s")
         self._raise_failures()
-        status = "FINISHED" if ending.final else "KILLED" if ending.how == STOPPED else "FAILED"
+        status = "FINISHED" if ending.final else "FAILED"
+        if ending.how == STOPPED:
+            status = "KILLED"
         self._client.set_tag(self._id, "ended", ending.text)
         self._client.set_terminated(self._id, status)
 

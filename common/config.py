@@ -18,6 +18,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from string import Template
@@ -122,7 +123,9 @@ def load(cls: type[T], path: Path, overrides: Sequence[Override] = (), check: Ca
     try:
         check(config)
     except ValueError as error:
-        source = _find_culprit(layers, error, lambda kept, later: check(_section(cls, kept, "", str(path), later)))
+        source = _find_culprit(
+            layers, error, lambda earlier, later: check(_section(cls, earlier, "", str(path), later))
+        )
         raise ConfigError(f"{source or path}: {error}") from error
     return config
 
@@ -204,8 +207,8 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
     tree = _parse(text, source)
     if not isinstance(tree, dict):
-        what = "empty" if tree is None else f"contains {shown(tree)}"
-        raise ConfigError(f"{source}: {what}; expected lines such as `key: value`")
+        problem = "empty" if tree is None else f"contains {shown(tree)}"
+        raise ConfigError(f"{source}: {problem}; expected lines such as `key: value`")
     base = tree.pop("base", None)
     if base is None:
         return [_Layer(source, tree)]
@@ -216,15 +219,15 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
 
 def _layers(overrides: Sequence[Override]) -> Iterator[_Layer]:
     """Yield each override as the layer of a file with this one key."""
-    for given in overrides:
-        if isinstance(given, str):
-            key, sign, text = given.partition("=")
-            source = f"override {mask_secrets(given)!r}"
+    for override in overrides:
+        if isinstance(override, str):
+            key, sign, text = override.partition("=")
+            source = f"override {mask_secrets(override)!r}"
             if not sign:
                 raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
             yield _layer(key, _parse(text, source), source)
         else:
-            for key, value in given.items():
+            for key, value in override.items():
                 yield _layer(key, _plain(value), f"override {key}={mask_secrets(str(value))}")
 
 
@@ -233,9 +236,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return _literal(value)
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -254,8 +257,8 @@ def _parse(text: str, source: str) -> Any:
         return yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source}{place}: not valid YAML: {error.problem}") from error
+        position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ConfigError(f"{source}{position}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML forbids; numbers beyond Python's limit
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     except RecursionError:
@@ -268,27 +271,28 @@ def _build(cls: type[T], layers: Sequence[_Layer], file: str) -> T:
     try:
         return _section(cls, layers, "", file)
     except _RefusedError as error:
-        section, given, place, message = error.args
-        source = _find_culprit(given, error, lambda kept, later: _section(section, kept, place, file, later)) or file
-        raise ConfigError(f"{source}: {place}: {message}" if place else f"{source}: {message}") from error.__cause__
+        section, own_layers, parent, message = error.args
+        make = partial(_section, section, parent=parent, file=file)
+        source = _find_culprit(own_layers, error, lambda earlier, later: make(earlier, later=later)) or file
+        raise ConfigError(f"{source}: {parent}: {message}" if parent else f"{source}: {message}") from error.__cause__
 
 
-def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str, later: Sequence[_Layer] = ()) -> T:
-    """Return a section made of what the layers say; `place` is its dotted name, "" at the top.
+def _section(cls: type[T], layers: Sequence[_Layer], parent: str, file: str, later: Sequence[_Layer] = ()) -> T:
+    """Return a section made of what the layers say; `parent` is its dotted name, "" at the top.
 
     later: layers of which only required keys are taken, if they are missing otherwise.
     """
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
-    for one in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
-        name, hint = one.name, hints[one.name]
-        dotted = f"{place}.{name}" if place else name
-        given, more = _layers_of(layers, name), _layers_of(later, name)
-        required = one.default is MISSING and one.default_factory is MISSING
-        if is_dataclass(hint) and (given or required):
-            values[name] = _section(hint, given, dotted, file, more)  # type: ignore[arg-type]  # a class, no instance
-        elif given:
-            values[name] = _value(hint, given[-1], dotted)
+    for entry in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
+        name, hint = entry.name, hints[entry.name]
+        dotted = f"{parent}.{name}" if parent else name
+        stated, more = _layers_of(layers, name), _layers_of(later, name)
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        if is_dataclass(hint) and (stated or required):
+            values[name] = _section(hint, stated, dotted, file, more)  # type: ignore[arg-type]  # a class, no instance
+        elif stated:
+            values[name] = _value(hint, stated[-1], dotted)
         elif required and more:
             values[name] = _value(hint, more[0], dotted)
         elif required:
@@ -296,7 +300,7 @@ def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str, late
     try:
         return cls(**values)
     except ValueError as error:
-        raise _RefusedError(cls, layers, place, str(error)) from error
+        raise _RefusedError(cls, layers, parent, str(error)) from error
 
 
 def _layers_of(layers: Sequence[_Layer], name: str) -> list[_Layer]:
@@ -329,29 +333,29 @@ def _named(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _named(value, f"{prefix}{name}.")
 
 
-def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
+def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
     """Raise ConfigError unless the layer has known keys only, in this section and those in it."""
     hints = get_type_hints(cls)
-    known = {one.name: hints[one.name] for one in fields(cls)}
+    keys = {entry.name: hints[entry.name] for entry in fields(cls)}
     if not isinstance(layer.value, dict):
-        expected = f"a section with the keys {', '.join(known)}"
-        where = f"{place}: " if place else ""
+        expected = f"a section with the keys {', '.join(keys)}"
+        where = f"{parent}: " if parent else ""
         raise ConfigError(f"{layer.source}: {where}expected {expected}; got {shown(layer.value)}")
     for name, value in layer.value.items():
-        dotted = f"{place}.{name}" if place else str(name)
+        dotted = f"{parent}.{name}" if parent else str(name)
         if last := getattr(root, "removed", {}).get(dotted):
-            said = f"was a key up to version {last[0]} and has no effect any more; remove it"
-            raise ConfigError(f"{layer.source}: {dotted} {said}")
-        if name not in known:
+            reason = f"was a key up to version {last[0]} and has no effect any more; remove it"
+            raise ConfigError(f"{layer.source}: {dotted} {reason}")
+        if name not in keys:
             section = isinstance(value, dict)
-            inside = _meant(str(name), cls, f"{place}." if place else "", section)
+            inside = _meant(str(name), cls, f"{parent}." if parent else "", section)
             meant = inside or _meant(str(name), root, "", section)
             hint = f"; did you mean {meant}?" if meant else ";"
-            of_section = f" of {place}" if place else ""
-            asked = dotted[: len(place) + SHOWN]
-            raise ConfigError(f"{layer.source}: unknown key {asked}{hint} known keys{of_section}: {', '.join(known)}")
-        if is_dataclass(known[name]):
-            _check_keys(known[name], layer._replace(value=value), dotted, root)
+            of_section = f" of {parent}" if parent else ""
+            quoted = dotted[: len(parent) + SHOWN]
+            raise ConfigError(f"{layer.source}: unknown key {quoted}{hint} known keys{of_section}: {', '.join(keys)}")
+        if is_dataclass(keys[name]):
+            _check_keys(keys[name], layer._replace(value=value), dotted, root)
 
 
 def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
@@ -362,9 +366,9 @@ def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
     """
     by_name: dict[str, str] = {
         called: dotted
-        for dotted, one, nested in _keys(cls, prefix)
+        for dotted, entry, nested in _keys(cls, prefix)
         if nested or not section
-        for called in (*(one.metadata[Key].aliases if Key in one.metadata else ()), dotted.rpartition(".")[2])
+        for called in (*(entry.metadata[Key].aliases if Key in entry.metadata else ()), dotted.rpartition(".")[2])
     }
     inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
     near = (
@@ -378,21 +382,21 @@ def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
 def _keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any], bool]]:
     """Yield the dotted keys of a section, their fields, and whether they have keys of their own; inner ones first."""
     hints = get_type_hints(cls)
-    for one in fields(cls):
-        if is_dataclass(hints[one.name]):
-            yield from _keys(hints[one.name], f"{prefix}{one.name}.")
-    for one in fields(cls):
-        hint = hints[one.name]
-        yield prefix + one.name, one, is_dataclass(hint) or get_origin(hint) is dict
+    for entry in fields(cls):
+        if is_dataclass(hints[entry.name]):
+            yield from _keys(hints[entry.name], f"{prefix}{entry.name}.")
+    for entry in fields(cls):
+        hint = hints[entry.name]
+        yield prefix + entry.name, entry, is_dataclass(hint) or get_origin(hint) is dict
 
 
-def _value(hint: Any, layer: _Layer, place: str) -> Any:
+def _value(hint: Any, layer: _Layer, dotted: str) -> Any:
     """Return the value of a key, of the type that its field has; whole numbers are numbers too."""
     try:
         return msgspec.convert(layer.value, hint, dec_hook=_path)
     except msgspec.ValidationError as error:
         got = f"expected {_described(hint)}; got {shown(layer.value)}"
-        raise ConfigError(f"{layer.source}: {place}: {error.__cause__ or got}") from error
+        raise ConfigError(f"{layer.source}: {dotted}: {error.__cause__ or got}") from error
 
 
 def _described(hint: Any) -> str:

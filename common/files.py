@@ -55,8 +55,8 @@ def instance_folder(job: Path, number: int) -> Path:
 
 def instance_folders(job: Path) -> dict[int, Path]:
     """Return the folders of the instances that there are, by number."""
-    found = {path: INSTANCE.fullmatch(path.name) for path in job.glob("instance_*") if path.is_dir()}
-    return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+    matches = {path: INSTANCE.fullmatch(path.name) for path in job.glob("instance_*") if path.is_dir()}
+    return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
 @contextmanager

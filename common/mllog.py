@@ -259,18 +259,18 @@ def read_beginning(path: Path, size: int, crc32: int | None = None) -> bytes:
     if not path.is_file():
         raise LogError(f"{path}: no log to continue; resume in the output_dir of the interrupted run: {PUT_BACK}")
     with path.open("rb") as file:
-        kept = file.read(max(size, 0))
+        beginning = file.read(max(size, 0))
     reason = ""
-    if len(kept) < size:
-        reason = f"it has only {len(kept):,} bytes, "
-    elif crc32 not in (None, zlib.crc32(kept)):
+    if len(beginning) < size:
+        reason = f"it has only {len(beginning):,} bytes, "
+    elif crc32 not in (None, zlib.crc32(beginning)):
         reason = "it has other records, "
-    if reason or not kept.endswith(b"\n") or any(find_records(kept.splitlines(), constants.RUN_STOP)):
+    if reason or not beginning.endswith(b"\n") or any(find_records(beginning.splitlines(), constants.RUN_STOP)):
         raise LogMismatchError(
             f"{path}: not the log of the checkpoint: {reason}expected complete records of an unfinished run in its "
             f"first {size:,} bytes"
         )
-    return kept
+    return beginning
 
 
 def elapsed_ms() -> int:
@@ -347,14 +347,14 @@ def _restart(path: Path, keep_bytes: int) -> int:
 
     Raises LogError if it does not match.
     """
-    kept, old = read_beginning(path, keep_bytes), path.read_bytes()
+    beginning, old = read_beginning(path, keep_bytes), path.read_bytes()
     stops = find_records(old.splitlines(), constants.RUN_STOP)
     if any(stop.meta(constants.STATUS) == constants.SUCCESS for stop in stops):
         raise LogError(f"{path}: this run is finished and met its target; there is nothing to resume")
     # Copy first, so that no file is ever incomplete and no record is lost.
     write_whole_file(_unused_name(path), old, sync=True)
-    write_whole_file(path, kept, sync=True)
-    return zlib.crc32(kept)
+    write_whole_file(path, beginning, sync=True)
+    return zlib.crc32(beginning)
 
 
 def _unused_name(path: Path) -> Path:

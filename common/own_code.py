@@ -64,15 +64,17 @@ def register_optimizer(name: str) -> Callable[[T], T]:
         raise UsageError(f"optimizer {name} is one of the suite's; choose another name")
     register = _register("optimizer", name)
 
-    def check_call(made: T) -> T:
+    def check_call(maker: T) -> T:
         import inspect  # takes a while, and the checker does without
 
         try:
-            inspect.signature(made).bind("parameters", "lr", "config")
+            inspect.signature(maker).bind("parameters", "lr", "config")
         except TypeError as error:
-            text = describe_source("optimizer", name, made).text
-            raise UsageError(f"{text}: {made.__qualname__} is called with (parameters, lr, config): {error}") from error
-        return register(made)
+            text = describe_source("optimizer", name, maker).text
+            raise UsageError(
+                f"{text}: {maker.__qualname__} is called with (parameters, lr, config): {error}"
+            ) from error
+        return register(maker)
 
     return check_call
 

@@ -42,16 +42,16 @@ def versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
 
     That of the suite is the one of these sources, installed or not.
     """
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    numbers: dict[str, str | None] = {"python": platform.python_version()}
     for name in names:
         if name == DISTRIBUTION:
-            found[name] = VERSION
+            numbers[name] = VERSION
             continue
         try:
-            found[name] = importlib.metadata.version(name)
+            numbers[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            numbers[name] = None
+    return numbers
 
 
 def git_revision(root: Path = ROOT) -> str | None:

@@ -160,9 +160,9 @@ def plain(value: Any) -> Any:
     return int(value) if is_integer(value) else value
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Tell whether two values are the same; NaN is the same as NaN."""
-    return identity(one) == identity(other)
+    return identity(value) == identity(other)
 
 
 def shared_value(values: Iterable[Any], otherwise: Any = None) -> Any:
@@ -198,10 +198,10 @@ def identity(value: Any) -> Hashable:
 def _in_32_bits(value: float) -> float:
     """Return what a 32-bit float keeps of a value; beyond its range, the value."""
     try:
-        (kept,) = struct.unpack("f", struct.pack("f", value))
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
     except OverflowError:
         return value
-    return float(kept) if kept else value
+    return float(rounded) if rounded else value
 
 
 def explain_json_error(error: JSONDecodeError) -> str:

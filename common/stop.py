@@ -137,10 +137,10 @@ class Stop:
         """Catch these signals, and no others any more; one that was ignored at the start (nohup) stays ignored."""
         if not _in_main_thread():
             return
-        wanted = {number for number in find_signals(names) if signal.getsignal(number) != signal.SIG_IGN}
-        for number in self._former.keys() - wanted:
+        chosen = {number for number in find_signals(names) if signal.getsignal(number) != signal.SIG_IGN}
+        for number in self._former.keys() - chosen:
             signal.signal(number, self._former.pop(number))
-        for number in wanted - self._former.keys():
+        for number in chosen - self._former.keys():
             if number == STACKS:
                 faulthandler.unregister(number)
             # None: not set by Python.

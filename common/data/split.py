@@ -104,8 +104,8 @@ class Split(ABC):
     def load(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample into two arrays, from memory if it is cached."""
         if index in self._kept:
-            for array, kept in zip(into, self._kept[index], strict=True):
-                np.copyto(array, kept)
+            for array, cached in zip(into, self._kept[index], strict=True):
+                np.copyto(array, cached)
             return
         self.read_into(index, into)
         if self.config.cache:
@@ -143,10 +143,10 @@ class Listing:
             others = [f"{len(names):,} samples as {kind}: set data.format" for kind, names in found.items() if names]
             content = others[0] if others else f"none among its {len(self.names)} files"
             raise DatasetError(f"{self.folder}: expected samples as {format} ({pattern}), found {content}")
-        wanted = {file for name in found[format] for file in files_of(name)}
-        if missing := wanted - self.names:
+        files = {file for name in found[format] for file in files_of(name)}
+        if missing := files - self.names:
             raise DatasetError(f"{self.folder}: {len(missing)} files are missing, such as {min(missing)}")
-        extra = sorted(wanted.difference(self.manifest_names)) if self.manifest_names else ()
+        extra = sorted(files.difference(self.manifest_names)) if self.manifest_names else ()
         if extra:  # although the manifest lists others beside them
             raise DatasetError(
                 f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
@@ -188,8 +188,8 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
         return Listing(folder, names)
     manifest = read_manifest(path)
     start = f"{folder.name}/"
-    listed = (name.removeprefix(start) for name in manifest.files if name.startswith(start))
-    expected = {name for name in listed if not is_foreign(name)}
+    files = (name.removeprefix(start) for name in manifest.files if name.startswith(start))
+    expected = {name for name in files if not is_foreign(name)}
     if missing := expected - names:
         raise DatasetError(
             f"{folder / min(missing)} is missing: {path} lists it ({len(missing):,} of the {len(expected):,} files in "

@@ -155,9 +155,9 @@ class Alarm:
         try:
             yield
         except Exception as error:
-            found = self._find_cause(error)
-            if found is not error:
-                raise found from error
+            cause = self._find_cause(error)
+            if cause is not error:
+                raise cause from error
             raise
 
     def report(self, error: BaseException) -> Ending:
@@ -259,10 +259,10 @@ class Alarm:
         reason = self._explain_wait(error)
         if silent := [rank for rank, answer in zip(self._ranks, answers, strict=True) if answer is None]:
             lives = [self._read_life(f"life/{rank}", rank) for rank in silent[:4]]
-            listed = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
-            listed += f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+            lost = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
+            lost += f" and {len(silent) - 4} more" if len(silent) > 4 else ""
             return (
-                f"no answer from {listed}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
+                f"no answer from {lost}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
                 f"output, the launcher's, and its node's kernel log ({reason})"
             )
         if busy := [answer.text for answer in answers if answer and not answer.waits]:

@@ -294,21 +294,21 @@ class RankGroup(Dist):
         whole = tensor.detach().contiguous()
         if not whole.numel():
             return [whole] * self.world_size
-        found = [torch.empty_like(whole) for _ in range(self.world_size)]
-        td.all_gather([_as_bytes(one) for one in found], _as_bytes(whole), group=self._group)
-        return found
+        gathered = [torch.empty_like(whole) for _ in range(self.world_size)]
+        td.all_gather([_as_bytes(part) for part in gathered], _as_bytes(whole), group=self._group)
+        return gathered
 
     def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
         group = self._group or td.group.WORLD
-        kept = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
-        operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in kept]
+        sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
+        operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]
         operations += [td.P2POp(td.irecv, _as_bytes(tensor), group=group, group_peer=rank) for rank, tensor in received]
         works = td.batch_isend_irecv(operations) if operations else []
 
         def wait() -> None:
             for work in works:
                 work.wait()
-            kept.clear()
+            sending.clear()
 
         return wait
 
@@ -374,7 +374,7 @@ class RankGroup(Dist):
 
     def _gather_numbers(self, number: int) -> list[int]:
         """Return a number of each rank."""
-        return [int(found) for found in self.all_gather(torch.tensor(number))]
+        return [int(value) for value in self.all_gather(torch.tensor(number))]
 
     def _form_group(
         self, chosen: Sequence[int], timeout: timedelta | None = None, backend: str | None = None

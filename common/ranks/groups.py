@@ -43,13 +43,13 @@ def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
 
 def open_sockets() -> set[tuple[int, int]]:
     """Return the sockets of this process: file descriptors, and inodes, which tell them from later sockets."""
-    found = set()
+    sockets = set()
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):
             status = os.fstat(int(name))
             if stat.S_ISSOCK(status.st_mode):
-                found.add((int(name), status.st_ino))
-    return found
+                sockets.add((int(name), status.st_ino))
+    return sockets
 
 
 def cut_connections(former: set[tuple[int, int]], store_port: int) -> None:

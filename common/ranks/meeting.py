@@ -189,9 +189,9 @@ def claim_rank(store: Any, rank: int, size: int) -> None:
     """
     first_size = store.compare_set("size", "", str(size)).decode()
     if first_size != str(size) or store.add(f"rank{rank}", 1) > 1:
-        found = f"another job, of {first_size} ranks," if first_size != str(size) else "this rank"
+        owner = f"another job, of {first_size} ranks," if first_size != str(size) else "this rank"
         raise LaunchError(
-            f"rank {rank} of {size}: {found} has come to this MASTER_PORT already; start each rank once, and set "
+            f"rank {rank} of {size}: {owner} has come to this MASTER_PORT already; start each rank once, and set "
             "another MASTER_PORT for a second job on the same node"
         )
 
@@ -259,8 +259,8 @@ def poll(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float =
 
 def list_some(values: Sequence[Any]) -> str:
     """Return the first values in a line, and how many there are more."""
-    shown = ", ".join(map(str, values[:8]))
-    return shown + (f" and {len(values) - 8} more" if len(values) > 8 else "")
+    line = ", ".join(map(str, values[:8]))
+    return line + (f" and {len(values) - 8} more" if len(values) > 8 else "")
 
 
 def first_line(error: BaseException) -> str:

@@ -68,11 +68,11 @@ class Parts:
         """
         turn, self._turns = f"turn/{self.number}/{self._turns}", self._turns + 1
         if self.is_main:
-            taken = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
-            self._store.set(turn, str(taken if taken < pieces else NONE_LEFT))
+            piece = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
+            self._store.set(turn, str(piece if piece < pieces else NONE_LEFT))
         _wait(lambda: bool(self._store.check([turn])))
-        taken = int(self._store.get(turn))
-        return None if taken == NONE_LEFT else taken
+        piece = int(self._store.get(turn))
+        return None if piece == NONE_LEFT else piece
 
     @contextlib.contextmanager
     def together(self, name: str) -> Iterator[Dist]:
@@ -130,7 +130,7 @@ class Parts:
             self._store.set("stop", str(int(STOP.number)))
         elif self._store.check(["stop"]):
             number = self._store.get("stop").decode()  # of a store that may be open to others
-            STOP.ask(next((known for known in SIGNALS if str(int(known)) == number), 0))
+            STOP.ask(next((candidate for candidate in SIGNALS if str(int(candidate)) == number), 0))
         if self._dist.rank == 0 and self._alarm and (lost := _find_lost(self._store, self._seen)) is not None:
             self._seen.clear()
             cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"

@@ -127,12 +127,12 @@ class Leaf(NamedTuple):
 
         If it was made before there was such a key, that is the default; None for a key that has none.
         """
-        found: Any = tree
+        value: Any = tree
         for name in self.name.split("."):
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(value, dict) or name not in value:
                 return None if self.default is REQUIRED else self.default
-            found = found[name]
-        return found
+            value = value[name]
+        return value
 
 
 def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
@@ -141,16 +141,16 @@ def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
     Raises DeclarationError for a field that `key` did not make.
     """
     hints = get_type_hints(cls)
-    for one in fields(cls):
-        name, hint = f"{prefix}{one.name}", hints[one.name]
+    for entry in fields(cls):
+        name, hint = f"{prefix}{entry.name}", hints[entry.name]
         if is_dataclass(hint):
             yield from leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
             continue
-        owner = next(base for base in cls.__mro__ if one.name in inspect.get_annotations(base))
-        if Key not in one.metadata:
-            raise DeclarationError(f"{_place(owner)}, {one.name} does not say what it means: make it by key(...)")
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        yield Leaf(name, hint, default, one.metadata[Key], owner)
+        owner = next(base for base in cls.__mro__ if entry.name in inspect.get_annotations(base))
+        if Key not in entry.metadata:
+            raise DeclarationError(f"{_place(owner)}, {entry.name} does not say what it means: make it by key(...)")
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        yield Leaf(name, hint, default, entry.metadata[Key], owner)
 
 
 def sections(cls: type) -> Iterator[type]:
@@ -347,20 +347,20 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     rows = {row.key: row for row in existing if round_ in row.rounds}
     # Keys of other versions are asked too, if they are there: stating another version does not avoid them.
     all_rows = {row.key: row for row in find_rows(reference) if round_ in row.rounds} | rows
-    known = {row.key for row in existing}
-    values = _flattened(config, known | all_rows.keys())
+    known_keys = {row.key for row in existing}
+    values = _flattened(config, known_keys | all_rows.keys())
     stated = [Departure(row, values[key]) for key, row in all_rows.items() if key in values]
     return Comparison(
         [departure for departure in stated if not departure.row.allowed.allows(departure.value)],
         [key for key in rows if key not in values],
-        [key for key in values if key not in known],
+        [key for key in values if key not in known_keys],
     )
 
 
-def _flattened(config: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+def _flattened(config: Mapping[str, Any], known_keys: set[str]) -> dict[str, Any]:
     """Return the values of a configuration by dotted key; only sections that have known keys are opened."""
-    sections = {key[:at] for key in known for at, letter in enumerate(key) if letter == "."}
-    found: dict[str, Any] = {}
+    sections = {key[:at] for key in known_keys for at, letter in enumerate(key) if letter == "."}
+    values: dict[str, Any] = {}
     stack: list[tuple[str, Any]] = [("", config)]
     while stack:
         dotted, value = stack.pop()
@@ -368,5 +368,5 @@ def _flattened(config: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
             prefix = f"{dotted}." if dotted else ""
             stack += [(prefix + (repr(name) if "." in str(name) else str(name)), item) for name, item in value.items()]
         else:
-            found[dotted] = value
-    return found
+            values[dotted] = value
+    return values

@@ -437,16 +437,16 @@ class RunConfig:
             )
         if self.dist.sharing == 1:
             return
-        given = f"dist.spatial is {self.dist.spatial_text}"
+        setting = f"dist.spatial is {self.dist.spatial_text}"
         if not self.shares_samples:
-            raise ValueError(f"{given}, but of this benchmark each rank has whole samples; set it to 1")
+            raise ValueError(f"{setting}, but of this benchmark each rank has whole samples; set it to 1")
         if self.train.eval_ranks:
             raise ValueError(
-                f"{given} and train.eval_ranks {self.train.eval_ranks}, but no rank has the whole network to send; set "
-                "one of them to its default"
+                f"{setting} and train.eval_ranks {self.train.eval_ranks}, but no rank has the whole network to send; "
+                "set one of them to its default"
             )
         if self.precision.dtype == "fp16":
             raise ValueError(
-                f"{given} and precision.dtype fp16, whose loss scale each rank would decide by its own part of the "
+                f"{setting} and precision.dtype fp16, whose loss scale each rank would decide by its own part of the "
                 "weights; set precision.dtype=bf16"
             )

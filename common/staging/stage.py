@@ -205,15 +205,15 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
     _take_folders(workers, folder)
-    lacking, kept = _find_lacking(workers, plan, folder)
+    lacking, staged = _find_lacking(workers, plan, folder)
     own = [plan.files[number] for number in lacking]
     here = [plan.files[number] for number in _collect_lacking(workers, lacking, folder)]
     _check_space(workers, plan.mode, here, folder)
     # Two bytes for each file, whatever the number of nodes: whether one lacks it, and whether one has it.
-    found = torch.zeros(2, len(plan.files), dtype=torch.uint8)
-    found[0, lacking], found[1, kept] = 1, 1
+    presence = torch.zeros(2, len(plan.files), dtype=torch.uint8)
+    presence[0, lacking], presence[1, staged] = 1, 1
     anywhere, anywhere_kept = (
-        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(found, "max")
+        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(presence, "max")
     )
     total = int(dist.all_reduce(torch.tensor(size_of(own))))
     largest = int(dist.all_reduce(torch.tensor(size_of(here)), "max"))
@@ -366,8 +366,8 @@ def _collect_lacking(workers: StagingWorkers, lacking: list[int], folder: StageD
         note.unlink()
         return numbers
 
-    taken = workers.map_items(take_note, notes if dist.local_rank == 0 else [])
-    return sorted(number for numbers in taken for number in numbers)
+    parts = workers.map_items(take_note, notes if dist.local_rank == 0 else [])
+    return sorted(number for numbers in parts for number in numbers)
 
 
 def _check_space(workers: StagingWorkers, mode: str, files: Sequence[SourceFile], folder: StageDir) -> None:

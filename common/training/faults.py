@@ -124,8 +124,8 @@ def _find_flaws(batch: Any) -> Iterator[str]:
     """Yield the first number that is not finite in each tensor of a batch, and its place."""
     for name, tensor in name_tensors(batch):
         if tensor.is_floating_point() and (places := (~tensor.isfinite()).nonzero()).numel():
-            place = places[0].tolist()
-            yield f"{name}{place} is {tensor[tuple(place)].item()}"
+            index = places[0].tolist()
+            yield f"{name}{index} is {tensor[tuple(index)].item()}"
 
 
 SIGNS: Final = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)

@@ -187,8 +187,8 @@ def job_ending(endings: Mapping[int, Ending | None]) -> Ending:
     hows = [ending.how if ending else STOPPED for ending in endings.values()]
     epochs = sum(ending.epochs for ending in endings.values() if ending)
 
-    def count_text(*wanted: str) -> str:
-        return f"{sum(how in wanted for how in hows)} of {len(hows)} instances"
+    def count_text(*kinds: str) -> str:
+        return f"{sum(how in kinds for how in hows)} of {len(hows)} instances"
 
     if STOPPED in hows:
         return Ending(STOPPED, f"{count_text(STOPPED)} to be continued", epochs)

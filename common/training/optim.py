@@ -206,12 +206,12 @@ def _in_place(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """
     groups = []
     for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
-        kept = {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
+        own_values = {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
         for name in ("lr", "step"):
             if name in own and name in saved:
                 value = float(saved[name])
-                kept[name] = torch.full_like(own[name], value) if isinstance(own[name], Tensor) else value
-        groups.append(saved | kept)
+                own_values[name] = torch.full_like(own[name], value) if isinstance(own[name], Tensor) else value
+        groups.append(saved | own_values)
     return state | {"param_groups": groups}
 
 

@@ -117,8 +117,8 @@ def _convolution_backward(grad: Sequence[int], x: Sequence[int], weight: Sequenc
     torch's own formula counts the gradient of a grouped convolution's weights as that of a dense one, which more than
     doubles the count for DeepCAM.
     """
-    transposed, wanted = rest[4], rest[7]  # after bias, stride, padding, dilation; output padding, groups
-    return int(conv_flop_count(list(x), list(weight), list(grad), transposed)) * sum(map(bool, wanted[:2]))
+    transposed, gradients = rest[4], rest[7]  # after bias, stride, padding, dilation; output padding, groups
+    return int(conv_flop_count(list(x), list(weight), list(grad), transposed)) * sum(map(bool, gradients[:2]))
 
 
 FOLDER: Final = "profile"

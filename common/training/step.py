@@ -176,10 +176,10 @@ class Step:
         names = [name for name, parameter in self.problem.model.named_parameters() if parameter.grad is not None]
         norms = zip(names, *self._kept_norms.tolist(), strict=True)
         grown = sorted(norms, key=lambda norm: norm[2] - norm[1])[:-4:-1]
-        listed = ", ".join(
+        growth = ", ".join(
             f"{name} from {first:.3g} to {latest:.3g}" for name, first, latest in grown if latest > first
         )
-        return f". Since the first step of this process these gradients grew most: {listed}" if listed else ""
+        return f". Since the first step of this process these gradients grew most: {growth}" if growth else ""
 
     def _add_gradients(self, batch: Any, first: bool, last: bool) -> None:
         """Add the gradients of a batch; after a step's last, make the optimizer's step unless ranks reduce first."""

@@ -77,16 +77,16 @@ def load_fitting(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) 
 def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError, with all tensors at fault, unless the weights of a file are those of the network."""
     check_plain(tensors, path)
-    wanted = network.state_dict()
+    own = network.state_dict()
     problems = [
-        *_list_names("missing", [name for name in wanted if name not in tensors]),
-        *_list_names("not in the network", [name for name in tensors if name not in wanted]),
+        *_list_names("missing", [name for name in own if name not in tensors]),
+        *_list_names("not in the network", [name for name in tensors if name not in own]),
         *_list_names(
             "of another shape",
             [
-                f"{name} {_format_shape(tensor)}, expected {_format_shape(wanted[name])}"
+                f"{name} {_format_shape(tensor)}, expected {_format_shape(own[name])}"
                 for name, tensor in tensors.items()
-                if name in wanted and tensor.shape != wanted[name].shape
+                if name in own and tensor.shape != own[name].shape
             ],
         ),
     ]
@@ -220,15 +220,15 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     It is on the CPU, in evaluation mode, and computes in float32; `.to(device)` and `torch.autocast` change that.
     Raises CheckpointError for a file that cannot be used, ConfigError for a configuration of another version.
     """
-    found = read(Path(path), benchmark.name)
-    config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
-    check_network_code(found.own_code, benchmark, config, found.path)
-    interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
+    weights = read(Path(path), benchmark.name)
+    config = rebuild(benchmark.config, dict(weights.config), f"the configuration in {weights.path}")
+    check_network_code(weights.own_code, benchmark, config, weights.path)
+    interface = benchmark.predictor.describe(config) if weights.interface is None else weights.interface
     with torch.device("meta"):  # before memory is taken for a network of a size that a damaged file may name
-        check_fit(benchmark.build_network(config), found.tensors, found.path)
-    own = benchmark.build_network(config) if found.own_code else None
+        check_fit(benchmark.build_network(config), weights.tensors, weights.path)
+    own = benchmark.build_network(config) if weights.own_code else None
     network = benchmark.predictor(config, interface, own)
-    load_fitting(network.model, found.tensors, found.path)
+    load_fitting(network.model, weights.tensors, weights.path)
     network.eval()
     return network
 
@@ -238,15 +238,15 @@ def export(checkpoint: Path, weights: Path) -> int:
     if weights.suffix != ENDING:
         raise CheckpointError(f"{weights}: expected a name that ends in {ENDING}, by which it is known")
     check_new(weights)
-    found = read(checkpoint)
-    if found.interface is None:
+    loaded = read(checkpoint)
+    if loaded.interface is None:
         print(
-            f"warning: {found.path} was written by an earlier version: the file has no description of the network's "
+            f"warning: {loaded.path} was written by an earlier version: the file has no description of the network's "
             "input and output",
             file=sys.stderr,
         )
-    write(weights, found)
-    return found.count
+    write(weights, loaded)
+    return loaded.count
 
 
 def main(argv: Sequence[str] | None = None) -> int:

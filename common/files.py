@@ -81,7 +81,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     For libraries that open files by their names; otherwise see `open_whole_file`.
     Raises OSError if `path` is a device or a pipe, which is not replaced, and if the new file was exchanged meanwhile.
     """
-    with _replacement(path, sync=False) as (part, _):
+    with _open_replacement(path, sync=False) as (part, _):
         yield part
 
 
@@ -93,7 +93,7 @@ def open_whole_file(path: Path, mode: str = "wb", *, sync: bool = False) -> Iter
     """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     with (
-        _replacement(path, sync) as (_, part),
+        _open_replacement(path, sync) as (_, part),
         open(part.fileno(), mode, encoding=encoding, newline=newline, closefd=False) as file,
     ):
         yield file
@@ -142,7 +142,7 @@ def follow_no_link(path: str, flags: int) -> int:
 
 
 @contextmanager
-def _replacement(path: Path, sync: bool) -> Iterator[tuple[Path, io.FileIO]]:
+def _open_replacement(path: Path, sync: bool) -> Iterator[tuple[Path, io.FileIO]]:
     """Yield the path of a new file, and the file; at the end it replaces `path`."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "this is a device or a pipe; expected a file", str(path))
@@ -167,17 +167,17 @@ def naming(path: Path, part: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _name(error, path, part)
+        _name_error(error, path, part)
         raise
     except RuntimeError as error:
         full = error.__context__  # torch.save fails again as it closes the file, and tells only that
         if not isinstance(full, OSError) or full.errno is None:
             raise
-        _name(full, path, part)
+        _name_error(full, path, part)
         raise full from error
 
 
-def _name(error: OSError, path: Path, part: Path | None) -> None:
+def _name_error(error: OSError, path: Path, part: Path | None) -> None:
     if error.errno is not None and error.filename2 is None and error.filename in (None, str(part)):
         error.filename = str(path)
     if error.errno == errno.ENOSPC and out_of_inodes(path.parent):

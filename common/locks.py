@@ -83,16 +83,16 @@ class LockFile:
 
     def take(self, holder: str) -> None:
         """Take the lock for this process alone; raise LockedError if another has it. holder: describes this process."""
-        self._take(shared=False)
+        self._take_lock(shared=False)
         os.ftruncate(self.handle, 0)
         os.pwrite(self.handle, holder.encode(), 0)
 
     def share(self) -> None:
         """Take the lock, or turn it into one, together with others that share it; the same LockedError."""
         if self.handle < 0:
-            self._take(shared=True)
+            self._take_lock(shared=True)
         else:
-            self._lock(self.handle, shared=True)
+            self._lock_handle(self.handle, shared=True)
 
     def is_last(self) -> bool:
         """Tell whether no other process shares the lock any more; then none can until `release`."""
@@ -107,12 +107,12 @@ class LockFile:
             self._close()
             self.handle = -1
 
-    def _take(self, *, shared: bool) -> None:
+    def _take_lock(self, *, shared: bool) -> None:
         while self.handle < 0:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
             close = weakref.finalize(self, os.close, handle)
             try:
-                self._lock(handle, shared=shared)
+                self._lock_handle(handle, shared=shared)
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), os.stat(self.path)):
                         self.handle, self._close = handle, close
@@ -120,7 +120,7 @@ class LockFile:
                 if self.handle != handle:
                     close()
 
-    def _lock(self, handle: int, *, shared: bool) -> None:
+    def _lock_handle(self, handle: int, *, shared: bool) -> None:
         if not try_lock(handle, shared=shared):
             raise LockedError(self.path, os.pread(handle, LONGEST_HOLDER, 0).decode(errors="replace"))
 

@@ -35,7 +35,7 @@ from common.settings.run import SubmissionConfig
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 FRAMES_TO_CALLER: Final = 3
-"""From MLLogger's method through `_write` and the method of ResultLog to its caller."""
+"""From MLLogger's method through `_write_record` and the method of ResultLog to its caller."""
 
 CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
 """The prefix that MLLogger removes from the caller's file, a regular expression: the folder of the suite, else any
@@ -83,7 +83,7 @@ class _Line(logging.Logger):
         self.text = text
 
 
-def _anyone() -> None:
+def _allow_anyone() -> None:
     """Let anyone write."""
 
 
@@ -94,7 +94,9 @@ class ResultLog:
     owns the file now. lock: of the thread that writes.
     """
 
-    def __init__(self, path: Path, *, fresh: bool = True, crc32: int = 0, guard: Callable[[], None] = _anyone) -> None:
+    def __init__(
+        self, path: Path, *, fresh: bool = True, crc32: int = 0, guard: Callable[[], None] = _allow_anyone
+    ) -> None:
         self.path, self.crc32, self._guard = path, crc32, guard
         self.lock = threading.RLock()
         self._mode = "xb" if fresh else "ab"
@@ -115,20 +117,20 @@ class ResultLog:
 
     def start(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the start of an interval."""
-        self._write(MLLogger.start, key, value, metadata)
+        self._write_record(MLLogger.start, key, value, metadata)
 
     def end(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the end of an interval."""
-        self._write(MLLogger.end, key, value, metadata)
+        self._write_record(MLLogger.end, key, value, metadata)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log a value, or an event at a point in time."""
-        self._write(MLLogger.event, key, value, metadata)
+        self._write_record(MLLogger.event, key, value, metadata)
 
     def interval(self, name: str, begin_ms: int, end_ms: int, **metadata: Any) -> None:
         """Log an interval that is over, as NAME_start and NAME_stop; metadata: of its end. Times: of `elapsed_ms`."""
-        self._write(MLLogger.start, f"{name}_start", None, {}, begin_ms)
-        self._write(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
+        self._write_record(MLLogger.start, f"{name}_start", None, {}, begin_ms)
+        self._write_record(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
 
     def run(self) -> RunRecord:
         """Return a context manager that logs run_start (run_resumed if the log already has it) and run_stop."""
@@ -152,7 +154,7 @@ class ResultLog:
                 self._guard()
                 self.path.unlink(missing_ok=True)
 
-    def _write(
+    def _write_record(
         self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
         with self.lock:
@@ -184,7 +186,7 @@ class SilentLog(ResultLog):
     def close(self) -> None:
         pass
 
-    def _write(
+    def _write_record(
         self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
         pass
@@ -206,22 +208,22 @@ class RunRecord:
 
     def __enter__(self) -> Self:
         if self._log.holds(constants.RUN_START):
-            self._log._write(MLLogger.event, "run_resumed", None, {})
+            self._log._write_record(MLLogger.event, "run_resumed", None, {})
         else:
-            self._log._write(MLLogger.start, constants.RUN_START, None, {})
+            self._log._write_record(MLLogger.start, constants.RUN_START, None, {})
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and not self.ending.final:
             self.ending = classify_error(error)
-        self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+        self._log._write_record(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
         self._stopped = True
 
     def stop(self) -> None:
         """Write run_stop, unless that is done, and let no other thread write any more: the process is about to end."""
         self._log.lock.acquire(timeout=LOCK_S)
         if not self._stopped:
-            self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+            self._log._write_record(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
 
     def _stop_metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
@@ -231,7 +233,7 @@ class RunRecord:
 
 
 def open_log(
-    path: Path, is_main: bool, keep_bytes: int | None = None, guard: Callable[[], None] = _anyone
+    path: Path, is_main: bool, keep_bytes: int | None = None, guard: Callable[[], None] = _allow_anyone
 ) -> ResultLog:
     """Open the log of a run; ranks other than the main one get a silent log.
 
@@ -244,7 +246,7 @@ def open_log(
         return SilentLog(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if keep_bytes is not None:
-        return ResultLog(path, fresh=False, crc32=_restart(path, keep_bytes), guard=guard)
+        return ResultLog(path, fresh=False, crc32=_restart_log(path, keep_bytes), guard=guard)
     if path.exists():
         raise LogError(f"{path}: a log already exists; continue the run by --resume, or choose another output_dir")
     return ResultLog(path, guard=guard)
@@ -342,7 +344,7 @@ def clear_cache(drop: bool) -> None:
             ) from error
 
 
-def _restart(path: Path, keep_bytes: int) -> int:
+def _restart_log(path: Path, keep_bytes: int) -> int:
     """Truncate a log to its first bytes and keep all of it under a new name; return the checksum of what is left.
 
     Raises LogError if it does not match.

@@ -62,7 +62,7 @@ def register_optimizer(name: str) -> Callable[[T], T]:
     """
     if name in LOG_NAMES:
         raise UsageError(f"optimizer {name} is one of the suite's; choose another name")
-    register = _register("optimizer", name)
+    register = _make_registrar("optimizer", name)
 
     def check_call(maker: T) -> T:
         import inspect  # takes a while, and the checker does without
@@ -84,10 +84,10 @@ def register_problem(name: str) -> Callable[[T], T]:
 
     It has networks, losses, augmentations or datasets of its own. Raises UsageError if the name is taken.
     """
-    return _register("problem", name)
+    return _make_registrar("problem", name)
 
 
-def _register(kind: Kind, name: str) -> Callable[[T], T]:
+def _make_registrar(kind: Kind, name: str) -> Callable[[T], T]:
     def register(definition: T) -> T:
         earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), definition))
         if earlier != new and earlier is not None:

@@ -61,9 +61,9 @@ def git_revision(root: Path = ROOT) -> str | None:
     """
     try:
         # A virtual environment may lie in the repository of something else, which tracks no file of the suite.
-        if not _git(root, "ls-files"):
+        if not _run_git(root, "ls-files"):
             return None
-        return _git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40")
+        return _run_git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40")
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -85,7 +85,7 @@ def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
 def _describe_own_tree() -> str | None:
     """Return the commit of these sources, as `git_revision`; "" if there are files that no commit has."""
     try:
-        return "" if _git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py") else git_revision()
+        return "" if _run_git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py") else git_revision()
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -135,7 +135,7 @@ def shown_path(path: Path) -> str:
     return path.name if path.is_absolute() else path.as_posix()
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _run_git(root: Path, *arguments: str) -> str:
     # A hook's GIT_DIR would lead to another repository; reading must not lock the index.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"

@@ -57,7 +57,7 @@ class Tree:
         expect_regular(name, os.stat(name))  # before opening: even to open a device can do something
         handle = open_regular(name)  # again: it may have been replaced
         try:
-            if not self._holds(_real_path(handle, name)):
+            if not self._holds_path(_real_path(handle, name)):
                 raise RefusedFileError(name, f"is a link that leads out of {os.path.basename(self.root)}: not followed")
         except OSError:
             os.close(handle)
@@ -82,9 +82,9 @@ class Tree:
 
     def leaves(self, path: str | os.PathLike[str]) -> bool:
         """Tell whether a path leads out of the tree, through links or by its name."""
-        return not self._holds(os.path.realpath(path))
+        return not self._holds_path(os.path.realpath(path))
 
-    def _holds(self, real: str) -> bool:
+    def _holds_path(self, real: str) -> bool:
         return not self.root or real == self.root or real.startswith(os.path.join(self.root, ""))
 
 

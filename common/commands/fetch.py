@@ -177,7 +177,7 @@ class _Fetch:
             return 0
         with journal.open_part(self.heading, 0, 1) as record:
             journal = Journal(self.folder)  # another call may have added files
-            self._download(archives, missing)
+            self._download_files(archives, missing)
             for archive in self.dataset.archives:
                 if archive.md5:
                     check_md5(self.downloads / archive.name, archive.md5)
@@ -188,10 +188,10 @@ class _Fetch:
                     unpack_archive(archive, path, journal, record, bar.update)
             self._download_beside(journal, record)
             files = {name: about for name, about in files.items() if not journal.has_files((name,))}
-            self._download(files, sum(files.values()), lambda name: self._move_file(name, record))
+            self._download_files(files, sum(files.values()), lambda name: self._move_file(name, record))
         return self._report_result(self._complete_dataset())
 
-    def _download(
+    def _download_files(
         self, files: Mapping[str, float], size: float, finish: Callable[[str], object] = lambda _: None
     ) -> None:
         """Download files, names with published sizes. size: about what is to come. finish: gets the complete ones."""

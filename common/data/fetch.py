@@ -124,7 +124,7 @@ class Downloader:
 
         async def read_content() -> bytes:
             content = bytearray()
-            async with self._request(url) as answer:
+            async with self._open_request(url) as answer:
                 while block := await answer.content.read(BLOCK):
                     content += block
                     if len(content) > most_bytes:
@@ -132,7 +132,7 @@ class Downloader:
             return bytes(content)
 
         try:
-            return self._wait_for(self._retry(url, read_content))
+            return self._wait_for(self._retry_request(url, read_content))
         except MissingFileError:
             return None
 
@@ -140,7 +140,7 @@ class Downloader:
         """Return how many bytes of a file are to come."""
         if (self.folder / name).exists():
             return 0
-        remote, part = self._wait_for(self._probe(name, about))
+        remote, part = self._wait_for(self._probe_file(name, about))
         return remote.bytes - (part.stat().st_size if part.exists() else 0)
 
     def download(
@@ -181,22 +181,22 @@ class Downloader:
             future.cancel()
 
     @asynccontextmanager
-    async def _request(self, url: str, span: str = "") -> AsyncIterator[Any]:
+    async def _open_request(self, url: str, span: str = "") -> AsyncIterator[Any]:
         """Yield the answer to a request for a file. span: of its bytes, for servers that serve parts."""
         session = await self._files.set_session()
         async with session.get(url, headers={"Range": span} if span else {}) as answer:
             answer.raise_for_status()
             yield answer
 
-    async def _probe(self, name: str, about: float) -> tuple[Remote, Path]:
+    async def _probe_file(self, name: str, about: float) -> tuple[Remote, Path]:
         """Return what the server says of a file, and the path of its bytes so far."""
         url, path = f"{self.address}/{name}", self.folder / name
 
         async def ask() -> Remote:
-            async with self._request(url, "bytes=0-0") as answer:
+            async with self._open_request(url, "bytes=0-0") as answer:
                 return _describe_answer(url, answer)[0]
 
-        remote = await self._retry(url, ask)
+        remote = await self._retry_request(url, ask)
         if not about / UNLIKE < remote.bytes < about * UNLIKE:
             raise DownloadError(
                 f"{url} has {remote.bytes:,} bytes, but about {round(about):,} are published: this is another file, or "
@@ -213,7 +213,7 @@ class Downloader:
 
     async def _download_file(self, name: str, about: float, notify: Callable[[int], object]) -> None:
         """Download what is missing of a file, and give it its name."""
-        remote, part = await self._probe(name, about)
+        remote, part = await self._probe_file(name, about)
         url = f"{self.address}/{name}"
         part.parent.mkdir(parents=True, exist_ok=True)
         with naming(part), open(part, "ab", opener=follow_no_link) as output:
@@ -222,7 +222,7 @@ class Downloader:
                 offset = output.tell() if remote.version else 0  # else nothing shows that it is the same file
                 if offset == remote.bytes:  # from an answer that ended wrongly
                     return
-                async with self._request(url, f"bytes={offset}-") as answer:
+                async with self._open_request(url, f"bytes={offset}-") as answer:
                     answered, first = _describe_answer(url, answer)
                     if answered != remote or first > offset:
                         raise DownloadError(
@@ -237,12 +237,12 @@ class Downloader:
                     raise ConnectionError("the connection ended too early")
 
             if output.tell() < remote.bytes:
-                await self._retry(url, append_rest, output.tell)
+                await self._retry_request(url, append_rest, output.tell)
             if output.tell() != remote.bytes:
                 raise DownloadError(f"{part}: more than the {remote.bytes:,} bytes of {url}; begin again: rm {part}")
         part.replace(self.folder / name)
 
-    async def _retry(
+    async def _retry_request(
         self, url: str, request: Callable[[], Awaitable[T]], count_bytes: Callable[[], int] = lambda: 0
     ) -> T:
         """Return what a request brings, after further attempts while it fails for a moment.

@@ -114,7 +114,7 @@ class Alarm:
         self._ranks = range(first_rank, first_rank + world_size)
         self._expected = (*expected, EndingError, LaunchError)
         self._unwound = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
+        self._watcher = threading.Thread(target=self._watch_news, name="alarm", daemon=True)
         self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
         self._first: Ending | None = None
         self._failure: Stopped | None = None
@@ -136,7 +136,7 @@ class Alarm:
 
     def end_job(self, ending: Ending) -> None:
         """End the job on all ranks as if this one had failed."""
-        _show(self._rank, ending.cause)
+        _print_lines(self._rank, ending.cause)
         self._leave_note(self._write_note(ending))
 
     def check_job(self) -> None:
@@ -170,13 +170,13 @@ class Alarm:
         note, first = self._write_note(ending), self._first
         winner = self._leave_note(note)
         if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
-            _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
+            _print_lines(self._rank, f"stopped because of {first.cause}" if first else self._format_error(error))
         else:
             first = _read_note(str(winner))
             if first.cause.startswith(UNREADABLE) and self._rank == self._ranks.start:  # no rank has shown it
-                _show(self._rank, f"stopped because of an {first.cause}")
+                _print_lines(self._rank, f"stopped because of an {first.cause}")
             if winner == note:
-                _show(self._rank, self.work + self._text(error))
+                _print_lines(self._rank, self.work + self._format_error(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
         with contextlib.suppress(RuntimeError):
             self._store.add("unwound", 1)
@@ -216,7 +216,7 @@ class Alarm:
                     return _read_note(news)
         return None
 
-    def _text(self, error: BaseException) -> str:
+    def _format_error(self, error: BaseException) -> str:
         if isinstance(error, self._expected):
             return f"{error}" if isinstance(error, EndingError) else f"error: {error}"
         if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -310,7 +310,7 @@ class Alarm:
             store.add("answers", 1)
         return news
 
-    def _watch(self) -> None:
+    def _watch_news(self) -> None:
         try:
             news = self._read_news()
             if news == OVER:
@@ -385,7 +385,7 @@ def _read_note(news: str) -> Ending:
         return Ending(FAILED, f"{UNREADABLE} {news[:200]!r}")
 
 
-def _show(rank: int, text: str) -> None:
+def _print_lines(rank: int, text: str) -> None:
     # One write, so that the lines of several ranks do not mix.
     sys.stderr.write("".join(f"rank {rank}: {line}\n" for line in text.rstrip().splitlines()))
     sys.stderr.flush()

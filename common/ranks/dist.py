@@ -215,7 +215,7 @@ class RankGroup(Dist):
     ) -> None:
         super().__init__(position, device)
         self.alarm, self._config, self._group = alarm, config, group
-        self.sharing = Dist(_alone(position.launcher), device)
+        self.sharing = Dist(_make_single_position(position.launcher), device)
         self._nodes: list[int] = []
         self.records_reduction = config.record_reduction
 
@@ -360,7 +360,7 @@ class RankGroup(Dist):
     def group(self, size: int) -> Dist:
         self.check_divisor(size)
         if size == 1:
-            return Dist(_alone(self.position.launcher), self.device)
+            return Dist(_make_single_position(self.position.launcher), self.device)
         first = self.rank - self.rank % size
         return self._form_group(range(first, first + size))
 
@@ -456,8 +456,8 @@ def check_sharing(config: DistConfig, ranks: int) -> None:
 
 def alone() -> Dist:
     """Return the Dist of a process that computes alone on its CPU, even if it is one of several ranks."""
-    return Dist(_alone("single"), torch.device("cpu"))
+    return Dist(_make_single_position("single"), torch.device("cpu"))
 
 
-def _alone(launcher: str) -> RankPosition:
+def _make_single_position(launcher: str) -> RankPosition:
     return RankPosition(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)

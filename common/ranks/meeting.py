@@ -277,7 +277,7 @@ def find_route(store: td.TCPStore) -> tuple[str, str]:
     for family, kind, _, _, address in socket.getaddrinfo(store.host, store.port, type=socket.SOCK_DGRAM):
         with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
             probe.connect(address)
-            return _numeric(probe.getsockname()), _numeric(probe.getpeername())
+            return _format_address(probe.getsockname()), _format_address(probe.getpeername())
     return "", ""
 
 
@@ -328,5 +328,5 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
-def _numeric(address: Any) -> str:
+def _format_address(address: Any) -> str:
     return socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]

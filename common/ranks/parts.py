@@ -57,7 +57,7 @@ class Parts:
         self._stores = stores._replace(connect=cache(stores.connect)).within("parts")
         self._store: Any = AnsweringStore(self._stores.store, LOST_S)
         dist.close()
-        dist.leave = self._leave
+        dist.leave = self._leave_last
         if self._alarm:
             self._alarm.pulse = self._show_life
 
@@ -70,7 +70,7 @@ class Parts:
         if self.is_main:
             piece = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
             self._store.set(turn, str(piece if piece < pieces else NONE_LEFT))
-        _wait(lambda: bool(self._store.check([turn])))
+        _wait_until(lambda: bool(self._store.check([turn])))
         piece = int(self._store.get(turn))
         return None if piece == NONE_LEFT else piece
 
@@ -114,14 +114,14 @@ class Parts:
     def meet(self, name: str, ranks: int | None = None) -> None:
         """Wait until this many ranks, by default all of the job, are here, however long that takes."""
         self._store.add(f"met/{name}", 1)
-        _wait(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
+        _wait_until(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
 
-    def _leave(self) -> None:
+    def _leave_last(self) -> None:
         """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
         self.meet("end")
         self._store.add("left", 1)
         if self._dist.rank == 0:
-            _wait(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
+            _wait_until(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
 
     def _show_life(self) -> None:
         """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""
@@ -152,6 +152,6 @@ def _find_lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:
     return None
 
 
-def _wait(done: Callable[[], bool], most_s: float = float("inf")) -> None:
+def _wait_until(done: Callable[[], bool], most_s: float = float("inf")) -> None:
     """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
     any(done() for _ in poll(most_s, 0.005, LONGEST_WAIT_S))

@@ -148,7 +148,9 @@ def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
             continue
         owner = next(base for base in cls.__mro__ if entry.name in inspect.get_annotations(base))
         if Key not in entry.metadata:
-            raise DeclarationError(f"{_place(owner)}, {entry.name} does not say what it means: make it by key(...)")
+            raise DeclarationError(
+                f"{_locate_class(owner)}, {entry.name} does not say what it means: make it by key(...)"
+            )
         default = entry.default if entry.default_factory is MISSING else entry.default_factory()
         yield Leaf(name, hint, default, entry.metadata[Key], owner)
 
@@ -161,7 +163,7 @@ def sections(cls: type) -> Iterator[type]:
             yield from sections(hint)  # type: ignore[arg-type]  # a class, no instance
 
 
-def _place(cls: type) -> str:
+def _locate_class(cls: type) -> str:
     """Return where a class is, for a message."""
     file = Path(getattr(sys.modules.get(cls.__module__), "__file__", None) or "?")
     module = Path(*cls.__module__.split("."))
@@ -211,13 +213,15 @@ def closed_rows(config: Any) -> tuple[Closed, ...]:
     reference: Reference = config.reference
     names = {leaf.name for leaf in leaves(config)}
     if unknown := [name for name in config.closed if name not in names]:
-        raise DeclarationError(f"{_place(config)}, closed has {unknown[0]}, but there is none: remove or correct it")
-    rows = [row for leaf in leaves(config) for row in _rows(config, leaf)]
+        raise DeclarationError(
+            f"{_locate_class(config)}, closed has {unknown[0]}, but there is none: remove or correct it"
+        )
+    rows = [row for leaf in leaves(config) for row in _list_rows(config, leaf)]
     gone = [Closed(name, check, reference.cite, until=last) for name, (last, check) in config.removed.items()]
     return (*rows, *gone)
 
 
-def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
+def _list_rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
     """Yield what closed asks of a key, by rounds."""
     reference: Reference = config.reference
     rule, cite = config.closed.get(leaf.name), ""
@@ -225,7 +229,7 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
         otherwise = "" if leaf.key.role.computes else EXECUTION
         rule, cite = leaf.key.closed, leaf.key.cite or getattr(leaf.owner, "cite", "") or otherwise
     if rule is None:
-        raise DeclarationError(_undeclared(config, leaf))
+        raise DeclarationError(_explain_undeclared(config, leaf))
     if not isinstance(rule, Check | Mapping):
         rule = rule(reference)
     if isinstance(rule, Check):
@@ -236,16 +240,16 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
         yield Closed(leaf.name, rule[rounds[0]], cite or reference.cite, rounds, since=leaf.key.since)
 
 
-def _undeclared(config: type, leaf: Leaf) -> str:
+def _explain_undeclared(config: type, leaf: Leaf) -> str:
     """Return what to write where for a key of which closed says nothing."""
     short = leaf.name.rpartition(".")[2]
     if leaf.owner.__module__.partition(".")[0] == config.__module__.partition(".")[0]:
         return (
-            f"{_place(leaf.owner)}, {short} does not say what the closed division asks of it: add closed=FREE or a "
-            "check such as closed=equals(VALUE), and cite=RULE, to its key(...)"
+            f"{_locate_class(leaf.owner)}, {short} does not say what the closed division asks of it: add closed=FREE "
+            "or a check such as closed=equals(VALUE), and cite=RULE, to its key(...)"
         )
     return (
-        f"{_place(config)}, closed does not say what the closed division asks of {leaf.name}: add "
+        f"{_locate_class(config)}, closed does not say what the closed division asks of {leaf.name}: add "
         f'"{leaf.name}": FREE, or a check such as equals(VALUE)'
     )
 
@@ -348,7 +352,7 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     # Keys of other versions are asked too, if they are there: stating another version does not avoid them.
     all_rows = {row.key: row for row in find_rows(reference) if round_ in row.rounds} | rows
     known_keys = {row.key for row in existing}
-    values = _flattened(config, known_keys | all_rows.keys())
+    values = _flatten_config(config, known_keys | all_rows.keys())
     stated = [Departure(row, values[key]) for key, row in all_rows.items() if key in values]
     return Comparison(
         [departure for departure in stated if not departure.row.allowed.allows(departure.value)],
@@ -357,7 +361,7 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     )
 
 
-def _flattened(config: Mapping[str, Any], known_keys: set[str]) -> dict[str, Any]:
+def _flatten_config(config: Mapping[str, Any], known_keys: set[str]) -> dict[str, Any]:
     """Return the values of a configuration by dotted key; only sections that have known keys are opened."""
     sections = {key[:at] for key in known_keys for at, letter in enumerate(key) if letter == "."}
     values: dict[str, Any] = {}

@@ -273,14 +273,14 @@ class Callbacks:
 
     def state(self) -> dict[str, Any]:
         """Return the states of those that have one, by name; ValueError for one that no checkpoint gives back."""
-        states = {_name(callback): state for callback in self._acting if (state := callback.state_dict())}
+        states = {_get_name(callback): state for callback in self._acting if (state := callback.state_dict())}
         for name, state in states.items():
             _check_state(state, f"callback {name}: state_dict()")
         return states
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Give the states of a checkpoint back; ValueError unless each has its callback."""
-        acting = {_name(callback): callback for callback in self._acting}
+        acting = {_get_name(callback): callback for callback in self._acting}
         if missing := sorted(set(states) - set(acting)):
             raise ValueError(f"callback {missing[0]} has a state in it; name it again: --callback FILE.py:{missing[0]}")
         for name, state in states.items():
@@ -290,7 +290,7 @@ class Callbacks:
         """Return who asks for the end of the run, and why; "" if nobody. A collective call if any may."""
         if self._may_stop and not self.stop:
             everyone = (*self._members, *self._acting)
-            asking = (f"{_name(callback)}: {callback.stop_reason}" for callback in everyone if callback.stop_reason)
+            asking = (f"{_get_name(callback)}: {callback.stop_reason}" for callback in everyone if callback.stop_reason)
             self.stop = ranks.find_first(next(asking, None)) or ""
         return self.stop
 
@@ -311,11 +311,11 @@ class Callbacks:
                 call(callback)
             except Exception as error:  # whatever a tracker's library or a user's code raises
                 self._members.remove(callback)
-                reason = f"{_name(callback)}: {_describe_error(error)}"
+                reason = f"{_get_name(callback)}: {_describe_error(error)}"
                 print_warning(f"{reason}; training goes on without it")
 
 
-def _name(callback: Callback) -> str:
+def _get_name(callback: Callback) -> str:
     return callback.name or type(callback).__name__
 
 

@@ -282,7 +282,7 @@ class InstancesJob:
                 if plan.todo:
                     order = order_text(len(plan.todo), self.size, self.dist.world_size)
                     order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
-                self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
+                self._print_line(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
                 if plan.todo and main:
                     mllog.set_aside(self.config.output_dir / NAME)
                 if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
@@ -328,7 +328,7 @@ class InstancesJob:
         mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
         problem = self.benchmark.build_problem(config, self.dist, plan.base)
         check_sample_counts(config, problem.train_samples, problem.eval_samples)
-        self._say(problem.describe())
+        self._print_line(problem.describe())
         self.owned.forget_ending()
         if copied:
             return copied
@@ -367,7 +367,7 @@ class InstancesJob:
         self.owned.record_ending(ending)
         if self.dist.is_main:
             for line in self._format_summary(plan, endings):
-                self._say(line)
+                self._print_line(line)
         return ending.exit_status
 
     def _format_summary(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Iterator[str]:
@@ -409,7 +409,7 @@ class InstancesJob:
             paths = [folder] if runs == folders else runs
             yield f"evaluate them: {evaluate_command(self.benchmark.name, self.config, paths)}"
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         if self.dist.is_main:
             print(text, flush=True)
 

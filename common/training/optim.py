@@ -124,7 +124,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
         optimizer = own(parameters, lr, config)
         _check_class(type(optimizer), config.name)
     else:
-        optimizer = _optimizer(config, parameters, lr)
+        optimizer = _build_own(config, parameters, lr)
         if parameters[0].device.type != "cpu":
             _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
     optimizer.register_load_state_dict_pre_hook(_in_place)
@@ -158,7 +158,7 @@ def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: flo
     return build_fused(name, setting, parameters, lr, options)
 
 
-def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
+def _build_own(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
     """Return the optimizer of torch, or the one that torch does not have."""
     options = _adam_options(config)
     match config.name:
@@ -233,7 +233,7 @@ class KerasSGD(Optimizer):
         for group in self.param_groups:
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
-                velocities = _state(self, "velocity", parameters)
+                velocities = _list_states(self, "velocity", parameters)
                 torch._foreach_mul_(velocities, group["momentum"])
                 torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
                 torch._foreach_add_(parameters, velocities)
@@ -279,8 +279,8 @@ class Lamb(Optimizer):
         torch._fused_adam_(
             steps,
             gradients,
-            _state(self, "mean", parameters),
-            _state(self, "square", parameters),
+            _list_states(self, "mean", parameters),
+            _list_states(self, "square", parameters),
             [],
             [group["step"]] * len(steps),
             lr=-1.0,
@@ -310,7 +310,7 @@ class Muon(Optimizer):
         for group in self.param_groups:
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
-                sums = _state(self, "sum", parameters)
+                sums = _list_states(self, "sum", parameters)
                 torch._foreach_mul_(sums, group["momentum"])
                 torch._foreach_add_(sums, gradients)
                 ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # Nesterov momentum
@@ -353,7 +353,7 @@ def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
     return parameters, [parameter.grad for parameter in parameters]
 
 
-def _state(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
+def _list_states(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
     """Return the optimizer's state tensor of this name for each parameter, zeros at first."""
     states = [optimizer.state[parameter] for parameter in parameters]
     for state, parameter in zip(states, parameters, strict=True):

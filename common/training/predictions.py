@@ -132,8 +132,8 @@ def _write_hdf5(path: Path, part: Path, output: Output) -> Iterator[Callable[[Ro
         def add(rows: Rows) -> None:
             with _name_file(path):
                 for name, values in output.typed(rows).items():
-                    _append(file, name, values)
-                _append(file, NAMES, _encode_names(rows[NAMES]))
+                    _append_rows(file, name, values)
+                _append_rows(file, NAMES, _encode_names(rows[NAMES]))
 
         yield add
     finally:
@@ -150,7 +150,7 @@ def _name_file(path: Path) -> Iterator[None]:
         raise PredictionsError(f"{path}: cannot be written ({error})") from error
 
 
-def _append(file: Any, name: str, rows: np.ndarray) -> None:
+def _append_rows(file: Any, name: str, rows: np.ndarray) -> None:
     """Append rows to a dataset of an HDF5 file, which the first ones make."""
     if name not in file:
         shape = rows.shape[1:]

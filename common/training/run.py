@@ -167,7 +167,9 @@ class Training(Loop):
                     saved = self._load_saved()
                     initial = self._initial_weights() if saved is None else None
                     if self.shared is None:
-                        self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
+                        self._print_line(
+                            f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}"
+                        )
                     self._provide_data(after_the_run)
                 with self._opened_log(saved) as log, recording_power(self.config.power, self.folder, self.all_ranks):
                     with self.owned.result_kept(), contextlib.ExitStack() as after_the_steps:
@@ -210,7 +212,7 @@ class Training(Loop):
         if self.dist.is_main:
             check_kind(self.config.output_dir, self.instance is not None)
         if ended and self._is_over(ended):
-            self._say(f"{self.folder}: this run has ended: {ended.text}")
+            self._print_line(f"{self.folder}: this run has ended: {ended.text}")
             self.owned.result = ended
             self.owned.record_ending(ended)  # it may have died before it could
             return ended
@@ -286,7 +288,7 @@ class Training(Loop):
             paths = (self.folder / LOG_NAME, self.checkpoints.folder) if self.dist.is_main else ()
             if names := " and ".join(path.name for path in paths if mllog.set_aside(path)):
                 start_over = f"starting over, with {names} of the first start set aside"
-                self._say(f"{self.folder}: no usable checkpoint; {start_over}")
+                self._print_line(f"{self.folder}: no usable checkpoint; {start_over}")
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         if (earlier := saved.own_code) != self.own_code:
@@ -400,16 +402,16 @@ class Training(Loop):
         check_sample_counts(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
         if (size := self.config.train.global_batch_size) > problem.train_samples:
-            self._say(
+            self._print_line(
                 f"warning: train.global_batch_size is {size:,}, but there are {problem.train_samples:,} training "
                 "samples: a step has no more, while log, figure of merit and scaling of the rate have the former"
             )
         if self.shared is None:
-            self._say(problem.describe())
+            self._print_line(problem.describe())
         if self.dist.is_main and not (self.instance and self.instance.number):
             variant, _ = read_variant_and_digest(self.config.data.data_dir)
             if self.config.variant == FULL != variant:
-                self._say(
+                self._print_line(
                     f"warning: {self.config.data.data_dir} has {variant} data by its manifest, but the log will say "
                     f"{FULL}; expected variant={OWN} and a train.target"
                 )
@@ -432,7 +434,7 @@ class Training(Loop):
         try:
             flops = self.problem.count_flops()
         except (RuntimeError, ValueError, OSError) as error:  # such as an operation without shapes, or a bad sample
-            self._say(f"the log will not state {FLOP_PER_SAMPLE}: {str(error).partition(chr(10))[0]}")
+            self._print_line(f"the log will not state {FLOP_PER_SAMPLE}: {str(error).partition(chr(10))[0]}")
             return {}
         return {FLOP_PER_SAMPLE: {"training": flops.training, "evaluation": flops.evaluation}} if flops else {}
 
@@ -443,7 +445,9 @@ class Training(Loop):
         evaluates = not self.settings.eval_ranks
         seconds = warm_up(self.problem, self.precision, self.dist, self.step, evaluates=evaluates)
         if self.shared is None:
-            self._say(f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)")
+            self._print_line(
+                f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)"
+            )
         return {"warm_up_s": round(seconds, 3)}
 
     def _load_weights(self, initial: Weights | None) -> dict[str, Any]:
@@ -460,7 +464,7 @@ class Training(Loop):
         if initial is None:
             return {}
         epochs = "" if initial.epochs is None else f", after {counted(initial.epochs, 'epoch')}"
-        self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
+        self._print_line(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
         return {INIT_WEIGHTS: initial.digest}
 
     def _begin_log(self, log: ResultLog) -> None:
@@ -566,7 +570,7 @@ class Training(Loop):
         steps = max(1, int(self.dist.broadcast_json(steps)))
         steps = min(steps, train.steps or steps)
         if self.shared is None:
-            self._say(f"train.flop: at most {counted(steps, 'step')}")
+            self._print_line(f"train.flop: at most {counted(steps, 'step')}")
         return steps
 
     def _print_result(self, ending: Ending, seconds: float) -> None:
@@ -577,13 +581,13 @@ class Training(Loop):
             result = ending.text
         if ending.how == COMPLETED:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
-        self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
+        self._print_line(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
-            self._say(f"a classical method reaches {reference.baseline:g}: see {self.benchmark.name}/README.md")
+            self._print_line(f"a classical method reaches {reference.baseline:g}: see {self.benchmark.name}/README.md")
         if self.own_code:
-            self._say(f"{describe_codes(self.own_code)}: this run is not the reference")
+            self._print_line(f"{describe_codes(self.own_code)}: this run is not the reference")
         for line in self._next_steps(reference.variant) if self.shared is None else ():
-            self._say(as_called(line))
+            self._print_line(as_called(line))
 
     def _next_steps(self, variant: str) -> Iterator[str]:
         """Yield the commands for the next steps with the run; one on OWN data or without target is no result."""
@@ -613,7 +617,7 @@ class Training(Loop):
         yield f"pack it:     python -m submission.system -o {system} --set {options}   (then fill in the other fields)"
         yield f"             python -m submission.assemble {run} -o out --system {system}"
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         if self.dist.is_main:
             print(f"{self.label}{text}", flush=True)
 

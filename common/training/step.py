@@ -246,7 +246,7 @@ def warm_up(
     step: None: only evaluations are made.
     """
     begin, device, quiet = time.perf_counter(), dist.device, not dist.is_main
-    with _unchanged(problem.model, precision, device, step.optimizer if step else None):
+    with _restore_afterwards(problem.model, precision, device, step.optimizer if step else None):
         if step is not None:
             problem.model.train()
             shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
@@ -264,7 +264,7 @@ def warm_up(
 
 
 @contextlib.contextmanager
-def _unchanged(
+def _restore_afterwards(
     model: nn.Module, precision: Precision, device: torch.device, optimizer: Optimizer | None
 ) -> Iterator[None]:
     """Restore, in place, all that training changes; what an optimizer has made meanwhile becomes 0."""

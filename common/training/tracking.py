@@ -360,7 +360,7 @@ class MlflowRun(TrackedRun):
         """Send the configuration, which MLflow takes once."""
         from mlflow.entities import Param  # an optional package
 
-        values = {**dict(_flatten(run.config)), "seed": run.seed, "benchmark": run.benchmark}
+        values = {**dict(_flatten_config(run.config)), "seed": run.seed, "benchmark": run.benchmark}
         # Any store of MLflow takes 500 characters.
         params = [Param(name, str(value)[:500]) for name, value in values.items()]
         for first in range(0, len(params), MOST_PARAMS):
@@ -405,11 +405,11 @@ class MlflowRun(TrackedRun):
             call.result()
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_config(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a configuration by dotted key."""
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from _flatten_config(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

@@ -130,7 +130,7 @@ def load(cls: type[T], path: Path, overrides: Sequence[Override] = (), check: Ca
     return config
 
 
-def sources(path: Path, overrides: Sequence[Override]) -> dict[str, str]:
+def list_sources(path: Path, overrides: Sequence[Override]) -> dict[str, str]:
     """Return where the value of each key comes from that a file, its bases or overrides name; ConfigError as `load`."""
     layers = [*_read_layers(path), *_list_overrides(overrides)]
     return {name: layer.source for layer in layers for name in _list_names(layer.value)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
+from common.config import ConfigError, Override, leaves, list_sources, load, shown, to_dict
 from common.installed import find_config
 from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
@@ -45,7 +45,7 @@ def resolve_config(
         check_network(config)
 
     config = load(cls, file, overrides, check)
-    check_closed_division(config, sources(file, overrides))
+    check_closed_division(config, list_sources(file, overrides))
     return config
 
 

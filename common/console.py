@@ -173,7 +173,7 @@ def open_bar(iterable: Iterable[Any] | None = None, *, disable: bool | None = No
     return tqdm(iterable, file=_Lines(), bar_format=lines, **options | often)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration for people: 8.0 s, 1:05, 2:00:09."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

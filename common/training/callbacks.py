@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from common.command import clean
-from common.console import duration, print_warning
+from common.console import format_duration, print_warning
 from common.ending import Ending
 from common.own_code import Code, describe_source, import_source
 from common.ranks.dist import Dist
@@ -71,8 +71,8 @@ class Progress:
         self.print_line(
             f"epoch {last.epoch:3}/{epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
             f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
-            f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
-            f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"
+            f"  {last.samples_per_s:,.1f} samples/s  {format_duration(last.train_s + last.eval_s)}"
+            f"  {'ETA <= ' + format_duration(left) if left else 'last epoch'}"
         )
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import torch
 from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, to_dict
-from common.console import duration
+from common.console import format_duration
 from common.data.manifest import read_variant_and_digest
 from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
@@ -446,7 +446,7 @@ class Training(Loop):
         seconds = warm_up(self.problem, self.precision, self.dist, self.step, evaluates=evaluates)
         if self.shared is None:
             self._print_line(
-                f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)"
+                f"warm-up: {format_duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)"
             )
         return {"warm_up_s": round(seconds, 3)}
 
@@ -581,7 +581,7 @@ class Training(Loop):
             result = ending.text
         if ending.how == COMPLETED:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
-        self._print_line(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
+        self._print_line(f"{result} after {counted(ending.epochs, 'epoch')}, {format_duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._print_line(f"a classical method reaches {reference.baseline:g}: see {self.benchmark.name}/README.md")
         if self.own_code:

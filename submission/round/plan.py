@@ -16,7 +16,7 @@ from typing import Final
 
 from common.benchmarks import PACKAGES, list_benchmarks, require_package
 from common.config import load, section_of, shown
-from common.console import duration
+from common.console import format_duration
 from common.errors import UsageError
 from common.files import LOG_NAME
 from common.installed import CLOSED, find_config, is_name, named_configs
@@ -196,4 +196,4 @@ def _describe_run(run: PlannedRun) -> str:
     evaluations = record.details.evaluations
     quality = f" ({evaluations[-1].value:.4g})" if evaluations else ""
     how = "met the target" if record.status == "success" else "did NOT meet the target (the run is kept)"
-    return f"{how} after {len(evaluations)} evaluations{quality}, {duration(60 * (record.minutes or 0.0))}"
+    return f"{how} after {len(evaluations)} evaluations{quality}, {format_duration(60 * (record.minutes or 0.0))}"

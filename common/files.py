@@ -66,7 +66,7 @@ def new_file(path: Path) -> Iterator[tuple[Path, io.FileIO]]:
     Its name is random and it is created exclusively, so that no link that others have put there is followed.
     """
     part = _unused_name(path)
-    with naming(path, part), open(part, "x+b", buffering=0) as file:
+    with name_errors(path, part), open(part, "x+b", buffering=0) as file:
         try:
             yield part, file
         finally:
@@ -162,7 +162,7 @@ def _unused_name(path: Path) -> Path:
 
 
 @contextmanager
-def naming(path: Path, part: Path | None = None) -> Iterator[None]:
+def name_errors(path: Path, part: Path | None = None) -> Iterator[None]:
     """Let errors of the system name `path` if they name no file, as on a full disk, or `part`, which stands for it."""
     try:
         yield

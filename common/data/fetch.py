@@ -27,7 +27,7 @@ from typing import IO, Any, Final, NamedTuple, TypeVar
 from common.address import check_redirect, mask_secrets
 from common.data.build import Journal, Part
 from common.data.manifest import ManifestEntry
-from common.files import follow_no_link, naming, open_whole_file
+from common.files import follow_no_link, name_errors, open_whole_file
 from common.reference import FULL
 from common.version import DISTRIBUTION, VERSION
 
@@ -216,7 +216,7 @@ class Downloader:
         remote, part = await self._probe_file(name, about)
         url = f"{self.address}/{name}"
         part.parent.mkdir(parents=True, exist_ok=True)
-        with naming(part), open(part, "ab", opener=follow_no_link) as output:
+        with name_errors(part), open(part, "ab", opener=follow_no_link) as output:
 
             async def append_rest() -> None:
                 offset = output.tell() if remote.version else 0  # else nothing shows that it is the same file

@@ -24,7 +24,7 @@ import msgspec
 import torch
 
 from common.console import print_warning
-from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
+from common.files import CHECKPOINTS, link_whole_file, name_errors, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
 from common.own_code import OWN_CODE, Code, read_codes
 from common.ranks.dist import Dist
@@ -193,7 +193,7 @@ class Checkpoints:
                 "state": state,
             }
             try:
-                with naming(path):
+                with name_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 with open_whole_file(path, sync=True) as file:
                     torch.save(content, file)

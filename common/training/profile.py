@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, flop_registry
 
-from common.files import naming, open_whole_file, write_whole_file
+from common.files import name_errors, open_whole_file, write_whole_file
 from common.ranks.dist import Dist
 from common.settings.machine import ProfileConfig
 
@@ -194,7 +194,7 @@ class Profiler:
         with open_whole_file(path) as output, tempfile.TemporaryDirectory() as scratch:
             plain = Path(scratch, "trace.json")
             trace.export_chrome_trace(str(plain))
-            with naming(path), plain.open("rb") as source, gzip.open(output, "wb", compresslevel=6) as packed:
+            with name_errors(path), plain.open("rb") as source, gzip.open(output, "wb", compresslevel=6) as packed:
                 shutil.copyfileobj(source, packed)
         steps = self.config.steps
         fewer = f", fewer than profile.steps={steps}: there were no more" if traced < steps else ""

@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 from common.config import ConfigError
 from common.console import print_warning
 from common.ending import STOPPED, Ending
-from common.files import INSTANCE, follow_no_link, naming, open_whole_file, read_end, write_whole_file
+from common.files import INSTANCE, follow_no_link, name_errors, open_whole_file, read_end, write_whole_file
 from common.mllog import set_aside
 from common.record import METRICS, parse_object
 from common.settings.machine import TrackConfig, Tracker
@@ -75,7 +75,7 @@ class History(RunFile):
         with self._retried_later():
             if self._path.exists() and self._path.stat().st_size == self._bytes:
                 with (
-                    naming(self._path),
+                    name_errors(self._path),
                     open(self._path, "a", encoding="utf-8", newline="", opener=follow_no_link) as file,
                 ):
                     self._table_of(file).writerows(map(asdict, self._epochs[self._written :]))
@@ -146,7 +146,7 @@ class Metrics(RunFile):
         with self._retried_later():
             self._prepare_file()
             text = "".join(self._lines).encode()
-            with naming(self._path), open(self._path, "ab", opener=follow_no_link) as file:
+            with name_errors(self._path), open(self._path, "ab", opener=follow_no_link) as file:
                 self._bytes = min(self._bytes, file.tell())
                 file.truncate(self._bytes)  # without the part of a write that failed
                 file.write(text)
@@ -241,14 +241,14 @@ class TensorBoard(NumbersCallback):
 
         self._folder = run.folder / TENSORBOARD
         again = run.global_step + 1 if run.resumed else None  # from here on, the viewer ignores what was written before
-        with naming(self._folder):
+        with name_errors(self._folder):
             self._board = SummaryWriter(str(self._folder), purge_step=again)
 
     def saving(self) -> None:
         self._board.flush()
 
     def end(self, ending: Ending) -> None:
-        with naming(self._folder):
+        with name_errors(self._folder):
             self._board.close()
 
     def add_numbers(self, kind: str, numbers: dict[str, float], count: int) -> None:
@@ -256,7 +256,7 @@ class TensorBoard(NumbersCallback):
         from tensorboard.compat.proto.summary_pb2 import Summary  # an optional package
 
         values: list[Any] = [Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
-        with naming(self._folder):
+        with name_errors(self._folder):
             self._board.file_writer.add_summary(Summary(value=values), count)
 
 

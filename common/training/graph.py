@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from common.data.prefetch import map_tensors, tensors
+from common.data.prefetch import list_tensors, map_tensors
 from common.ranks.dist import Dist
 
 Mode = Literal["auto", "off"]
@@ -136,7 +136,7 @@ class Replay:
 
     def __call__(self, batch: Any, *flags: Hashable) -> None:
         """Do the work on the batch."""
-        batch_tensors = list(tensors(batch))
+        batch_tensors = list(list_tensors(batch))
         if self.recorder is None or not all(tensor.numel() for tensor in batch_tensors):
             self.work(batch, *flags)
             return
@@ -169,7 +169,7 @@ class Replay:
             self.recorder.prepare(lambda: self.work(batch, *flags))
             return None
         with torch.inference_mode(False):  # they are written again, in any mode
-            inputs = [tensor.clone() for tensor in tensors(batch)]
+            inputs = [tensor.clone() for tensor in list_tensors(batch)]
         new = iter(inputs)
         static = map_tensors(batch, lambda _: next(new))
         reason = ""

@@ -7,7 +7,7 @@ takes a contiguous share of it, so that the number of ranks decides only where t
     for batch in batching.batches(permutation(n, seed, epoch), rank, world_size):
         ...  # batch.parts: the indices of this rank, batch.global_size: what the sum of losses is divided by
 
-If each node has staged a shard, `shard_order` can replace `permutation`: each node's part of every global batch then
+If each node has staged a shard, `shard_order` can replace `draw_permutation`: each node's part of every global batch then
 comes from its own shard.
 
 Evaluation takes `share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
@@ -51,7 +51,7 @@ BAGGING: Final = 2
 STEPS: Final = 3
 
 
-def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
+def draw_permutation(n: int, seed: int, epoch: int) -> np.ndarray:
     """Return the order of the samples 0..n-1 in an epoch (from 0), the same on every machine and version.
 
     It sorts raw 64-bit output of PCG64, which NumPy keeps stable, unlike Generator.permutation (NEP 19).
@@ -104,7 +104,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
     assignment: from shard_assignment, as the files were staged. Shards are reshuffled in each epoch, and every
     sample comes once. It holds for ranks numbered node by node, equally many on each; otherwise ranks read some samples
     from other shards. A fixed subset per node costs convergence at scale (sparticlesteve/cosmoflow-benchmark#41);
-    `permutation` mixes all samples.
+    `draw_permutation` mixes all samples.
     """
     if global_batch_size % nodes:
         raise ValueError(f"the global batch size is {global_batch_size}; expected a multiple of the {nodes} nodes")
@@ -112,7 +112,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
     positions = np.arange(n)
     holder: np.ndarray = np.empty(n, np.int64)
     holder[assignment] = _part_of(positions, n, nodes)
-    shuffled = permutation(n, seed, epoch)
+    shuffled = draw_permutation(n, seed, epoch)
     node_by_node = shuffled[np.argsort(holder[shuffled], kind="stable")]
     first = positions - positions % global_batch_size
     size = np.minimum(global_batch_size, n - first)

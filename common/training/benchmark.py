@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from common.console import print_warning
 from common.data.prefetch import Batch, TensorBatch, sum_flaws
-from common.data.sampling import Batching, drawn_samples, permutation, share
+from common.data.sampling import Batching, draw_permutation, drawn_samples, share
 from common.data.values import Content
 from common.errors import UsageError
 from common.own_code import Code, find_registered, list_bases, list_registered
@@ -295,7 +295,7 @@ class SampleProblem(ABC, Generic[B]):
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, the same on all ranks."""
-        order: np.ndarray = self.drawn[permutation(self.train_samples, self.seed, epoch)]
+        order: np.ndarray = self.drawn[draw_permutation(self.train_samples, self.seed, epoch)]
         return order
 
     def steps(self, epoch: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from common.data.sampling import Batching, permutation
+from common.data.sampling import Batching, draw_permutation
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import open_log
 from common.precision import Precision, PrecisionConfig
@@ -61,7 +61,7 @@ class Line:
     step_weight = step_samples
 
     def order(self, epoch):
-        return permutation(len(X), 5, epoch)
+        return draw_permutation(len(X), 5, epoch)
 
     def read(self, samples, indices):
         yield from map(Rows, map(torch.from_numpy, indices))

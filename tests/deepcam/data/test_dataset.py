@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.data.prefetch import read_batches
-from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share
+from common.data.sampling import Batching, draw_permutation, sample_seed, shard_assignment, shard_order, share
 from common.settings.machine import StagingConfig
 from common.settings.run import TrainConfig
 from deepcam.data import snapshot
@@ -225,7 +225,7 @@ def test_a_global_shuffle_is_the_same_for_any_number_of_ranks():
     config = DataConfig(Path("data"))
     for dist in (ranks(1, 1), ranks(8, 2)):
         order = shard_order(shard_assignment(50), config.shards(dist), 8, 3, 2)
-        assert np.array_equal(order, permutation(50, 3, 2))
+        assert np.array_equal(order, draw_permutation(50, 3, 2))
 
 
 @pytest.mark.parametrize("shuffle, shards", [("node", 2), ("rank", 4)])

@@ -10,7 +10,7 @@ takes a contiguous share of it, so that the number of ranks decides only where t
 If each node has staged a shard, `shard_order` can replace `draw_permutation`: each node's part of every global batch then
 comes from its own shard.
 
-Evaluation takes `share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
+Evaluation takes `take_share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
 `shard_assignment`: every sample comes once, without padding. Some ranks get one more than others, or none, so add up
 sums and counts over the ranks, not means.
 
@@ -89,7 +89,7 @@ def step_seed(seed: int, part: int, epoch: int, step: int) -> int:
     return int(source.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def share(order: S, part: int, parts: int) -> S:
+def take_share(order: S, part: int, parts: int) -> S:
     """Return part 0..parts-1 of an order: contiguous, of nearly equal sizes, each sample in exactly one."""
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
@@ -122,7 +122,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
 
 
 def _part_of(position: np.ndarray, n: int | np.ndarray, parts: int) -> np.ndarray:
-    """Return for each position in an order of n the part that `share` puts it into."""
+    """Return for each position in an order of n the part that `take_share` puts it into."""
     return ((position + 1) * parts - 1) // n
 
 
@@ -166,8 +166,8 @@ class Batching:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""
         for step in range(start, self.steps(len(order))):
             global_batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
-            rank_batch = share(global_batch, rank, world_size)
-            parts = tuple(share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
+            rank_batch = take_share(global_batch, rank, world_size)
+            parts = tuple(take_share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
             yield RankBatch(step, parts, len(global_batch))
 
 

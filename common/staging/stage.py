@@ -39,7 +39,7 @@ import torch
 from common.data.build import readable_bytes
 from common.data.manifest import NAME as MANIFEST
 from common.data.manifest import read_manifest
-from common.data.sampling import share
+from common.data.sampling import take_share
 from common.files import free_inodes
 from common.locks import LOOK_S
 from common.processes import in_threads
@@ -269,7 +269,7 @@ def _look_up(
         return current
 
     with workers.show_bar("looking up files", len(files), " files"):
-        own_numbers = share(range(len(files)), workers.dist.rank, workers.dist.world_size)
+        own_numbers = take_share(range(len(files)), workers.dist.rank, workers.dist.world_size)
         own_files = workers.map_items(look_up, [files[i] for i in own_numbers])
     facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
     for i, file in zip(own_numbers, own_files, strict=True):
@@ -334,7 +334,7 @@ def _check_alone(workers: StagingWorkers, folder: StageDir, leader: Sequence[Sta
 def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> tuple[list[int], list[int]]:
     """Return the numbers of the files that this node lacks, and of those it has, in the share of this rank."""
     dist = workers.dist
-    own_numbers = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
+    own_numbers = take_share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
     def check_file(number: int) -> bool:
         is_present = folder.holds_file(plan.files[number])

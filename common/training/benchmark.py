@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from common.console import print_warning
 from common.data.prefetch import Batch, TensorBatch, sum_flaws
-from common.data.sampling import Batching, draw_permutation, drawn_samples, share
+from common.data.sampling import Batching, draw_permutation, drawn_samples, take_share
 from common.data.values import Content
 from common.errors import UsageError
 from common.own_code import Code, find_registered, list_bases, list_registered
@@ -341,7 +341,7 @@ class SampleProblem(ABC, Generic[B]):
 
     def eval_share(self) -> np.ndarray:
         """Return this rank's validation samples; each belongs to exactly one rank, or to those that share samples."""
-        return share(np.arange(self.eval_samples), self.dist.data_rank, self.dist.data_size)
+        return take_share(np.arange(self.eval_samples), self.dist.data_rank, self.dist.data_size)
 
     @property
     def part_size(self) -> int:

@@ -11,8 +11,8 @@ from common.data.sampling import (
     sample_seed,
     shard_assignment,
     shard_order,
-    share,
     step_seed,
+    take_share,
 )
 
 SEEDS = st.integers(0, 2**63 - 1)
@@ -98,7 +98,7 @@ def test_a_dropped_tail_is_another_one_in_each_epoch():
 
 @given(n=st.integers(0, 200), world_size=SMALL)
 def test_evaluation_covers_every_sample_once(n, world_size):
-    shares = [share(np.arange(n), rank, world_size) for rank in range(world_size)]
+    shares = [take_share(np.arange(n), rank, world_size) for rank in range(world_size)]
     assert np.concatenate(shares).tolist() == list(range(n))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -106,7 +106,7 @@ def test_evaluation_covers_every_sample_once(n, world_size):
 @given(n=COUNTS, nodes=st.integers(1, 5), local_size=st.integers(1, 3), per_node=st.integers(1, 7), seed=SEEDS)
 def test_shards_feed_their_own_nodes(n, nodes, local_size, per_node, seed):
     assignment = shard_assignment(n, 0)
-    shards = [set(share(assignment, node, nodes)) for node in range(nodes)]
+    shards = [set(take_share(assignment, node, nodes)) for node in range(nodes)]
     order = shard_order(assignment, nodes, per_node * nodes, seed, 4)
     assert sorted(order) == list(range(n))
     for rank in range(nodes * local_size):
@@ -117,8 +117,8 @@ def test_shards_feed_their_own_nodes(n, nodes, local_size, per_node, seed):
 def test_shards_are_random_subsets_shuffled_in_each_epoch():
     assignment = shard_assignment(1000, 0)
     # Half of a random half comes from the first half of the names; 50 is more than 4 standard deviations.
-    assert abs(np.sum(share(assignment, 0, 2) < 500) - 250) < 50
-    first, second = (share(shard_order(assignment, 2, 1000, 9, epoch), 0, 2) for epoch in (0, 1))
+    assert abs(np.sum(take_share(assignment, 0, 2) < 500) - 250) < 50
+    first, second = (take_share(shard_order(assignment, 2, 1000, 9, epoch), 0, 2) for epoch in (0, 1))
     assert set(first) == set(second) and np.mean(first == second) < 0.02
     with pytest.raises(ValueError, match="is 9; expected a multiple of the 2 nodes"):
         shard_order(assignment, 2, 9, 0, 0)
@@ -146,4 +146,4 @@ def test_nonsense_is_refused():
         with pytest.raises(ValueError, match="expected sizes of at least 1"):
             Batching(*arguments)
     with pytest.raises(ValueError, match="part 2 of 2"):
-        share(np.arange(3), 2, 2)
+        take_share(np.arange(3), 2, 2)

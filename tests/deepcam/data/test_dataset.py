@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.data.prefetch import read_batches
-from common.data.sampling import Batching, draw_permutation, sample_seed, shard_assignment, shard_order, share
+from common.data.sampling import Batching, draw_permutation, sample_seed, shard_assignment, shard_order, take_share
 from common.settings.machine import StagingConfig
 from common.settings.run import TrainConfig
 from deepcam.data import snapshot
@@ -249,7 +249,7 @@ def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
 
 def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_of_a_run():
     def shard(shards, part, seed):
-        return set(share(shard_order(shard_assignment(64), shards, 64, seed, 0), part, shards).tolist())
+        return set(take_share(shard_order(shard_assignment(64), shards, 64, seed, 0), part, shards).tolist())
 
     assert shard(2, 1, 0) == shard(2, 1, 9) == shard(4, 2, 3) | shard(4, 3, 4)
 

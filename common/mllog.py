@@ -288,7 +288,7 @@ def set_aside(path: Path) -> bool:
     return True
 
 
-def begin(
+def log_beginning(
     log: ResultLog,
     benchmark: str,
     submission: SubmissionConfig,

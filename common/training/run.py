@@ -475,7 +475,7 @@ class Training(Loop):
         self._log_copying(log)
         number = {"instance": self.instance.number} if self.instance else {}
         sources = self._collect_sources() if self.dist.is_main else {}
-        mllog.begin(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
+        mllog.log_beginning(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
 
     def _log_copying(self, log: ResultLog) -> None:
         """Log what was staged before the training was set up."""

@@ -21,9 +21,9 @@ from common.mllog import (
     ResultLog,
     RunFacts,
     SubmissionConfig,
-    begin,
     describe,
     draw_seed,
+    log_beginning,
     open_log,
     read_beginning,
 )
@@ -68,7 +68,7 @@ def log(tmp_path):
 
 def header(log, submission=SUBMISSION):
     # The configuration names settings, and the official convergence checker searches records for such names.
-    begin(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
+    log_beginning(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
     describe(log, FACTS, SETTINGS)
     log.end("init_stop")
 
@@ -151,7 +151,7 @@ def test_a_log_is_never_overwritten_nor_appended_to(log, tmp_path):
 
 def test_failing_before_the_first_record_leaves_no_file(log):
     with pytest.raises(LogError, match=r"submission\.platform is empty"):
-        begin(log, "cosmoflow", SubmissionConfig(org="Example University"), False, {})
+        log_beginning(log, "cosmoflow", SubmissionConfig(org="Example University"), False, {})
     log.close()
     assert not log.path.exists()
 

@@ -317,7 +317,7 @@ def log_beginning(
     log.event(constants.SUBMISSION_PLATFORM, submission.platform)
 
 
-def describe(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
+def log_facts(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
     """Log the facts of the run and its hyperparameters (key -> value); call it before init_stop."""
     for name, value in (*asdict(facts).items(), *settings.items()):
         log.event(name, value)

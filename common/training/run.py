@@ -387,7 +387,7 @@ class Training(Loop):
                 warmed = self._warm_up()
             self.attach_callbacks(saved)
             if not saved:
-                mllog.describe(log, self._collect_facts(seed), self._state_settings(initial_facts))
+                mllog.log_facts(log, self._collect_facts(seed), self._state_settings(initial_facts))
                 log.end("init_stop", **warmed)
 
     def _choose_seed(self, saved: Saved | None) -> int:

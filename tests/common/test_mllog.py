@@ -21,9 +21,9 @@ from common.mllog import (
     ResultLog,
     RunFacts,
     SubmissionConfig,
-    describe,
     draw_seed,
     log_beginning,
+    log_facts,
     open_log,
     read_beginning,
 )
@@ -69,7 +69,7 @@ def log(tmp_path):
 def header(log, submission=SUBMISSION):
     # The configuration names settings, and the official convergence checker searches records for such names.
     log_beginning(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
-    describe(log, FACTS, SETTINGS)
+    log_facts(log, FACTS, SETTINGS)
     log.end("init_stop")
 
 

@@ -30,14 +30,14 @@ def provenance(packages: Sequence[str]) -> dict[str, Any]:
     benchmarks = (find_package(name) for name in packages if name not in SHARED)
     plugins = [benchmark.distribution for benchmark in benchmarks if benchmark and benchmark.distribution]
     return {
-        "versions": versions((*DISTRIBUTIONS, *plugins)),
+        "versions": list_versions((*DISTRIBUTIONS, *plugins)),
         "git_revision": git_revision(),
         "source_sha256": source_hash(packages),
         "host": host(),
     }
 
 
-def versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
+def list_versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
     """Return the versions of Python and of distributions, None for one that is not installed; imports none of them.
 
     That of the suite is the one of these sources, installed or not.

@@ -23,10 +23,10 @@ def repository(tmp_path):
 
 
 def test_versions():
-    found = facts.versions(("msgspec", "no-such-distribution"))
+    found = facts.list_versions(("msgspec", "no-such-distribution"))
     assert found["python"] == platform.python_version() and found["no-such-distribution"] is None
     assert found["msgspec"][0].isdecimal()
-    assert set(facts.versions()) == {"python", "torch", "numpy", "mlperf-logging", "mlperf-hpc-suite"}
+    assert set(facts.list_versions()) == {"python", "torch", "numpy", "mlperf-logging", "mlperf-hpc-suite"}
 
 
 @pytest.mark.needs("git", shutil.which("git"), "git")

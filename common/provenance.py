@@ -22,7 +22,7 @@ from common.version import DISTRIBUTION, VERSION
 DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
 
 
-def provenance(packages: Sequence[str]) -> dict[str, Any]:
+def collect_provenance(packages: Sequence[str]) -> dict[str, Any]:
     """Return all facts of this module as plain values; packages: those whose sources produced the result.
 
     The revision is that of the suite; of a benchmark from outside, the version of its distribution is stated.

@@ -30,7 +30,7 @@ from common.measure.devices import read_limits, read_model_name
 from common.mllog import ResultLog, RunRecord
 from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
-from common.provenance import provenance, shown_path
+from common.provenance import collect_provenance, shown_path
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.record import read_value
@@ -484,7 +484,7 @@ class Training(Loop):
 
     def _collect_sources(self) -> dict[str, Any]:
         """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""
-        facts = provenance(("common", self.benchmark.name)) | self.recorded_code
+        facts = collect_provenance(("common", self.benchmark.name)) | self.recorded_code
         if self.dist.device.type != "cpu":
             facts["host"]["accelerator"] = read_model_name(self.dist.device)
         facts["host"]["devices"] = [asdict(limits) for limits in read_limits(self.dist.device, self.dist.local_size)]

@@ -71,7 +71,7 @@ def test_source_hash_depends_on_names_and_contents_of_python_files_only(tmp_path
 
 
 def test_all_facts_are_plain_and_name_no_machine():
-    found = facts.provenance(("common",))
+    found = facts.collect_provenance(("common",))
     text = json.dumps(found)
     assert found["host"]["cpu"] and found["host"]["cores"] >= found["host"]["usable_cores"] >= 1
     assert platform.node() not in text.replace(found["host"]["cpu"], "") and str(facts.ROOT) not in text

@@ -454,7 +454,7 @@ def check_sharing(config: DistConfig, ranks: int) -> None:
         )
 
 
-def alone() -> Dist:
+def make_single_dist() -> Dist:
     """Return the Dist of a process that computes alone on its CPU, even if it is one of several ranks."""
     return Dist(_make_single_position("single"), torch.device("cpu"))
 

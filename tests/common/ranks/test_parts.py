@@ -16,7 +16,7 @@ import torch.distributed as td
 from common.ending import Ending
 from common.ranks import parts
 from common.ranks.alarm import Alarm, Stopped, Stores
-from common.ranks.dist import Dist, alone
+from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.ranks.parts import Parts
 from common.stop import STOP
@@ -53,7 +53,7 @@ class Rank(Dist):
         self.alarm = Alarm(Stores(store, lambda: store), rank, 2)
 
     def rejoin(self, chosen, store, alarm):
-        return alone()
+        return make_single_dist()
 
 
 def test_a_rank_shows_that_it_lives_again_after_a_time_out(monkeypatch):

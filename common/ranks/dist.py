@@ -26,7 +26,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from common.ranks.alarm import UNLIMITED, Alarm
-from common.ranks.groups import begin_group, connecting, leave_group
+from common.ranks.groups import begin_group, explain_connecting, leave_group
 from common.ranks.launch import LaunchError, RankPosition
 from common.settings.machine import DistConfig
 from common.stop import STOP
@@ -318,7 +318,7 @@ class RankGroup(Dist):
         LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
         """
         size = self._config.sharing
-        with connecting(self.rank, td.get_backend()):  # the first collective
+        with explain_connecting(self.rank, td.get_backend()):  # the first collective
             self.check_equal([self.device.type, self._config.extents], "dist.device or dist.spatial")
         check_sharing(self._config, self.world_size)
         self._nodes = self._gather_numbers(self.node_rank)
@@ -386,7 +386,7 @@ class RankGroup(Dist):
         """
         chosen = chosen if self.rank in chosen else [self.rank]
         of_all = td.get_process_group_ranks(self._group)
-        with connecting(self.rank, td.get_backend()):
+        with explain_connecting(self.rank, td.get_backend()):
             group = td.new_group(
                 [of_all[rank] for rank in chosen],
                 timeout=timeout or timedelta(seconds=self._config.timeout_s),

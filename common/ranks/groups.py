@@ -95,7 +95,7 @@ def begin_group(rank: int, world_size: int, store: Any, device: torch.device, co
         os.environ.setdefault(name, value)
     if connects_lazily(world_size):
         os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
-    with connecting(rank, backend):
+    with explain_connecting(rank, backend):
         td.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
         )
@@ -141,7 +141,7 @@ def _is_of_ranks(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def connecting(rank: int, backend: str) -> Iterator[None]:
+def explain_connecting(rank: int, backend: str) -> Iterator[None]:
     """Explain the errors of torch inside the `with`, where the ranks connect to each other: raise LaunchError."""
     try:
         yield

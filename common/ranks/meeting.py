@@ -94,7 +94,7 @@ def _brief_lookups() -> Iterator[None]:
 def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout_s: float) -> td.TCPStore:
     """Return the store that listens at the port of the first of the hosts that answers."""
     reasons: dict[str, str] = {}
-    for _ in poll(timeout_s, first_pause_s=0.1):
+    for _ in poll_for(timeout_s, first_pause_s=0.1):
         for host in hosts:
             try:
                 socket.create_connection((host, port), PATIENCE_S).close()
@@ -211,13 +211,13 @@ def introduce_ranks(store: Any, position: RankPosition, size: int, facts: list[A
         _publish_nodes(store)
         store.set("met", "")
     # Rank 0 says who is missing, a moment before.
-    elif not any(store.check(["met"]) for _ in poll(timeout_s + 2 * PATIENCE_S)):
+    elif not any(store.check(["met"]) for _ in poll_for(timeout_s + 2 * PATIENCE_S)):
         raise LaunchError(f"rank {rank} waited {timeout_s:.0f} s for the other ranks (dist.start_timeout_s)")
     return Node(*json.loads(store.get(f"node {host}")))
 
 
 def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
-    if any(store.add("here", 0) >= size for _ in poll(timeout_s, longest_pause_s=0.2)):
+    if any(store.add("here", 0) >= size for _ in poll_for(timeout_s, longest_pause_s=0.2)):
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
     where = [f"{rank}{f' on {node}' if (node := guess_node(rank, os.environ)) else ''}" for rank in missing[:8]]
@@ -243,7 +243,7 @@ def _publish_nodes(store: Any) -> None:
         store.set(f"node {host}", json.dumps([number, len(nodes), ranks, facts, reached_at]))
 
 
-def poll(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
+def poll_for(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
     """Yield at once, and then after pauses that grow until the time is over; raise as STOP.check does.
 
     A call of torch that waits hears no signal.

@@ -21,7 +21,7 @@ from common.ranks.alarm import PULSE_S, Alarm, AnsweringStore, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
 from common.ranks.launch import LaunchError
-from common.ranks.meeting import poll
+from common.ranks.meeting import poll_for
 from common.stop import SIGNALS, STOP
 
 LOST_S: Final = 60.0
@@ -154,4 +154,4 @@ def _find_lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:
 
 def _wait_until(done: Callable[[], bool], most_s: float = float("inf")) -> None:
     """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
-    any(done() for _ in poll(most_s, 0.005, LONGEST_WAIT_S))
+    any(done() for _ in poll_for(most_s, 0.005, LONGEST_WAIT_S))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from common.benchmarks import PACKAGES
 from common.own_code import OWN_CODE
-from common.record import is_integer, is_stated, same
+from common.record import are_same, is_integer, is_stated
 from common.reference import FULL, MINI, Reference
 from common.settings.keys import Comparison, LogValue, compare, find_log_values, find_rows, take, value_of
 from common.version import DISTRIBUTION, VERSION, version_numbers
@@ -269,7 +269,7 @@ def _values_agree(logged: Any, stated: Any) -> bool:
         return logged.strip().casefold() == stated.strip().casefold()
     if isinstance(stated, list) is not isinstance(logged, list):
         stated, logged = (value if isinstance(value, list) else [value] for value in (stated, logged))
-    return same(logged, stated)
+    return are_same(logged, stated)
 
 
 def _list_keys(keys: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from common.command import counted
-from common.record import group_pairs, identity, is_stated, plain, same
+from common.record import are_same, group_pairs, identity, is_stated, plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.judging import ERROR, FAIL, NOTE, WARNING, Finding, JudgedRun, listed
@@ -254,7 +254,7 @@ class PrunedComply(SetRule, strict_only=True):
         for run in results.pruned:
             for key, value in _settings_of(run, results).items():
                 usual = [stated[key] for stated in counted if key in stated]
-                if usual and value not in usual and not any(same(value, usual_value) for usual_value in usual):
+                if usual and value not in usual and not any(are_same(value, usual_value) for usual_value in usual):
                     differing[key].append((run, value))
         for key, differing_runs in differing.items():
             run, value = differing_runs[0]

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from common.command import UsageError, clean, counted
 from common.measure.fom import read_measurement
-from common.record import is_number, same, shared_value
+from common.record import are_same, is_number, shared_value
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES, describe_plugin, reference_of
 from compliance.formats.json import json_text
@@ -390,7 +390,7 @@ def _compare(line: ComparisonLine, kind: str) -> str:
         return line.unlike if line.ratio is None else f"{line.ratio:.3f}"
     if line.a is ABSENT or line.b is ABSENT:
         return "only B" if line.a is ABSENT else "only A"
-    return "" if same(line.a, line.b) else "differs"
+    return "" if are_same(line.a, line.b) else "differs"
 
 
 def _format_fact(value: Any) -> str:

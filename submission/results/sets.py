@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from common.command import counted
 from common.config import load, rebuild, shown
-from common.record import identity, is_number, is_stated, same, shared_value
+from common.record import are_same, identity, is_number, is_stated, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
@@ -246,7 +246,9 @@ class _Outcome:
             statistics=statistics,
             ratios=self._divide_means(statistics),
             pca=pca,
-            hyperparameters={key: first[key] for key in keys if all(same(run.get(key), first[key]) for run in others)},
+            hyperparameters={
+                key: first[key] for key in keys if all(are_same(run.get(key), first[key]) for run in others)
+            },
             excluded=self.excluded,
             notes=(*self.notes, *self._explain_runs(runs)),
             normalisation=self.normalisation,

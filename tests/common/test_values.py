@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from common.record import as_count, identity, is_integer, is_number, is_stated, plain, same
+from common.record import are_same, as_count, identity, is_integer, is_number, is_stated, plain
 
 
 def test_numbers():
@@ -30,7 +30,7 @@ def test_numbers():
     ],
 )
 def test_the_same_value_in_two_spellings(one, other):
-    assert same(one, other) and same(other, one)
+    assert are_same(one, other) and are_same(other, one)
     assert len({identity(one), identity(other)}) == 1
 
 
@@ -52,7 +52,7 @@ def test_the_same_value_in_two_spellings(one, other):
     ],
 )
 def test_different_values(one, other):
-    assert not same(one, other) and not same(other, one)
+    assert not are_same(one, other) and not are_same(other, one)
 
 
 def test_null_states_nothing():

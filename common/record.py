@@ -155,7 +155,7 @@ def is_stated(value: Any) -> bool:
     return value is not None
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a whole number as int, 512 for 512.0; anything else as it is."""
     return int(value) if is_integer(value) else value
 

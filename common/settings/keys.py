@@ -155,12 +155,12 @@ def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
         yield Leaf(name, hint, default, entry.metadata[Key], owner)
 
 
-def sections(cls: type) -> Iterator[type]:
+def list_sections(cls: type) -> Iterator[type]:
     """Yield a class and those of all sections in it."""
     yield cls
     for hint in get_type_hints(cls).values():
         if is_dataclass(hint):
-            yield from sections(hint)  # type: ignore[arg-type]  # a class, no instance
+            yield from list_sections(hint)  # type: ignore[arg-type]  # a class, no instance
 
 
 def _locate_class(cls: type) -> str:
@@ -279,7 +279,7 @@ def logged_values(config: Any) -> Mapping[str, LogValue]:
     They are the keys that say `logged_as`, and what a section's `logs` makes of several keys.
     """
     single = {leaf.key.logged_as: take(leaf.name) for leaf in leaves(config) if leaf.key.logged_as}
-    several = {name: value for cls in sections(config) for name, value in getattr(cls, "logs", {}).items()}
+    several = {name: value for cls in list_sections(config) for name, value in getattr(cls, "logs", {}).items()}
     return single | several
 
 

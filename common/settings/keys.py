@@ -283,7 +283,7 @@ def logged_values(config: Any) -> Mapping[str, LogValue]:
     return single | several
 
 
-def hyperparameters(config: Any) -> dict[str, Any]:
+def list_hyperparameters(config: Any) -> dict[str, Any]:
     """Return what a log states of the hyperparameters of a configuration, by the keys of the log."""
     cls: Any = type(config)
     values = {name: value(lambda key: attrgetter(key)(config)) for name, value in logged_values(cls).items()}

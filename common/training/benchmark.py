@@ -33,7 +33,7 @@ from common.own_code import Code, find_registered, list_bases, list_registered
 from common.precision import DTYPES, resolved
 from common.ranks.dist import Dist
 from common.reference import FULL, Reference
-from common.settings.keys import hyperparameters
+from common.settings.keys import list_hyperparameters
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging import stage
@@ -175,7 +175,7 @@ class SampleProblem(ABC, Generic[B]):
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The hyperparameters by their keys in the log."""
-        return {**hyperparameters(self.config), **self.config.instances.logged(), **self.config.train.logged()}
+        return {**list_hyperparameters(self.config), **self.config.instances.logged(), **self.config.train.logged()}
 
     @property
     def sample_means(self) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ import compliance
 from common.benchmarks import PACKAGES
 from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
-from common.settings.keys import compare, find_config_class, find_log_values, find_rows_of, hyperparameters
+from common.settings.keys import compare, find_config_class, find_log_values, find_rows_of, list_hyperparameters
 from common.training import resolve
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
@@ -120,7 +120,7 @@ def flat(config):
 
 def log_of(name, config):
     """Return the log of a run with a configuration."""
-    settings = hyperparameters(config)
+    settings = list_hyperparameters(config)
     log = SampleLog(name, config.submission.round, settings=settings).by_suite(flat(config))
     for key in REFERENCES[name].example.settings[log.round].keys() - settings.keys():
         log.drop(key)  # of another schedule

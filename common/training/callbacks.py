@@ -218,14 +218,14 @@ CallbackSource = Callback | type[Callback]
 """A callback as a caller passes it: an object, or a class, of which each training makes an object."""
 
 
-def acts(source: CallbackSource) -> bool:
+def acts_on_training(source: CallbackSource) -> bool:
     """Tell whether a callback acts on a training."""
     return any(getattr(_class_of(source), name) is not getattr(Callback, name) for name in ACTIONS)
 
 
 def list_acting(sources: Iterable[CallbackSource]) -> tuple[Code, ...]:
     """Return the sources of the callbacks that act on a training."""
-    classes = (_class_of(callback) for callback in sources if acts(callback))
+    classes = (_class_of(callback) for callback in sources if acts_on_training(callback))
     return tuple(describe_source("callback", cls.__qualname__, cls) for cls in classes)
 
 

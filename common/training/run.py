@@ -40,7 +40,15 @@ from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Callbacks, CallbackSource, Progress, RunStart, acts, list_acting
+from common.training.callbacks import (
+    Callback,
+    Callbacks,
+    CallbackSource,
+    Progress,
+    RunStart,
+    acts_on_training,
+    list_acting,
+)
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.faults import Sanity, check_some_samples, explain_out_of_memory, warn_of_repeated_files
@@ -526,7 +534,7 @@ class Training(Loop):
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
         constants = {"seed": seed, "config": self.resolved, **self.recorded_code}
         callbacks: list[Callback] = []
-        sources = [source for source in self.start.callbacks if dist.is_main or acts(source)]
+        sources = [source for source in self.start.callbacks if dist.is_main or acts_on_training(source)]
         own = [source() if isinstance(source, type) else source for source in sources]
         if dist.is_main:  # which alone writes checkpoints and gives records to callbacks
             constants["interface"] = self.benchmark.predictor.describe(config)
@@ -548,7 +556,7 @@ class Training(Loop):
             callbacks=Callbacks(
                 callbacks,
                 config.track.every_steps,
-                acting=filter(acts, own),
+                acting=filter(acts_on_training, own),
                 may_stop=bool(self.start.callbacks),
             ),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),

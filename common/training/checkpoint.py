@@ -151,7 +151,7 @@ class Saved:
 Check = Callable[[Saved], None]
 
 
-def accept(_: Saved) -> None:
+def accept_any(_: Saved) -> None:
     """Accept any checkpoint."""
 
 
@@ -229,7 +229,7 @@ class Checkpoints:
         """Return the complete checkpoints of the run, oldest first."""
         return complete(self.folder)
 
-    def load(self, location: Path | None = None, check: Check = accept) -> Saved:
+    def load(self, location: Path | None = None, check: Check = accept_any) -> Saved:
         """Return the content of a checkpoint, by default of the newest readable one. A collective call.
 
         location: a file, or the folder of a run. check: see `load`, on rank 0.
@@ -289,7 +289,7 @@ def best_of(run: Path) -> Path:
     return path
 
 
-def load(location: Path, benchmark: str | None = None, check: Check = accept, *, at_once: bool = False) -> Saved:
+def load(location: Path, benchmark: str | None = None, check: Check = accept_any, *, at_once: bool = False) -> Saved:
     """Return the checkpoint in a file, or the newest usable one in a run's folder.
 
     benchmark: the benchmark that it must belong to; None: any. check: raises LogMismatchError if a run cannot go on

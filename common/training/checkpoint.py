@@ -227,7 +227,7 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """Return the complete checkpoints of the run, oldest first."""
-        return complete(self.folder)
+        return list_checkpoints(self.folder)
 
     def load(self, location: Path | None = None, check: Check = accept_any) -> Saved:
         """Return the content of a checkpoint, by default of the newest readable one. A collective call.
@@ -273,7 +273,7 @@ class Checkpoints:
         return Saved(Path(name), read(Path(name), self.benchmark, file))
 
 
-def complete(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """Return the complete checkpoints in a folder, oldest first."""
     return sorted(path for path in folder.glob("*.pt") if NAME.fullmatch(path.name))
 
@@ -299,7 +299,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept_any
     """
     skipped: list[str] = []
     is_there = False
-    files = [location] if location.is_file() else complete(location / CHECKPOINTS) or complete(location)
+    files = [location] if location.is_file() else list_checkpoints(location / CHECKPOINTS) or list_checkpoints(location)
     if not files:
         problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
         raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")

@@ -51,7 +51,7 @@ from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
-from common.training.checkpoint import NoCheckpointError, complete
+from common.training.checkpoint import NoCheckpointError, list_checkpoints
 from common.training.faults import check_network
 from common.training.folder import OwnedFolder, check_kind, check_unchanged, has_result
 from common.training.merit import count_minutes, merge_figures
@@ -404,7 +404,7 @@ class InstancesJob:
             mini = " --allow-mini" if self.config.variant != FULL else ""
             yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
         folders = list(instance_folders(folder).values())
-        runs = [path for path in folders if complete(path / CHECKPOINTS)]
+        runs = [path for path in folders if list_checkpoints(path / CHECKPOINTS)]
         if runs:
             paths = [folder] if runs == folders else runs
             yield f"evaluate them: {evaluate_command(self.benchmark.name, self.config, paths)}"

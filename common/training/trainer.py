@@ -73,7 +73,7 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return checkpoint.complete(self.folder / CHECKPOINTS)
+        return checkpoint.list_checkpoints(self.folder / CHECKPOINTS)
 
     @property
     def history(self) -> list[Epoch]:

@@ -270,7 +270,7 @@ class Checkpoints:
             self.dist.broadcast(part)
         if saved:
             return replace(saved, file=None)
-        return Saved(Path(name), read(Path(name), self.benchmark, file))
+        return Saved(Path(name), read_checkpoint(Path(name), self.benchmark, file))
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -307,7 +307,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept_any
         STOP.check()
         try:
             file = io.BytesIO() if at_once else None
-            saved = Saved(path, read(path, benchmark, file), skipped, file)
+            saved = Saved(path, read_checkpoint(path, benchmark, file), skipped, file)
             check(saved)
             return saved
         except DamagedCheckpointError as error:
@@ -322,7 +322,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept_any
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
 
 
-def read(path: Path, benchmark: str | None = None, file: io.BytesIO | None = None) -> dict[str, Any]:
+def read_checkpoint(path: Path, benchmark: str | None = None, file: io.BytesIO | None = None) -> dict[str, Any]:
     """Return the content of a file, with its tensors on the CPU, without running any code in it.
 
     file: has its bytes, or gets them.

@@ -69,7 +69,7 @@ class Evaluator:
 
 
 class RemoteEvaluator(Evaluator):
-    """Has the network evaluated by separate ranks, which run `serve`; `link` is None on all ranks but 0."""
+    """Has the network evaluated by separate ranks, which run `serve_evaluations`; `link` is None on all ranks but 0."""
 
     def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Dist | None) -> None:
         super().__init__(problem, precision)
@@ -99,7 +99,7 @@ class RemoteEvaluator(Evaluator):
             self.link.broadcast(torch.tensor(False))
 
 
-def serve(problem: Problem, precision: Precision, dist: Dist, link: Dist) -> None:
+def serve_evaluations(problem: Problem, precision: Precision, dist: Dist, link: Dist) -> None:
     """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates.
 
     dist: the ranks that evaluate. A stop signal that one of them gets goes to the training ranks with the next answer.
@@ -136,7 +136,7 @@ def _send_weights(model: nn.Module, link: Dist) -> None:
 
 
 def _exchange_answer(link: Dist, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:
-    """Return the quality of the ranks of `serve`, and a stop signal that they got or 0; they pass both in."""
+    """Return the quality of the ranks of `serve_evaluations`, and a stop signal that they got or 0; they pass both in."""
     answer = link.broadcast(torch.tensor([quality or 0.0, stop_signal], dtype=torch.float64), 1).tolist()
     return answer[0], int(answer[1])
 

@@ -50,7 +50,7 @@ from common.training.callbacks import (
     list_acting,
 )
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.evaluators import Evaluator, RemoteEvaluator, serve_evaluations
 from common.training.faults import Sanity, check_some_samples, explain_out_of_memory, warn_of_repeated_files
 from common.training.folder import OwnedFolder, check_kind, check_seed, check_unchanged, has_result, seed_of
 from common.training.loop import Loop
@@ -211,7 +211,7 @@ class Training(Loop):
                 recording = recording_power(self.config.power, self.folder, self.all_ranks)
                 staged = contextlib.nullcontext() if self.copied else contextlib.closing(problem.stage())
                 with recording, staged:
-                    serve(problem, precision, self.dist, self.link)
+                    serve_evaluations(problem, precision, self.dist, self.link)
         return Ending(COMPLETED)
 
     def _take_folder_over(self) -> Ending | None:

@@ -38,7 +38,7 @@ from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging import stage
 from common.staging.stage import Staged
-from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
+from common.training.graph import WARM_UP, CudaGraphs, Replay, make_recorder
 from common.training.predictions import PredictionReport
 from common.training.profile import SampleFlops, count_sample, table3
 
@@ -239,7 +239,7 @@ class SampleProblem(ABC, Generic[B]):
     @cached_property
     def recorder(self) -> CudaGraphs | None:
         """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
-        return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
+        return make_recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
 
     @property
     def communicates(self) -> bool:

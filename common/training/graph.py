@@ -94,7 +94,7 @@ class CudaGraphs:
             torch._C._cuda_endAllocateToPool(self.stream.device_index, self.pool)
 
 
-def recorder(mode: Mode, format: str, dist: Dist) -> CudaGraphs | None:
+def make_recorder(mode: Mode, format: str, dist: Dist) -> CudaGraphs | None:
     """Return what records on the rank's device, or None; say the reason where `auto` finds a GPU that cannot."""
     if mode == "off" or dist.device.type != "cuda":
         return None
@@ -120,7 +120,7 @@ class Replay:
     """Does `work` on batches, by recordings where it can; called like `work` itself.
 
     work: takes a batch, of tensors in dataclasses or tuples, and flags; returns nothing. Batches without samples, and
-        all where `recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
+        all where `make_recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
         after a line that says why.
     together: the work exchanges messages with these ranks, which all get batches of the same shapes at the same
         time; if one of them cannot record the work, none does.

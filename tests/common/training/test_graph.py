@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from common.ranks.dist import Dist, make_single_dist
-from common.training.graph import WARM_UP, Replay, recorder
+from common.training.graph import WARM_UP, Replay, make_recorder
 from tests.tape import Tapes
 
 
@@ -69,6 +69,6 @@ def test_after_the_warm_up_other_shapes_are_done_as_they_are(capsys):
 
 def test_nothing_is_recorded_on_gpus_of_amd_and_a_line_says_so(monkeypatch, capsys):
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert recorder("auto", "bf16", Dist(make_single_dist().position, torch.device("cuda"))) is None
+    assert make_recorder("auto", "bf16", Dist(make_single_dist().position, torch.device("cuda"))) is None
     (line,) = capsys.readouterr().out.splitlines()
     assert "without CUDA graphs" in line and "ROCm" in line

@@ -140,7 +140,7 @@ class Replay:
         if self.recorder is None or not all(tensor.numel() for tensor in batch_tensors):
             self.work(batch, *flags)
             return
-        key = shapes(batch), flags
+        key = describe_shapes(batch), flags
         recorded = self._recorded.get(key) or self._warm_up_or_record(key, batch, flags)
         if recorded is None:
             return
@@ -194,12 +194,12 @@ def _refuse_work(*_: Any) -> None:
     raise RuntimeError("work on a batch after the end of its run")
 
 
-def shapes(value: Any) -> Hashable:
+def describe_shapes(value: Any) -> Hashable:
     """Return what decides the work on a batch: shapes, memory layouts and types of its tensors, and whole numbers."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype
     if isinstance(value, tuple):
-        return tuple(map(shapes, value))
+        return tuple(map(describe_shapes, value))
     if is_dataclass(value):
-        return tuple(shapes(getattr(value, field.name)) for field in fields(value))
+        return tuple(describe_shapes(getattr(value, field.name)) for field in fields(value))
     return value if isinstance(value, int | str) else None

@@ -315,12 +315,12 @@ class Muon(Optimizer):
                 torch._foreach_add_(sums, gradients)
                 ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # Nesterov momentum
                 for pairs in _by_matrix(parameters, ahead).values():
-                    moves = orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
+                    moves = make_orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
                     for (parameter, _), move in zip(pairs, moves, strict=True):
                         parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def make_orthogonal(matrices: Tensor) -> Tensor:
     """Return each matrix with its singular values set to about 1 (0.7 to 1.2), times sqrt(rows / columns) if tall.
 
     matrices: (..., rows, columns); a batch of one shape is faster than one at a time.

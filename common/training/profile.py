@@ -1,6 +1,6 @@
 """What a network computes: its floating-point operations, counted from its shapes; and traces of a few training steps.
 
-Operations are counted by two conventions: `count` is the usual one, of convolutions and matrix products; `table3` is
+Operations are counted by two conventions: `count_training` is the usual one, of convolutions and matrix products; `table3` is
 that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2022) 100083).
 A trace is a file for a trace viewer, and torch's own table of operations.
 """
@@ -34,14 +34,14 @@ COPIES = (aten.clone, aten.fill, aten.fill_)  # torch calls them element-wise
 class SampleFlops(NamedTuple):
     """Operations of a network for one sample.
 
-    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see `count`.
+    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see `count_training`.
     """
 
     training: float
     evaluation: float
 
 
-def count(module: nn.Module, *inputs: Tensor) -> int:
+def count_training(module: nn.Module, *inputs: Tensor) -> int:
     """Return the operations of forward and backward pass of `module`, whose output is one tensor, by inputs' shapes.
 
     These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
@@ -51,7 +51,7 @@ def count(module: nn.Module, *inputs: Tensor) -> int:
 
 
 def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
-    """Return the operations of `module` on one sample; see `count`."""
+    """Return the operations of `module` on one sample; see `count_training`."""
     module = copy.deepcopy(module).to("meta")
     formulas = {aten.convolution_backward: _convolution_backward}
     inputs = tuple(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)
@@ -73,7 +73,7 @@ def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | No
 def table3(module: nn.Module, *inputs: Tensor) -> int:
     """Return the operations of forward and backward pass of `module` as HPC AI500 V3.0 counts them.
 
-    A convolution, also a transposed one, counts as in `count`; a matrix product one for a multiplication with its
+    A convolution, also a transposed one, counts as in `count_training`; a matrix product one for a multiplication with its
     addition; normalisation one for each element of its input; pooling, activations and other element-wise operations
     one for each element of the output, but the mean over a whole map one for each element of its input. The source
     leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the forward

@@ -25,7 +25,7 @@ def count_own(config: ModelConfig, graph: Graph) -> SampleFlops:
 
 
 def count_table3(config: ModelConfig, graph: Graph) -> SampleFlops:
-    """Return the operations of the network here on a graph as `common.training.profile.table3` counts them.
+    """Return the operations of the network here on a graph as `common.training.profile.count_table3` counts them.
 
     The forces, a gradient, are part of the forward pass; a training step is three times that pass.
     """

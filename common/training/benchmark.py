@@ -40,7 +40,7 @@ from common.staging import stage
 from common.staging.stage import Staged
 from common.training.graph import WARM_UP, CudaGraphs, Replay, make_recorder
 from common.training.predictions import PredictionReport
-from common.training.profile import SampleFlops, count_sample, table3
+from common.training.profile import SampleFlops, count_sample, count_table3
 
 B = TypeVar("B", bound=Batch)
 
@@ -201,7 +201,7 @@ class SampleProblem(ABC, Generic[B]):
         """Return the operations of a training step for a sample as HPC AI500 V3.0 counts them, see `flops.table3`."""
         alone = self._shapes_counted()
         assert alone is not None
-        return table3(*alone)
+        return count_table3(*alone)
 
     def _shapes_counted(self) -> tuple[nn.Module, Tensor] | None:
         """Return `shapes_alone`; with an own network what `predictions` makes of it, as only that knows its input."""

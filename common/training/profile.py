@@ -1,6 +1,6 @@
 """What a network computes: its floating-point operations, counted from its shapes; and traces of a few training steps.
 
-Operations are counted by two conventions: `count_training` is the usual one, of convolutions and matrix products; `table3` is
+Operations are counted by two conventions: `count_training` is the usual one, of convolutions and matrix products; `count_table3` is
 that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2022) 100083).
 A trace is a file for a trace viewer, and torch's own table of operations.
 """
@@ -70,7 +70,7 @@ def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | No
     return SampleFlops(int(counter.get_total_flops()), evaluation)
 
 
-def table3(module: nn.Module, *inputs: Tensor) -> int:
+def count_table3(module: nn.Module, *inputs: Tensor) -> int:
     """Return the operations of forward and backward pass of `module` as HPC AI500 V3.0 counts them.
 
     A convolution, also a transposed one, counts as in `count_training`; a matrix product one for a multiplication with its
@@ -85,7 +85,7 @@ def table3(module: nn.Module, *inputs: Tensor) -> int:
 
 
 def table3_forward(work: Callable[[], object]) -> int:
-    """Return the operations of a forward pass, `work`, as `table3` counts them."""
+    """Return the operations of a forward pass, `work`, as `count_table3` counts them."""
     with _Table3() as counter:
         work()
     return int(counter.total)

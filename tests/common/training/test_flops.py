@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from common.training.profile import count_training, table3
+from common.training.profile import count_table3, count_training
 from cosmoflow.model import CosmoFlow, ModelConfig
 
 
@@ -66,7 +66,7 @@ def test_resnet50_in_both_conventions(early, products, operations):
     assert sum(weights.numel() for weights in network.parameters()) == 25_557_032
     image_gradient = 64 * 3 * 49 * 112 * 112  # which is not needed
     assert count_training(network, image) == 2 * (3 * products - image_gradient)
-    assert table3(network, image) == 3 * operations
+    assert count_table3(network, image) == 3 * operations
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_resnet50_in_both_conventions(early, products, operations):
     ],
 )
 def test_table3_counts_each_kind_of_layer(layer, shape, operations):
-    assert table3(layer, torch.empty(shape)) == 3 * operations
+    assert count_table3(layer, torch.empty(shape)) == 3 * operations
     assert layer.training
 
 

@@ -316,7 +316,7 @@ class Training(Loop):
         path = self.config.train.init_from
         if path is None or not self.dist.is_main:
             return None
-        initial = weights.read(path, self.benchmark.name)
+        initial = weights.read_weights(path, self.benchmark.name)
         with torch.device("meta"):
             check_fit(self.benchmark.build_network(self.config), initial.tensors, initial.path)
         return initial

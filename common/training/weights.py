@@ -114,7 +114,7 @@ def _list_names(problem: str, names: Sequence[str]) -> Iterator[str]:
         yield f"  {len(names):,} {problem}: {'; '.join(names[:LISTED])}{more}"
 
 
-def read(path: Path, benchmark: str | None = None) -> Weights:
+def read_weights(path: Path, benchmark: str | None = None) -> Weights:
     """Return the weights of an export, of a checkpoint, or of the newest readable checkpoint in a run's folder.
 
     benchmark: the benchmark that they must belong to; None: any. Runs no code in the file.
@@ -220,7 +220,7 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     It is on the CPU, in evaluation mode, and computes in float32; `.to(device)` and `torch.autocast` change that.
     Raises CheckpointError for a file that cannot be used, ConfigError for a configuration of another version.
     """
-    weights = read(Path(path), benchmark.name)
+    weights = read_weights(Path(path), benchmark.name)
     config = rebuild(benchmark.config, dict(weights.config), f"the configuration in {weights.path}")
     check_network_code(weights.own_code, benchmark, config, weights.path)
     interface = benchmark.predictor.describe(config) if weights.interface is None else weights.interface
@@ -238,7 +238,7 @@ def export(checkpoint: Path, weights: Path) -> int:
     if weights.suffix != ENDING:
         raise CheckpointError(f"{weights}: expected a name that ends in {ENDING}, by which it is known")
     check_new(weights)
-    loaded = read(checkpoint)
+    loaded = read_weights(checkpoint)
     if loaded.interface is None:
         print(
             f"warning: {loaded.path} was written by an earlier version: the file has no description of the network's "

@@ -185,7 +185,7 @@ def test_forged_fields_are_told(checkpoints, fields, says):
 def test_a_state_that_is_not_of_a_run_has_no_weights(checkpoints):
     path = checkpoints.save(Position(1, 0), {"model": STATE["model"]})
     with pytest.raises(CheckpointError, match=r"step-0000000.pt: its state lacks seed, config; expected"):
-        weights.read(path)
+        weights.read_weights(path)
 
 
 @pytest.mark.parametrize("dist", [5, None, "x", [1]])

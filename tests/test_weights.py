@@ -123,7 +123,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_made(case, here,
     first, second, *_ = given.tensors
     tensors = {**given.tensors, first: torch.zeros(7, 5), "foreign.weight": torch.zeros(3)}
     del tensors[second]
-    weights.write(Path(other), replace(given, tensors=tensors))
+    weights.write_weights(Path(other), replace(given, tensors=tensors))
     assert case.train.main(["small.yaml", f"train.init_from={other}"]) == 1
     said = capsys.readouterr().err
     assert f"1 missing: {second}" in said and "1 not in the network: foreign.weight" in said

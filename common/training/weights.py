@@ -167,7 +167,7 @@ def _convert_keys(section: dict[str, Any]) -> dict[Any, Any]:
     return {int(name) if name.isdecimal() else name: value for name, value in section.items()}
 
 
-def write(path: Path, weights: Weights) -> None:
+def write_weights(path: Path, weights: Weights) -> None:
     """Write an export, whole or not at all; CheckpointError for an existing file, a missing folder, a full disk."""
     check_new(path)
     metadata = {
@@ -245,7 +245,7 @@ def export(checkpoint: Path, weights: Path) -> int:
             "input and output",
             file=sys.stderr,
         )
-    write(weights, loaded)
+    write_weights(weights, loaded)
     return loaded.count
 
 

@@ -233,7 +233,7 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     return network
 
 
-def export(checkpoint: Path, weights: Path) -> int:
+def export_weights(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
     if weights.suffix != ENDING:
         raise CheckpointError(f"{weights}: expected a name that ends in {ENDING}, by which it is known")
@@ -263,7 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     checkpoint, weights = arguments.checkpoint, arguments.weights
 
     def run() -> int:
-        print(f"{weights}: {export(best_of(checkpoint) if arguments.best else checkpoint, weights):,} numbers")
+        print(f"{weights}: {export_weights(best_of(checkpoint) if arguments.best else checkpoint, weights):,} numbers")
         return 0
 
     return run_command(run, (CheckpointError, OSError))

@@ -207,13 +207,13 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
     tree = _parse_yaml(text, source)
     if not isinstance(tree, dict):
-        problem = "empty" if tree is None else f"contains {shown(tree)}"
+        problem = "empty" if tree is None else f"contains {quote_value(tree)}"
         raise ConfigError(f"{source}: {problem}; expected lines such as `key: value`")
     base = tree.pop("base", None)
     if base is None:
         return [_Layer(source, tree)]
     if not isinstance(base, str):
-        raise ConfigError(f"{source}: base: expected the name of a YAML file; got {shown(base)}")
+        raise ConfigError(f"{source}: base: expected the name of a YAML file; got {quote_value(base)}")
     return [*_read_layers(path.parent / base, (*named_by, path)), _Layer(source, tree)]
 
 
@@ -340,7 +340,7 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
     if not isinstance(layer.value, dict):
         expected = f"a section with the keys {', '.join(keys)}"
         where = f"{parent}: " if parent else ""
-        raise ConfigError(f"{layer.source}: {where}expected {expected}; got {shown(layer.value)}")
+        raise ConfigError(f"{layer.source}: {where}expected {expected}; got {quote_value(layer.value)}")
     for name, value in layer.value.items():
         dotted = f"{parent}.{name}" if parent else str(name)
         if last := getattr(root, "removed", {}).get(dotted):
@@ -395,7 +395,7 @@ def _convert_value(hint: Any, layer: _Layer, dotted: str) -> Any:
     try:
         return msgspec.convert(layer.value, hint, dec_hook=_expand_path)
     except msgspec.ValidationError as error:
-        got = f"expected {_describe_type(hint)}; got {shown(layer.value)}"
+        got = f"expected {_describe_type(hint)}; got {quote_value(layer.value)}"
         raise ConfigError(f"{layer.source}: {dotted}: {error.__cause__ or got}") from error
 
 
@@ -406,7 +406,7 @@ def _describe_type(hint: Any) -> str:
         case origin if origin in (Union, UnionType):
             return " or ".join(map(_describe_type, args))
         case origin if origin is Literal:
-            return "one of " + ", ".join(map(shown, args))
+            return "one of " + ", ".join(map(quote_value, args))
         case origin if origin is tuple and args[-1] is ...:
             return f"a list, each {_describe_type(args[0])}"
         case origin if origin is tuple:
@@ -416,7 +416,7 @@ def _describe_type(hint: Any) -> str:
     return TYPE_NAMES.get(hint, str(hint))
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """Return a value as a message quotes it: its beginning, if it is long."""
     return textwrap.shorten(json.dumps(value, default=str), SHOWN, placeholder=" ...")
 
@@ -424,7 +424,7 @@ def shown(value: Any) -> str:
 def _expand_path(_type: Any, text: Any) -> Path:
     """Return the path in a text, expanded."""
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"expected a path; got {shown(text)}")
+        raise ValueError(f"expected a path; got {quote_value(text)}")
     try:
         path = Path(Template(text).substitute(os.environ))
         return path.expanduser() if text.startswith("~") else path

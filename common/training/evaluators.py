@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from common.config import leaves, shown, to_dict
+from common.config import leaves, quote_value, to_dict
 from common.data.sampling import drawn_samples, out_of_bag
 from common.errors import UsageError
 from common.precision import Precision
@@ -231,7 +231,7 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
             value, other_value = leaf.of(tree), leaf.of(to_dict(other.config))
             if value != other_value:
                 raise UsageError(
-                    f"{other.checkpoint}: {leaf.name} is {shown(other_value)}, but {shown(value)} in "
+                    f"{other.checkpoint}: {leaf.name} is {quote_value(other_value)}, but {quote_value(value)} in "
                     f"{first.checkpoint}: the members of an ensemble have the same network and data"
                 )
 

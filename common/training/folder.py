@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from common.config import ConfigError, leaves, shown
+from common.config import ConfigError, leaves, quote_value
 from common.console import CONSOLE, print_warning
 from common.ending import (
     COMPLETED,
@@ -153,6 +153,6 @@ def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str
         is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
         if is_kept and value != earlier:
             raise CheckpointError(
-                f"{leaf.name} is {shown(value)}, but {shown(earlier)} in {where}; a resumed run keeps its settings, so "
+                f"{leaf.name} is {quote_value(value)}, but {quote_value(earlier)} in {where}; a resumed run keeps its settings, so "
                 f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
             )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from common.config import ConfigError, Override, leaves, list_sources, load, shown, to_dict
+from common.config import ConfigError, Override, leaves, list_sources, load, quote_value, to_dict
 from common.installed import find_config
 from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
@@ -78,7 +78,7 @@ def _check_numbers(config: RunConfig) -> None:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
             if leaf.name.startswith("model.") and type(number) is int and number > MOST:
-                raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
+                raise ConfigError(f"{leaf.name} is {quote_value(value)}; expected at most {MOST:,}")
 
 
 def _check_names(config: RunConfig) -> None:
@@ -144,7 +144,7 @@ def check_closed_division(config: RunConfig, sources: Mapping[str, str]) -> None
         return
     reference, round_ = config.reference, config.submission.round
     lines = [
-        f"  {row.key} is {shown(value)}{f' ({sources[row.key]})' if row.key in sources else ''}; "
+        f"  {row.key} is {quote_value(value)}{f' ({sources[row.key]})' if row.key in sources else ''}; "
         f"closed: {row.allowed.text} ({row.cite})"
         for row, value in compare(to_dict(config, shown_path), reference, round_).refused
     ]

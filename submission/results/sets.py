@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import counted
-from common.config import load, rebuild, shown
+from common.config import load, quote_value, rebuild
 from common.record import are_same, identity, is_number, is_stated, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judging import JudgedRun
@@ -100,7 +100,7 @@ class Facts:
         for section in fields(self):
             for name in getattr(self, section.name):
                 if name.count("/") != FORM.count("/"):
-                    raise ValueError(f"{section.name}: {shown(name)} names no result; expected {FORM}")
+                    raise ValueError(f"{section.name}: {quote_value(name)} names no result; expected {FORM}")
         for name, watts in self.power_cap_watts.items():
             _check_positive(f"power_cap_watts: {name}", watts)
 

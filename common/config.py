@@ -39,7 +39,7 @@ from common.settings.keys import REQUIRED as REQUIRED
 from common.settings.keys import ROUTE as ROUTE
 from common.settings.keys import Key
 from common.settings.keys import key as key
-from common.settings.keys import leaves as leaves
+from common.settings.keys import list_leaves as list_leaves
 from common.tree import NAMED
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ def to_yaml(config: Any, all_keys: bool = True) -> str:
 def _without_defaults(config: Any, tree: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration, which `to_dict` made `tree` of, that are not the defaults of their keys."""
     changed: dict[str, Any] = {}
-    for leaf in leaves(type(config)):
+    for leaf in list_leaves(type(config)):
         if attrgetter(leaf.name)(config) != leaf.default:
             *names, name = leaf.name.split(".")
             section, source = changed, tree

@@ -135,7 +135,7 @@ class Leaf(NamedTuple):
         return value
 
 
-def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
+def list_leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
     """Yield all keys of a section and of those in it, in their order.
 
     Raises DeclarationError for a field that `key` did not make.
@@ -144,7 +144,7 @@ def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
     for entry in fields(cls):
         name, hint = f"{prefix}{entry.name}", hints[entry.name]
         if is_dataclass(hint):
-            yield from leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
+            yield from list_leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
             continue
         owner = next(base for base in cls.__mro__ if entry.name in inspect.get_annotations(base))
         if Key not in entry.metadata:
@@ -211,12 +211,12 @@ def closed_rows(config: Any) -> tuple[Closed, ...]:
     Raises DeclarationError for a key of which nothing is said.
     """
     reference: Reference = config.reference
-    names = {leaf.name for leaf in leaves(config)}
+    names = {leaf.name for leaf in list_leaves(config)}
     if unknown := [name for name in config.closed if name not in names]:
         raise DeclarationError(
             f"{_locate_class(config)}, closed has {unknown[0]}, but there is none: remove or correct it"
         )
-    rows = [row for leaf in leaves(config) for row in _list_rows(config, leaf)]
+    rows = [row for leaf in list_leaves(config) for row in _list_rows(config, leaf)]
     gone = [Closed(name, check, reference.cite, until=last) for name, (last, check) in config.removed.items()]
     return (*rows, *gone)
 
@@ -278,7 +278,7 @@ def logged_values(config: Any) -> Mapping[str, LogValue]:
 
     They are the keys that say `logged_as`, and what a section's `logs` makes of several keys.
     """
-    single = {leaf.key.logged_as: take(leaf.name) for leaf in leaves(config) if leaf.key.logged_as}
+    single = {leaf.key.logged_as: take(leaf.name) for leaf in list_leaves(config) if leaf.key.logged_as}
     several = {name: value for cls in list_sections(config) for name, value in getattr(cls, "logs", {}).items()}
     return single | several
 

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from common.config import leaves, quote_value, to_dict
+from common.config import list_leaves, quote_value, to_dict
 from common.data.sampling import drawn_samples, out_of_bag
 from common.errors import UsageError
 from common.precision import Precision
@@ -224,7 +224,7 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
     """Raise UsageError, naming the first key that differs, unless all members have the same network and data."""
     first, *others = members
     tree = to_dict(first.config)
-    for leaf in leaves(benchmark.config):
+    for leaf in list_leaves(benchmark.config):
         if leaf.name not in SHARED and not (leaf.name.startswith(SHARED_SECTIONS) and leaf.key.role.computes):
             continue
         for other in others:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from common.config import ConfigError, Override, leaves, list_sources, load, quote_value, to_dict
+from common.config import ConfigError, Override, list_leaves, list_sources, load, quote_value, to_dict
 from common.installed import find_config
 from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
@@ -71,7 +71,7 @@ def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None
 
 def _check_numbers(config: RunConfig) -> None:
     """Raise ConfigError for a number that is not finite, and for a size in section model that no network has."""
-    for leaf in leaves(type(config)):
+    for leaf in list_leaves(type(config)):
         value = attrgetter(leaf.name)(config)
         numbers = value.values() if isinstance(value, dict) else value
         for number in numbers if isinstance(value, dict | tuple) else (value,):

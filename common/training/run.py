@@ -20,7 +20,7 @@ import torch
 
 from common import mllog
 from common.command import as_called, counted
-from common.config import ConfigError, Override, leaves, to_dict
+from common.config import ConfigError, Override, list_leaves, to_dict
 from common.console import format_duration
 from common.data.manifest import read_variant_and_digest
 from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, Ending
@@ -240,7 +240,7 @@ class Training(Loop):
             return False
         now = json.loads(json.dumps(self.resolved))  # with lists in place of tuples
         check_unchanged(self.benchmark.config, before, now, "its log")
-        (target,) = (leaf for leaf in leaves(self.benchmark.config) if leaf.name == "train.target")
+        (target,) = (leaf for leaf in list_leaves(self.benchmark.config) if leaf.name == "train.target")
         return bool(target.of(before) == target.of(now))  # another one may be left to reach
 
     def _provide_data(self, after_the_run: contextlib.ExitStack) -> None:
@@ -500,7 +500,7 @@ class Training(Loop):
             **facts,
             "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1],
             "config": self.resolved,
-            "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
+            "hyperparameters": [leaf.name for leaf in list_leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
 
     def _collect_facts(self, seed: int) -> mllog.RunFacts:

@@ -10,7 +10,7 @@ import pytest
 
 import compliance
 from common.benchmarks import PACKAGES
-from common.config import ConfigError, leaves, load, to_dict
+from common.config import ConfigError, list_leaves, load, to_dict
 from common.reference import FREE
 from common.settings.keys import compare, find_config_class, find_log_values, find_rows_of, list_hyperparameters
 from common.training import resolve
@@ -115,7 +115,7 @@ def found_in(log):
 def flat(config):
     """Return a configuration by dotted key, as a log has it."""
     tree = json.loads(json.dumps(to_dict(config)))
-    return {leaf.name: leaf.of(tree) for leaf in leaves(type(config))}
+    return {leaf.name: leaf.of(tree) for leaf in list_leaves(type(config))}
 
 
 def log_of(name, config):

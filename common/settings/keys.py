@@ -1,7 +1,7 @@
 """What a key of a configuration is: its meaning, its role, what the closed division asks of it, and its log key.
 
 A section is a frozen dataclass whose fields `key` makes; the class `Config` in a benchmark's `settings.py` has all
-sections. Trainer, checker and docs read these declarations, and `compare` compares a configuration with what
+sections. Trainer, checker and docs read these declarations, and `compare_closed` compares a configuration with what
 the closed division asks of it. So nothing here needs more than the standard library.
 """
 
@@ -341,7 +341,7 @@ def value_of(config: Any, key: str) -> Any:
     return config
 
 
-def compare(config: Mapping[str, Any], reference: Reference, round_: str, version: Any = VERSION) -> Comparison:
+def compare_closed(config: Mapping[str, Any], reference: Reference, round_: str, version: Any = VERSION) -> Comparison:
     """Return how a resolved configuration, as in a log's provenance, compares with the closed division of a round.
 
     version: of the suite, as the log states it. Never raises: configuration and version may come from a log, so that

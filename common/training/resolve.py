@@ -15,7 +15,7 @@ from common.installed import find_config
 from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
 from common.provenance import shown_path
-from common.settings.keys import compare
+from common.settings.keys import compare_closed
 from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
 
@@ -146,7 +146,7 @@ def check_closed_division(config: RunConfig, sources: Mapping[str, str]) -> None
     lines = [
         f"  {row.key} is {quote_value(value)}{f' ({sources[row.key]})' if row.key in sources else ''}; "
         f"closed: {row.allowed.text} ({row.cite})"
-        for row, value in compare(to_dict(config, shown_path), reference, round_).refused
+        for row, value in compare_closed(to_dict(config, shown_path), reference, round_).refused
     ]
     if lines:
         first = f"submission.division is closed, but {reference.name} in round {round_} does not allow:"

@@ -4,8 +4,8 @@ Everything before the last token of a line is a launcher's prefix. The checker (
 to read anyone's logs and to say what is wrong with each line. The readers here are for the suite's own files: they skip
 a line without a whole record, such as the last one of a killed process.
 
-`are_same` says when two logged values are the same, for settings, batch sizes, seeds and comparisons. Numbers are compared
-by value (512 is 512.0), also inside lists and objects. true is not a number, nor is text.
+`are_same` says when two logged values are the same, for settings, batch sizes, seeds and comparisons. Numbers are
+compared by value (512 is 512.0), also inside lists and objects. true is not a number, nor is text.
 
 The names of the records in a power file are those of mlperf-logging, and our scope.
 """

@@ -4,11 +4,11 @@ An epoch is an order of all samples. Global batch k is order[k·B : (k+1)·B] fo
 takes a contiguous share of it, so that the number of ranks decides only where the work is done:
 
     batching = Batching(global_batch_size=64, accumulation=2)
-    for batch in batching.batches(permutation(n, seed, epoch), rank, world_size):
+    for batch in batching.batches(draw_permutation(n, seed, epoch), rank, world_size):
         ...  # batch.parts: the indices of this rank, batch.global_size: what the sum of losses is divided by
 
-If each node has staged a shard, `shard_order` can replace `draw_permutation`: each node's part of every global batch then
-comes from its own shard.
+If each node has staged a shard, `shard_order` can replace `draw_permutation`: each node's part of every global batch
+then comes from its own shard.
 
 Evaluation takes `take_share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
 `shard_assignment`: every sample comes once, without padding. Some ranks get one more than others, or none, so add up

@@ -7,8 +7,8 @@ replicate   all files                     each byte once, by one node    the dat
 memory      all files, in a RAM disk      each byte once, by one node    the dataset
 
 Order of the samples. With none, replicate and memory every rank reads every sample equally well, and the shuffle stays
-global (`sampling.draw_permutation`). With shard the caller chooses: under `sampling.draw_permutation` the shuffle is still
-global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
+global (`sampling.draw_permutation`). With shard the caller chooses: under `sampling.draw_permutation` the shuffle is
+still global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
 `sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
 From an address (`stage_url`) the files come in the modes replicate and memory, by the manifest that is there.

@@ -198,7 +198,7 @@ class SampleProblem(ABC, Generic[B]):
         return count_sample(*alone) if alone else None
 
     def count_table3(self) -> float:
-        """Return the operations of a training step for a sample as HPC AI500 V3.0 counts them, see `flops.table3`."""
+        """Return the operations of a training step for a sample as HPC AI500 counts; see `profile.count_table3`."""
         alone = self._shapes_counted()
         assert alone is not None
         return count_table3(*alone)

@@ -136,7 +136,7 @@ def _send_weights(model: nn.Module, link: Dist) -> None:
 
 
 def _exchange_answer(link: Dist, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:
-    """Return the quality of the ranks of `serve_evaluations`, and a stop signal that they got or 0; they pass both in."""
+    """Return the quality of the ranks that evaluate, and a stop signal that they got or 0; they pass both in."""
     answer = link.broadcast(torch.tensor([quality or 0.0, stop_signal], dtype=torch.float64), 1).tolist()
     return answer[0], int(answer[1])
 

@@ -153,6 +153,6 @@ def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str
         is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
         if is_kept and value != earlier:
             raise CheckpointError(
-                f"{leaf.name} is {quote_value(value)}, but {quote_value(earlier)} in {where}; a resumed run keeps its settings, so "
-                f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
+                f"{leaf.name} is {quote_value(value)}, but {quote_value(earlier)} in {where}; a resumed run keeps its "
+                f"settings, so {leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
             )

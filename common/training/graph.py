@@ -120,7 +120,7 @@ class Replay:
     """Does `work` on batches, by recordings where it can; called like `work` itself.
 
     work: takes a batch, of tensors in dataclasses or tuples, and flags; returns nothing. Batches without samples, and
-        all where `make_recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
+        all where `recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
         after a line that says why.
     together: the work exchanges messages with these ranks, which all get batches of the same shapes at the same
         time; if one of them cannot record the work, none does.

@@ -1,7 +1,8 @@
 """What a network computes: its floating-point operations, counted from its shapes; and traces of a few training steps.
 
-Operations are counted by two conventions: `count_training` is the usual one, of convolutions and matrix products; `count_table3` is
-that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2022) 100083).
+Operations are counted by two conventions: `count_training` is the usual one, of convolutions and matrix products;
+`count_table3` is that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2
+(2022) 100083).
 A trace is a file for a trace viewer, and torch's own table of operations.
 """
 
@@ -34,7 +35,8 @@ COPIES = (aten.clone, aten.fill, aten.fill_)  # torch calls them element-wise
 class SampleFlops(NamedTuple):
     """Operations of a network for one sample.
 
-    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see `count_training`.
+    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see
+        `count_training`.
     """
 
     training: float
@@ -73,11 +75,11 @@ def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | No
 def count_table3(module: nn.Module, *inputs: Tensor) -> int:
     """Return the operations of forward and backward pass of `module` as HPC AI500 V3.0 counts them.
 
-    A convolution, also a transposed one, counts as in `count_training`; a matrix product one for a multiplication with its
-    addition; normalisation one for each element of its input; pooling, activations and other element-wise operations
-    one for each element of the output, but the mean over a whole map one for each element of its input. The source
-    leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the forward
-    pass. Nothing is computed, and the module is not changed; it is counted as in evaluation, without dropout.
+    A convolution, also a transposed one, counts as in `count_training`; a matrix product one for a multiplication with
+    its addition; normalisation one for each element of its input; pooling, activations and other element-wise
+    operations one for each element of the output, but the mean over a whole map one for each element of its input. The
+    source leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the
+    forward pass. Nothing is computed, and the module is not changed; it is counted as in evaluation, without dropout.
     """
     module = copy.deepcopy(module).to("meta").eval()
     with torch.no_grad():

@@ -113,8 +113,8 @@ def check_series(series: Series, throughput: bool) -> None:
     count, first = section.get("count", 1), section.get("first")
     if throughput and first not in (None, 0):
         raise UsageError(
-            f"{series.benchmark}: instances.first is {quote_value(first)}; expected none: the instances of --throughput M "
-            "are 0 to M-1"
+            f"{series.benchmark}: instances.first is {quote_value(first)}; expected none: the instances of "
+            "--throughput M are 0 to M-1"
         )
     if not throughput and (count != 1 or first is not None):
         wrong = f"instances.count is {quote_value(count)}" if count != 1 else f"instances.first is {quote_value(first)}"

@@ -123,13 +123,13 @@ class Site:
                 raise ValueError(f"setup has {quote_value(line)}; expected a list of single lines of bash")
         if self.setup and re.search(r"(?<!\\)(\\\\)*\\$", self.setup[-1]):
             raise ValueError(
-                f"setup: line {len(self.setup)}, {quote_value(self.setup[-1])}, ends in a backslash, which would join it "
-                "with the next line of the script; remove the backslash"
+                f"setup: line {len(self.setup)}, {quote_value(self.setup[-1])}, ends in a backslash, which would join "
+                "it with the next line of the script; remove the backslash"
             )
         if self.local_disk is not None and not LOCAL_DISK.fullmatch(self.local_disk):
             raise ValueError(
-                f"local_disk is {quote_value(self.local_disk)}; expected an absolute path of letters, digits and . _ - + /, "
-                "with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
+                f"local_disk is {quote_value(self.local_disk)}; expected an absolute path of letters, digits and "
+                ". _ - + /, with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
             )
         launcher = "srun" if self.launcher is None else self.launcher
         if not COMMAND.fullmatch(launcher.replace("{ranks}", "").replace("{ranks_per_node}", "")):
@@ -225,8 +225,8 @@ def _check_directives(job: Site | PackageJob) -> None:
     for option in job.options:
         if not OPTION.fullmatch(option):
             raise ValueError(
-                f"options has {quote_value(option)}; expected one option on one line, such as --reservation=NAME or -C nvme: "
-                "no shell reads it, so it cannot have variables, quotes, backslashes, # ; < or >"
+                f"options has {quote_value(option)}; expected one option on one line, such as --reservation=NAME or "
+                "-C nvme: no shell reads it, so it cannot have variables, quotes, backslashes, # ; < or >"
             )
 
 

@@ -171,7 +171,7 @@ class Checkpoints:
     ) -> None:
         self.folder, self.benchmark, self.config, self.dist, self._guard = folder, benchmark, config, dist, guard
 
-    def due(self, epochs_done: int, ends: bool) -> bool:
+    def is_due(self, epochs_done: int, ends: bool) -> bool:
         """Tell whether a checkpoint is due after this many epochs; ends: the run ends here."""
         return self.config.every_epochs > 0 and (ends or epochs_done % self.config.every_epochs == 0)
 

@@ -182,7 +182,7 @@ class Loop:
                 stopped_by = "" if ends else stopped_by
                 # Whether it is the best one may not be known yet.
                 best = self.checkpoints.config.best and (state.evaluating or self._is_best())
-                due = state.position.step == 0 and (best or self.checkpoints.due(state.position.epoch, ends))
+                due = state.position.step == 0 and (best or self.checkpoints.is_due(state.position.epoch, ends))
                 if stopped_by or due:
                     average_statistics(self.problem.model, self.dist)  # the checkpoint keeps those of rank 0
                     self.callbacks.notify(lambda callback: callback.saving())

@@ -184,7 +184,7 @@ class Checkpoints:
         path = self._path_of(position)
         problem = None
         if self.dist.is_main:
-            earlier = self.files()
+            earlier = self.list_files()
             self._guard()
             content = {
                 "format": FORMAT,
@@ -204,7 +204,7 @@ class Checkpoints:
         if problem:
             raise CheckpointError(problem)
         if self.dist.is_main:
-            others = [file for file in self.files() if file != path]
+            others = [file for file in self.list_files() if file != path]
             for old in others[: max(0, len(others) + 1 - self.config.keep)]:
                 old.unlink()
         return path
@@ -225,7 +225,7 @@ class Checkpoints:
     def _path_of(self, position: Position) -> Path:
         return self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
 
-    def files(self) -> list[Path]:
+    def list_files(self) -> list[Path]:
         """Return the complete checkpoints of the run, oldest first."""
         return list_checkpoints(self.folder)
 
@@ -237,7 +237,7 @@ class Checkpoints:
         """
         saved = None
         if self.dist.is_main:  # one rank chooses for all
-            if location is None and not self.files():
+            if location is None and not self.list_files():
                 raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
             saved = load(location or self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
         return self._share_saved(saved)
@@ -248,7 +248,7 @@ class Checkpoints:
         check: see `load`, on rank 0.
         """
         saved = None
-        if self.dist.is_main and self.files():
+        if self.dist.is_main and self.list_files():
             try:
                 saved = load(self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
             except NoCheckpointError as error:

@@ -604,7 +604,7 @@ class Training(Loop):
         if result:
             option = "" if variant == FULL else " --allow-mini"
             yield f"check it:    python -m compliance.check{option} {run}/{LOG_NAME}"
-        if self.checkpoints.files():
+        if self.checkpoints.list_files():
             yield f"evaluate it: {evaluate_command(name, self.config, [self.folder])}"
             if self.benchmark.report:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"

@@ -72,7 +72,10 @@ def test_rank_0_reads_a_file_once_for_all(checkpoints, tmp_path, monkeypatch):
 def test_the_newest_are_kept(checkpoints):
     for epoch in (8, 9, 10, 11):
         checkpoints.save(Position(epoch, 0), STATE)
-    assert [path.name for path in checkpoints.files()] == ["epoch-0010-step-0000000.pt", "epoch-0011-step-0000000.pt"]
+    assert [path.name for path in checkpoints.list_files()] == [
+        "epoch-0010-step-0000000.pt",
+        "epoch-0011-step-0000000.pt",
+    ]
     assert checkpoints.load().position == Position(11, 0)
 
 
@@ -105,7 +108,7 @@ def test_damaged_files_are_skipped(checkpoints, damage, tmp_path, capsys):
 def test_the_file_just_written_stays_even_beside_newer_ones(checkpoints):
     for position in (Position(3, 0), Position(4, 0), Position(1, 5)):
         path = checkpoints.save(position, STATE)
-    assert path in checkpoints.files() and len(checkpoints.files()) == 2
+    assert path in checkpoints.list_files() and len(checkpoints.list_files()) == 2
 
 
 class Boom:

@@ -224,7 +224,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
     second.evaluator = Judge(second, late)
     second.restore(second.checkpoints.load())
     second.fit()
-    assert len(second.checkpoints.files()) == 1 and not list(folder.glob("*.tmp"))
+    assert len(second.checkpoints.list_files()) == 1 and not list(folder.glob("*.tmp"))
     content = checkpoint.load(folder / "best.pt").content
     expected = checkpoint.load(tmp_path / "whole/checkpoints/epoch-0005-step-0000000.pt").content
     assert content["position"] == [5, 0]
@@ -337,7 +337,7 @@ def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
 def test_a_run_does_not_go_on_from_a_forged_state(tmp_path, changes, says):
     run = run_of(tmp_path, target=1e-9, epochs=2)
     run.fit()
-    [path] = run.checkpoints.files()[-1:]
+    [path] = run.checkpoints.list_files()[-1:]
     content = torch.load(path)
     torch.save({**content, "state": {**content["state"], **changes}}, path)
     again = run_of(tmp_path, target=1e-9, epochs=2)

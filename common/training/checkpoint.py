@@ -120,13 +120,13 @@ class Saved:
     @property
     def own_code(self) -> tuple[Code, ...]:
         """The code that computed in place of the suite's."""
-        with self.restoring():
+        with self.explain_errors():
             return read_codes(self.state.get(OWN_CODE))
 
     @property
     def log_bytes(self) -> int:
         """How much of its log the run had written; CheckpointError if that is not told."""
-        with self.restoring():
+        with self.explain_errors():
             return int(self.state["log_bytes"])
 
     def warn(self) -> None:
@@ -135,7 +135,7 @@ class Saved:
             print_warning(f"{'; '.join(self.skipped)}; using {self.path.name} instead")
 
     @contextlib.contextmanager
-    def restoring(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Name the file in an error about what it has."""
         try:
             yield

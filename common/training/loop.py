@@ -134,7 +134,7 @@ class Loop:
         """
         self.callbacks.attach(self.problem.model, self.optimizer)
         if saved:
-            with saved.restoring():
+            with saved.explain_errors():
                 self.callbacks.load_state(saved.state.get("callbacks", {}))
         with self.callbacks.evaluating():
             self.callbacks.state()  # refuses now what no checkpoint could have
@@ -142,7 +142,7 @@ class Loop:
     def restore(self, saved: Saved) -> None:
         """Continue from a checkpoint; CheckpointError for a state that does not fit."""
         content = saved.state
-        with saved.restoring():
+        with saved.explain_errors():
             self.problem.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
             self.precision.load_state_dict(content["precision"])

@@ -136,7 +136,7 @@ class ResultLog:
         """Return a context manager that logs run_start (run_resumed if the log already has it) and run_stop."""
         return RunRecord(self)
 
-    def holds(self, key: str) -> bool:
+    def has_record(self, key: str) -> bool:
         """Tell whether the file has a record of the key."""
         return any(read_records(self.path, key))
 
@@ -150,7 +150,7 @@ class ResultLog:
         """Write no more; a log whose run never started is removed."""
         if "_file" in self.__dict__:
             self._file.close()
-            if not self.holds(constants.RUN_START):
+            if not self.has_record(constants.RUN_START):
                 self._guard()
                 self.path.unlink(missing_ok=True)
 
@@ -177,7 +177,7 @@ class SilentLog(ResultLog):
         self.path, self.crc32 = path, 0
         self.lock = threading.RLock()
 
-    def holds(self, key: str) -> bool:
+    def has_record(self, key: str) -> bool:
         return False
 
     def position(self) -> int:
@@ -207,7 +207,7 @@ class RunRecord:
         self.ending = ending
 
     def __enter__(self) -> Self:
-        if self._log.holds(constants.RUN_START):
+        if self._log.has_record(constants.RUN_START):
             self._log._write_record(MLLogger.event, "run_resumed", None, {})
         else:
             self._log._write_record(MLLogger.start, constants.RUN_START, None, {})

@@ -169,7 +169,7 @@ def test_other_ranks_write_nothing(tmp_path):
     with log.run() as run:
         epoch(log, 1, 0.1)
         run.end(Ending("target_met", epochs=1))
-    assert log.position() == 0 and not log.holds("run_start")
+    assert log.position() == 0 and not log.has_record("run_start")
     log.close()
     assert not list(tmp_path.iterdir())
 

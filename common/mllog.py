@@ -140,7 +140,7 @@ class ResultLog:
         """Tell whether the file has a record of the key."""
         return any(read_records(self.path, key))
 
-    def position(self) -> int:
+    def sync_position(self) -> int:
         """Flush the log to disk and return its size in bytes, from which `open_log` can continue."""
         with self.lock:
             os.fsync(self._file.fileno())
@@ -180,7 +180,7 @@ class SilentLog(ResultLog):
     def has_record(self, key: str) -> bool:
         return False
 
-    def position(self) -> int:
+    def sync_position(self) -> int:
         return 0
 
     def close(self) -> None:

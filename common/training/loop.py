@@ -121,7 +121,7 @@ class Loop:
             "history": [asdict(epoch) for epoch in self.state.history],
             "loss": [self.state.loss, self.state.weight],
             "evaluating": self.state.evaluating,
-            "log_bytes": self.log.position(),
+            "log_bytes": self.log.sync_position(),
             "log_crc32": self.log.crc32,
             **({"callbacks": states} if (states := self.callbacks.state()) else {}),
             **self.constants,

@@ -169,7 +169,7 @@ def test_other_ranks_write_nothing(tmp_path):
     with log.run() as run:
         epoch(log, 1, 0.1)
         run.end(Ending("target_met", epochs=1))
-    assert log.position() == 0 and not log.has_record("run_start")
+    assert log.sync_position() == 0 and not log.has_record("run_start")
     log.close()
     assert not list(tmp_path.iterdir())
 
@@ -178,7 +178,7 @@ def test_resuming_keeps_the_records_up_to_the_checkpoint(log, tmp_path):
     header(log)
     with pytest.raises(KeyboardInterrupt), log.run():
         epoch(log, 1, 0.3)
-        kept = log.position()
+        kept = log.sync_position()
         log.start("epoch_start", epoch_num=2)
         raise KeyboardInterrupt
     log.close()
@@ -222,7 +222,7 @@ def test_a_clock_that_is_set_back_changes_no_interval(log, monkeypatch):
     with log.run():
         set_clock(-2)
         epoch(log, 1, 0.3)
-        kept = log.position()
+        kept = log.sync_position()
     log.close()
     set_clock(-4)
     again = open_log(log.path, True, kept)
@@ -238,7 +238,7 @@ def test_a_clock_that_is_set_back_changes_no_interval(log, monkeypatch):
 def test_the_log_of_a_checkpoint_is_told_from_others(log):
     header(log)
     with log.run():
-        kept, checksum = log.position(), log.crc32
+        kept, checksum = log.sync_position(), log.crc32
     whole = log.path.read_bytes()
     assert read_beginning(log.path, kept, checksum) == read_beginning(log.path, kept) == whole[:kept]
     log.path.write_bytes(whole.replace(b"Example", b"example"))
@@ -255,7 +255,7 @@ def test_resuming_without_a_log_or_behind_the_end_of_a_run(log):
     with log.run():
         pass
     with pytest.raises(LogError, match="not the log of the checkpoint"):
-        open_log(log.path, True, log.position())
+        open_log(log.path, True, log.sync_position())
 
 
 def test_records_name_the_calling_line_without_folders_of_the_machine(log):

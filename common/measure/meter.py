@@ -55,7 +55,7 @@ class Traffic:
         self.own_s = 0.0
         """CPU time in these methods."""
 
-    def begins(self, message: Tensor) -> None:
+    def begin_message(self, message: Tensor) -> None:
         """Note that a message is ready to be sent."""
         begin = time.thread_time()
         self._ready = take_stamp(self._device)

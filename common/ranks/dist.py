@@ -41,7 +41,7 @@ Wait = Callable[[], None]
 class Traffic(Protocol):
     """What measures the messages with gradients: `common.measure.meter.Traffic`."""
 
-    def begins(self, message: Tensor) -> None:
+    def begin_message(self, message: Tensor) -> None:
         """Note that a message is ready to be sent."""
 
     def ends(self) -> None:
@@ -249,7 +249,7 @@ class RankGroup(Dist):
         """Return gradients in the format in which they travel."""
         sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
         if self.traffic is not None:
-            self.traffic.begins(sent)
+            self.traffic.begin_message(sent)
         return sent
 
     def _end_message(self, sums: Tensor, gradients: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class Traffic:
         self._bytes += message.nbytes
         self.own_s += time.thread_time() - begin
 
-    def ends(self) -> None:
+    def end_message(self) -> None:
         """Note that a message has arrived everywhere; messages end in the order in which they began."""
         begin = time.thread_time()
         self._done = take_stamp(self._device)

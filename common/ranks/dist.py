@@ -44,7 +44,7 @@ class Traffic(Protocol):
     def begin_message(self, message: Tensor) -> None:
         """Note that a message is ready to be sent."""
 
-    def ends(self) -> None:
+    def end_message(self) -> None:
         """Note that a message has arrived everywhere."""
 
 
@@ -255,7 +255,7 @@ class RankGroup(Dist):
     def _end_message(self, sums: Tensor, gradients: Tensor) -> Tensor:
         """Replace gradients by their mean, and return them. sums: over all ranks, as they travelled."""
         if self.traffic is not None:
-            self.traffic.ends()
+            self.traffic.end_message()
         return gradients.copy_(sums).div_(self.world_size)
 
     def in_float32(self) -> Dist:

@@ -68,7 +68,7 @@ class Traffic:
         self._done = take_stamp(self._device)
         self.own_s += time.thread_time() - begin
 
-    def taken(self) -> tuple[Span, int]:
+    def take_counts(self) -> tuple[Span, int]:
         """Return the exposed time and the bytes since the last call."""
         exposed, sent = Span(self._ready, self._done), self._bytes
         self._ready, self._done, self._bytes = None, None, 0
@@ -108,7 +108,7 @@ class Meter:
         """Forget the steps so far."""
         self._steps.clear()
         self._own_s = self._traffic.own_s = 0.0
-        self._traffic.taken()
+        self._traffic.take_counts()
         self._cpu_s = time.process_time()
         self._reads = process_reads()
 
@@ -118,7 +118,7 @@ class Meter:
         waited_s = step()
         end_stamp = take_stamp(self.dist.device)
         own_begin_s = time.thread_time()
-        self._steps.append((Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
+        self._steps.append((Span(begin_stamp, end_stamp), waited_s, *self._traffic.take_counts()))
         self._own_s += time.thread_time() - own_begin_s
 
     def last_s(self) -> float:

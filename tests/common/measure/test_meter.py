@@ -52,9 +52,9 @@ def test_only_what_follows_the_last_message_is_exposed(monkeypatch):
     traffic.begin_message(torch.zeros(5, dtype=torch.bfloat16))
     traffic.end_message()
     traffic.end_message()
-    exposed, sent = traffic.taken()
+    exposed, sent = traffic.take_counts()
     assert (exposed.seconds, sent) == (7.0, 50)
-    exposed, sent = traffic.taken()
+    exposed, sent = traffic.take_counts()
     assert (exposed.seconds, sent) == (0.0, 0)
 
 

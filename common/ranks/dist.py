@@ -152,7 +152,7 @@ class Dist:
         """Return a context in which backward passes of a wrapped module add up gradients without averaging them."""
         return contextlib.nullcontext()
 
-    def leaders(self) -> Dist | None:
+    def find_leaders(self) -> Dist | None:
         """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
 
         An expensive call: make it once per run.
@@ -352,7 +352,7 @@ class RankGroup(Dist):
         context: contextlib.AbstractContextManager[None] = module.no_sync()
         return context
 
-    def leaders(self) -> Dist | None:
+    def find_leaders(self) -> Dist | None:
         chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
         group = self._form_group(chosen)
         return group if self.local_rank == 0 else None

@@ -205,7 +205,7 @@ def _normalised_as_by_one_process(dist, group, dtype, first, close):
 
 def leaders(dist, folder):
     """Check that the ranks with local rank 0, and only they, can talk about their nodes."""
-    chosen = dist.leaders()
+    chosen = dist.find_leaders()
     assert (chosen is None) == (dist.local_rank != 0)
     if chosen is not None:
         assert (chosen.rank, chosen.world_size, chosen.local_size) == (dist.node_rank, dist.nodes, 1)

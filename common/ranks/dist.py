@@ -182,7 +182,7 @@ class Dist:
             return self, None
         raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
 
-    def rejoin(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+    def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
         """Return the Dist of the chosen ranks, which include this one and connect by the store, after `close`."""
         return Dist(self.position, self.device)
 
@@ -404,7 +404,7 @@ class RankGroup(Dist):
         local = (nodes[:rank].count(node), nodes.count(node))
         return RankPosition(self.position.launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
-    def rejoin(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+    def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
         position = self._find_position(chosen)
         if len(chosen) == 1:
             return Dist(position, self.device)

@@ -89,7 +89,7 @@ class Parts:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.
                 self.meet(f"part/{name}", self.size)
                 first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._stores.store)
-                dist = self._dist.rejoin(range(first, first + self.size), store, alarm)
+                dist = self._dist.rejoin_ranks(range(first, first + self.size), store, alarm)
                 yield dist
                 dist.barrier()
         except BaseException as error:

@@ -123,7 +123,7 @@ class Dist:
         """Return the tensors of all ranks, in their order; they have equal shapes."""
         return [tensor]
 
-    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+    def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
         """Start to send tensors to ranks and to receive others, dense ones, from ranks; return what waits for the end.
 
         Between two ranks at most one tensor is under way in each direction.
@@ -298,7 +298,7 @@ class RankGroup(Dist):
         td.all_gather([_as_bytes(part) for part in gathered], _as_bytes(whole), group=self._group)
         return gathered
 
-    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+    def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
         group = self._group or td.group.WORLD
         sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
         operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]

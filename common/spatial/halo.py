@@ -318,7 +318,7 @@ def _exchange_parts(
     for offset, (_, (d, h)) in received.items():
         sides = (depth if d is None else d, height if h is None else h, width)
         arrived[offset] = like.new_empty(batch, *sides, channels).permute(0, 4, 1, 2, 3)
-    return group.exchange(
+    return group.exchange_tensors(
         [(rank, _channels_last(part).contiguous()) for rank, part in sent],
         [(rank, _channels_last(arrived[offset])) for offset, (rank, _) in received.items()],
     )

@@ -136,7 +136,7 @@ def sharing(dist, folder):
             assert [one.shape for one in group.all_gather(empty)] == [empty.shape] * group.world_size
             ahead, behind = (group.rank + 1) % group.world_size, (group.rank - 1) % group.world_size
             found = torch.empty_like(own)
-            group.exchange([(ahead, own)], [(behind, found)])()
+            group.exchange_tensors([(ahead, own)], [(behind, found)])()
             assert found.eq(mine[dist.data_rank][behind]).all() and found.dtype is dtype
     dist._config, dist.node_rank = DistConfig(), node
     with contextlib.suppress(LaunchError):

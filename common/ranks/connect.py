@@ -79,7 +79,7 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
     if kind == "cpu":
         return torch.device("cpu")
     count = torch.accelerator.device_count()
-    _, local_rank, local_size, _, _ = position.known()
+    _, local_rank, local_size, _, _ = position.require_facts()
     if local_size > count:
         # A launcher may make a single device visible to each rank, which is then number 0 on all.
         if count != 1 or len(set(only_devices)) < local_size:

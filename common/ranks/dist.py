@@ -69,7 +69,7 @@ class Dist:
         self.position = position
         self.device = device
         self.rank = position.rank
-        self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.known()
+        self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.require_facts()
         self.is_main = position.rank == 0
         self.data_rank, self.data_size = self.rank, self.world_size
         self.sharing: Dist = self
@@ -416,7 +416,7 @@ class RankGroup(Dist):
 
 def join_ranks(position: RankPosition, store: Any, device: torch.device, config: DistConfig, alarm: Alarm) -> RankGroup:
     """Connect the ranks that find each other in the store, and return their Dist; LaunchError if they cannot."""
-    begin_group(position.rank, position.known()[0], store, device, config)
+    begin_group(position.rank, position.require_facts()[0], store, device, config)
     return RankGroup(position, device, config, alarm).share_samples()
 
 

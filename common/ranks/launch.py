@@ -49,7 +49,7 @@ class RankPosition:
     nodes: int | None = None
     address: Address | None = None
 
-    def known(self) -> tuple[int, int, int, int, int]:
+    def require_facts(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
         facts = tuple(getattr(self, name) for name in FACTS)
         if None in facts:

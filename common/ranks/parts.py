@@ -61,7 +61,7 @@ class Parts:
         if self._alarm:
             self._alarm.pulse = self._show_life
 
-    def take(self, pieces: int) -> int | None:
+    def take_piece(self, pieces: int) -> int | None:
         """Return the number of the next piece of work of `pieces` that no part has taken; the same in all of the part.
 
         None if there is none left, or the job was asked to stop.

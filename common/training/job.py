@@ -340,7 +340,7 @@ class InstancesJob:
     def _train_instances(self, parts: Parts, plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
         start = replace(self.start_options, resume=None, auto_resume=True)
-        while (index := parts.take(len(plan.todo))) is not None:
+        while (index := parts.take_piece(len(plan.todo))) is not None:
             # One log states the bytes that the job has staged, so that their sum over the logs is right.
             facts = shared.facts | ({"staging_bytes_read": 0, "staging_bytes_written": 0} if index > 0 else {})
             staged = replace(shared, facts=facts)

@@ -224,7 +224,7 @@ def parts(dist, folder):
     found = Parts(dist, 2, (ValueError,))
     assert (found.number, found.count, found.is_main) == (number, 2, dist.rank % 2 == 0)
     done = []
-    while (piece := found.take(4)) is not None:
+    while (piece := found.take_piece(4)) is not None:
         done.append(piece)
         with contextlib.suppress(PartError), found.together(f"piece {piece}") as part:
             assert (part.rank, part.world_size, part.nodes) == (dist.rank % 2, 2, 1)

@@ -75,7 +75,7 @@ class Parts:
         return None if piece == NONE_LEFT else piece
 
     @contextlib.contextmanager
-    def together(self, name: str) -> Iterator[Dist]:
+    def work_together(self, name: str) -> Iterator[Dist]:
         """Yield the Dist of this part, with new connections, for a piece of work of this name, which is used once.
 
         An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises

@@ -355,7 +355,7 @@ class InstancesJob:
     def _train_instance(self, parts: Parts, config: RunConfig, start: Start, number: int, staged: Shared) -> Ending:
         """Train an instance; nothing of it is left in memory when the ranks of the next one meet."""
         try:
-            with parts.together(f"instance {number}") as dist:
+            with parts.work_together(f"instance {number}") as dist:
                 return Training(self.benchmark, config, dist, start, Instance(number, staged)).run()
         except PartError as error:
             return error.ending

@@ -226,7 +226,7 @@ def parts(dist, folder):
     done = []
     while (piece := found.take_piece(4)) is not None:
         done.append(piece)
-        with contextlib.suppress(PartError), found.together(f"piece {piece}") as part:
+        with contextlib.suppress(PartError), found.work_together(f"piece {piece}") as part:
             assert (part.rank, part.world_size, part.nodes) == (dist.rank % 2, 2, 1)
             assert part.broadcast_json(part.gather_json(dist.rank)) == [2 * number, 2 * number + 1]
             module = part.wrap(nn.Linear(1, 1))

@@ -79,7 +79,7 @@ def test_the_ranks_of_a_part_meet_before_they_connect():
     first, second = (Parts(Rank(rank, store), 2) for rank in range(2))
 
     def join(parts, number):
-        with parts.together("piece"):
+        with parts.work_together("piece"):
             order.append(number)
 
     with ThreadPoolExecutor(1) as pool:
@@ -95,6 +95,6 @@ def test_no_thread_waits_for_news_of_a_part_when_the_job_ends():
     """A process that ended then would be aborted."""
     rank = Rank(0, td.HashStore())
     rank.alarm._first = Ending("failed", "rank 3: no space")
-    with pytest.raises(Stopped, match="no space"), Parts(rank, 1).together("piece"):
+    with pytest.raises(Stopped, match="no space"), Parts(rank, 1).work_together("piece"):
         raise RuntimeError("a consequence")
     assert "alarm" not in {thread.name for thread in threading.enumerate()}

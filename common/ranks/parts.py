@@ -87,7 +87,7 @@ class Parts:
         try:
             with alarm:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.
-                self.meet(f"part/{name}", self.size)
+                self.meet_ranks(f"part/{name}", self.size)
                 first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._stores.store)
                 dist = self._dist.rejoin_ranks(range(first, first + self.size), store, alarm)
                 yield dist
@@ -111,14 +111,14 @@ class Parts:
         name = f"text/{key}"
         return self._store.get(name).decode() if self._store.check([name]) else None
 
-    def meet(self, name: str, ranks: int | None = None) -> None:
+    def meet_ranks(self, name: str, ranks: int | None = None) -> None:
         """Wait until this many ranks, by default all of the job, are here, however long that takes."""
         self._store.add(f"met/{name}", 1)
         _wait_until(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
 
     def _leave_last(self) -> None:
         """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
-        self.meet("end")
+        self.meet_ranks("end")
         self._store.add("left", 1)
         if self._dist.rank == 0:
             _wait_until(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)

@@ -292,12 +292,12 @@ class InstancesJob:
                 return self._finish_job(plan, plan.ended)
             parts = Parts(self.dist, self.size, TRAINING_ERRORS)
             self._train_instances(parts, plan, shared)
-            parts.meet("trained")
+            parts.meet_ranks("trained")
             if main:
                 endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
                 status = self._finish_job(plan, endings)
                 parts.leave_text("status", str(status))
-            parts.meet("judged")
+            parts.meet_ranks("judged")
             if not main:
                 statuses = {str(status): status for status in EXIT_STATUS.values()}
                 status = statuses.get(parts.read_text("status") or "", 1)

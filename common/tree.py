@@ -80,7 +80,7 @@ class Tree:
         except OSError:
             return b""
 
-    def leaves(self, path: str | os.PathLike[str]) -> bool:
+    def leads_out(self, path: str | os.PathLike[str]) -> bool:
         """Tell whether a path leads out of the tree, through links or by its name."""
         return not self._holds_path(os.path.realpath(path))
 

@@ -79,7 +79,7 @@ class Stores(NamedTuple):
     host: str = "this host"
     port: int = 0
 
-    def within(self, prefix: str) -> Stores:
+    def with_prefix(self, prefix: str) -> Stores:
         """Return the same for keys of their own."""
         return self._replace(
             store=td.PrefixStore(prefix, self.store), connect=lambda: td.PrefixStore(prefix, self.connect())

@@ -142,7 +142,7 @@ def _connect_ranks(
     connect_again = partial(td.TCPStore, server.host, server.port, is_master=False, wait_for_workers=False)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
-    stores = Stores(server, connect_again, server.host, server.port).within(prefix)
+    stores = Stores(server, connect_again, server.host, server.port).with_prefix(prefix)
     check_open_files(position.rank, world_size, connects_lazily(world_size))
     claim_rank(stores.store, position.rank, world_size)
     alarm = Alarm(stores, position.rank, world_size, expected)

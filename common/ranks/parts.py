@@ -54,7 +54,7 @@ class Parts:
         self._seen = dict.fromkeys(range(dist.world_size), (0, 0))
         own = td.HashStore()
         stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
-        self._stores = stores._replace(connect=cache(stores.connect)).within("parts")
+        self._stores = stores._replace(connect=cache(stores.connect)).with_prefix("parts")
         self._store: Any = AnsweringStore(self._stores.store, LOST_S)
         dist.close()
         dist.leave = self._leave_last
@@ -81,7 +81,7 @@ class Parts:
         An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises
         LaunchError if a rank does not come back.
         """
-        stores = self._stores.within(f"alarm/{name}")
+        stores = self._stores.with_prefix(f"alarm/{name}")
         alarm = Alarm(stores, self._dist.rank, self.size, self._expected, self._alarm)
         alarm.work = f"{name}: "
         try:

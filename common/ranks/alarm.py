@@ -160,7 +160,7 @@ class Alarm:
                 raise cause from error
             raise
 
-    def report(self, error: BaseException) -> Ending:
+    def report_error(self, error: BaseException) -> Ending:
         """Show the error and notify all ranks; return how the work ends when they have unwound, or after the grace.
 
         If another rank failed first, `error` is only a consequence and is not shown.

@@ -160,7 +160,7 @@ def _connect_ranks(
             ranks.leave()
         ranks.close()
     except BaseException as error:
-        ending = alarm.report(error)
+        ending = alarm.report_error(error)
         if position.rank == 0:
             time.sleep(LOOK_EVERY_S)  # the others still use its store
         raise SystemExit(ending.exit_status) from error

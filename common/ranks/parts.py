@@ -94,7 +94,7 @@ class Parts:
                 dist.barrier()
         except BaseException as error:
             alarm.check_job()
-            ending = alarm.report(error)
+            ending = alarm.report_error(error)
             alarm.check_job()
             if not alarm.all_unwound:
                 raise LaunchError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None

@@ -148,7 +148,7 @@ class Step:
         return waited
 
     @contextlib.contextmanager
-    def rehearsing(self) -> Iterator[None]:
+    def rehearse_steps(self) -> Iterator[None]:
         """Make steps inside that count for nothing, and record none after them; see `Replay.seal`.
 
         They are made without the wrapper, whose buckets, and so its order of additions, follow from its first step.
@@ -250,7 +250,7 @@ def warm_up(
         if step is not None:
             problem.model.train()
             shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
-            with step.rehearsing():
+            with step.rehearse_steps():
                 for batches in shapes:
                     for _ in range(WARM_UP + 1):
                         step(iter(batches), len(batches), 1.0, 0.0)

@@ -302,9 +302,9 @@ class Callbacks:
     def notify_step(self, step: StepRecord) -> None:
         """Give the record of a step, if `every_steps` divides its number."""
         if step.global_step % self.every_steps == 0:
-            self.notify(lambda callback: callback.step(step))
+            self.notify_members(lambda callback: callback.step(step))
 
-    def notify(self, call: Callable[[Callback], None]) -> None:
+    def notify_members(self, call: Callable[[Callback], None]) -> None:
         """Make a call to each callback; one that raises an exception leaves."""
         for callback in tuple(self._members):
             try:

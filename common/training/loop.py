@@ -185,7 +185,7 @@ class Loop:
                 due = state.position.step == 0 and (best or self.checkpoints.is_due(state.position.epoch, ends))
                 if stopped_by or due:
                     average_statistics(self.problem.model, self.dist)  # the checkpoint keeps those of rank 0
-                    self.callbacks.notify(lambda callback: callback.saving())
+                    self.callbacks.notify_members(lambda callback: callback.saving())
                     with STOP.finishing(), self.callbacks.evaluating():
                         path = self.checkpoints.save(state.position, self.collect_checkpoint())
                     self._keep_best()
@@ -254,7 +254,7 @@ class Loop:
         self.log.event(self.target.key, quality, epoch_num=latest.epoch)
         self.state.history[-1] = epoch = replace(latest, quality=quality, eval_s=time.perf_counter() - self._eval_began)
         self.progress.show_epoch(epoch, self.epochs)
-        self.callbacks.notify(lambda callback: callback.epoch(epoch))
+        self.callbacks.notify_members(lambda callback: callback.epoch(epoch))
         self.sanity.look_at_qualities([epoch.quality for epoch in self.state.history])
         self._keep_best()
 

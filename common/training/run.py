@@ -365,11 +365,11 @@ class Training(Loop):
             history=tuple(self.state.evaluated),
         )
         with STOP.interrupting():
-            self.callbacks.notify(lambda callback: callback.begin(run_start))
+            self.callbacks.notify_members(lambda callback: callback.begin(run_start))
         try:
             yield
         finally:
-            self.callbacks.notify(lambda callback: callback.end(record.ending))
+            self.callbacks.notify_members(lambda callback: callback.end(record.ending))
 
     def set_up(
         self, log: ResultLog, saved: Saved | None, initial: Weights | None, after_the_run: contextlib.ExitStack

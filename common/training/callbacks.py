@@ -271,7 +271,7 @@ class Callbacks:
                 stack.enter_context(callback.evaluating())
             yield
 
-    def state(self) -> dict[str, Any]:
+    def collect_states(self) -> dict[str, Any]:
         """Return the states of those that have one, by name; ValueError for one that no checkpoint gives back."""
         states = {_get_name(callback): state for callback in self._acting if (state := callback.state_dict())}
         for name, state in states.items():

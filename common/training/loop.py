@@ -123,7 +123,7 @@ class Loop:
             "evaluating": self.state.evaluating,
             "log_bytes": self.log.sync_position(),
             "log_crc32": self.log.crc32,
-            **({"callbacks": states} if (states := self.callbacks.state()) else {}),
+            **({"callbacks": states} if (states := self.callbacks.collect_states()) else {}),
             **self.constants,
         }
 
@@ -137,7 +137,7 @@ class Loop:
             with saved.explain_errors():
                 self.callbacks.load_state(saved.state.get("callbacks", {}))
         with self.callbacks.evaluating():
-            self.callbacks.state()  # refuses now what no checkpoint could have
+            self.callbacks.collect_states()  # refuses now what no checkpoint could have
 
     def restore(self, saved: Saved) -> None:
         """Continue from a checkpoint; CheckpointError for a state that does not fit."""

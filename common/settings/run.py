@@ -269,7 +269,7 @@ class TrainConfig:
         """Whether the run may end in the middle of an epoch; then it has a fixed length."""
         return self.steps is not None or self.flop is not None
 
-    def logged(self) -> dict[str, Any]:
+    def list_logged(self) -> dict[str, Any]:
         """Return what a log states of the target: that the run had none, if so."""
         return {TARGET_RECORD: NO_TARGET} if self.target == NO_TARGET else {}
 
@@ -326,7 +326,7 @@ class InstancesConfig:
         """Whether each instance draws its own training samples."""
         return self.bagging != NONE
 
-    def logged(self) -> dict[str, Any]:
+    def list_logged(self) -> dict[str, Any]:
         """Return what a log states of the instances: how their samples were drawn, if they were."""
         return {"bagging": self.bagging} if self.bags else {}
 

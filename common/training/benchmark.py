@@ -175,7 +175,11 @@ class SampleProblem(ABC, Generic[B]):
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The hyperparameters by their keys in the log."""
-        return {**list_hyperparameters(self.config), **self.config.instances.logged(), **self.config.train.logged()}
+        return {
+            **list_hyperparameters(self.config),
+            **self.config.instances.list_logged(),
+            **self.config.train.list_logged(),
+        }
 
     @property
     def sample_means(self) -> Mapping[str, float]:

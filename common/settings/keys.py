@@ -122,7 +122,7 @@ class Leaf(NamedTuple):
     key: Key
     owner: type
 
-    def of(self, tree: dict[str, Any]) -> Any:
+    def find_value(self, tree: dict[str, Any]) -> Any:
         """Return the key's value in a configuration that `to_dict` made.
 
         If it was made before there was such a key, that is the default; None for a key that has none.

@@ -228,7 +228,7 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
         if leaf.name not in SHARED and not (leaf.name.startswith(SHARED_SECTIONS) and leaf.key.role.computes):
             continue
         for other in others:
-            value, other_value = leaf.of(tree), leaf.of(to_dict(other.config))
+            value, other_value = leaf.find_value(tree), leaf.find_value(to_dict(other.config))
             if value != other_value:
                 raise UsageError(
                     f"{other.checkpoint}: {leaf.name} is {quote_value(other_value)}, but {quote_value(value)} in "

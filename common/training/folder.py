@@ -149,7 +149,7 @@ def check_seed(config: RunConfig, seed: int) -> None:
 def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
     for leaf in list_leaves(kind):
-        value, earlier = leaf.of(now), leaf.of(before)
+        value, earlier = leaf.find_value(now), leaf.find_value(before)
         is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
         if is_kept and value != earlier:
             raise CheckpointError(

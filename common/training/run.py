@@ -241,7 +241,7 @@ class Training(Loop):
         now = json.loads(json.dumps(self.resolved))  # with lists in place of tuples
         check_unchanged(self.benchmark.config, before, now, "its log")
         (target,) = (leaf for leaf in list_leaves(self.benchmark.config) if leaf.name == "train.target")
-        return bool(target.of(before) == target.of(now))  # another one may be left to reach
+        return bool(target.find_value(before) == target.find_value(now))  # another one may be left to reach
 
     def _provide_data(self, after_the_run: contextlib.ExitStack) -> None:
         """Make or copy the data, unless the job of instances has; a copy is removed after the run. Collective."""

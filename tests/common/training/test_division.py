@@ -115,7 +115,7 @@ def found_in(log):
 def flat(config):
     """Return a configuration by dotted key, as a log has it."""
     tree = json.loads(json.dumps(to_dict(config)))
-    return {leaf.name: leaf.of(tree) for leaf in list_leaves(type(config))}
+    return {leaf.name: leaf.find_value(tree) for leaf in list_leaves(type(config))}
 
 
 def log_of(name, config):

@@ -230,7 +230,7 @@ class _Plane:
     def __init__(self, intensities: Point, rates: Point) -> None:
         self.intensities, self.rates = intensities, rates
 
-    def locate(self, intensity: float, rate: float) -> Point:
+    def locate_point(self, intensity: float, rate: float) -> Point:
         """Return where a point is drawn."""
         ends = (intensity, *self.intensities), (rate, *self.rates)
         across, up = (math.log(value / low) / math.log(high / low) for value, low, high in ends)
@@ -239,11 +239,11 @@ class _Plane:
     def draw_axes(self) -> Iterator[str]:
         """Yield the grid, its numbers and the titles of the axes."""
         for value in _round_values(*self.intensities):
-            x, _ = self.locate(value, self.rates[0])
+            x, _ = self.locate_point(value, self.rates[0])
             yield _draw_line((x, TOP), (x, BOTTOM), "g")
             yield _draw_text((x, BOTTOM + 17), f"{value:g}", "s", "middle")
         for value in _round_values(*self.rates):
-            _, y = self.locate(self.intensities[0], value)
+            _, y = self.locate_point(self.intensities[0], value)
             yield _draw_line((LEFT, y), (RIGHT, y), "g")
             yield _draw_text((LEFT - 7, y + 4), f"{value / 1e9:,.9g}", "s", "end")
         title = "arithmetic intensity, FLOP/byte of memory traffic"
@@ -257,7 +257,7 @@ def _draw_ceilings(report: Report, plane: _Plane) -> Iterator[str]:
     (least, most), lowest = plane.intensities, plane.rates[0]
     begin = max(least, lowest / ceilings.memory)
     end = max(ceilings.products, ceilings.convolutions) / ceilings.memory
-    (x1, y1), (x2, y2) = (plane.locate(at, at * ceilings.memory) for at in (begin, end))
+    (x1, y1), (x2, y2) = (plane.locate_point(at, at * ceilings.memory) for at in (begin, end))
     yield _draw_line((x1, y1), (x2, y2), "c")
     middle, angle = f"{(x1 + x2) / 2:.1f} {(y1 + y2) / 2:.1f}", math.degrees(math.atan2(y2 - y1, x2 - x1))
     name = _draw_text((0, -6), f"memory {rate_text(ceilings.memory / 1e9)} GB/s", "c", "middle")
@@ -266,7 +266,7 @@ def _draw_ceilings(report: Report, plane: _Plane) -> Iterator[str]:
     lowest_name = math.inf
     for rate, roof in sorted((pair for pair in flat if pair[1].name != MEMORY), key=lambda pair: pair[0]):
         start = max(rate / ceilings.memory, least) if roof.part == COMPUTE else least
-        (x1, y), (x2, _), class_ = plane.locate(start, rate), plane.locate(most, rate), CLASSES[roof.part]
+        (x1, y), (x2, _), class_ = plane.locate_point(start, rate), plane.locate_point(most, rate), CLASSES[roof.part]
         yield _draw_line((x1, y), (x2, y), class_ if roof.part == COMPUTE else f"{class_} limit")
         lowest_name = min(y + 4, lowest_name - LINE)  # names of nearly the same rates stand above each other
         yield _draw_text((RIGHT + 8, lowest_name), f"{roof.name} {rate_text(roof.rate / 1e9)} {roof.unit}", class_)
@@ -275,7 +275,7 @@ def _draw_ceilings(report: Report, plane: _Plane) -> Iterator[str]:
 def _draw_steps(steps: Measurement, plane: _Plane) -> Iterator[str]:
     """Yield the points of a network, joined by a line, and its name."""
     intensity = _find_intensity(steps)
-    whole, *computing = (plane.locate(intensity, rate) for rate in _reached_rates(steps))
+    whole, *computing = (plane.locate_point(intensity, rate) for rate in _reached_rates(steps))
     name = f"{steps.benchmark}, {steps.network}"
     for point, class_, phase in [*((point, "p o", "computing") for point in computing), (whole, "p", "whole steps")]:
         yield _draw_line(whole, point, "p")

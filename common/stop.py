@@ -223,7 +223,7 @@ class Stop:
             self.check()
 
     @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
+    def allow_finishing(self) -> Iterator[None]:
         """Let the process work longer inside the `with` after SIGTERM: it saves what would be lost."""
         self._finishes = True
         try:

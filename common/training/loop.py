@@ -186,7 +186,7 @@ class Loop:
                 if stopped_by or due:
                     average_statistics(self.problem.model, self.dist)  # the checkpoint keeps those of rank 0
                     self.callbacks.notify_members(lambda callback: callback.saving())
-                    with STOP.finishing(), self.callbacks.evaluating():
+                    with STOP.allow_finishing(), self.callbacks.evaluating():
                         path = self.checkpoints.save(state.position, self.collect_checkpoint())
                     self._keep_best()
                 if stopped_by and stopped_by == self.callbacks.stop:

@@ -144,7 +144,7 @@ class Stop:
             if number == STACKS:
                 faulthandler.unregister(number)
             # None: not set by Python.
-            self._former[number] = signal.signal(number, lambda number, _: self.ask(number)) or signal.SIG_DFL
+            self._former[number] = signal.signal(number, lambda number, _: self.ask_to_stop(number)) or signal.SIG_DFL
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -231,7 +231,7 @@ class Stop:
         finally:
             self._finishes = False
 
-    def ask(self, number: int) -> None:
+    def ask_to_stop(self, number: int) -> None:
         """Take note of a stop signal that another process got; for any thread."""
         self.number = self.number or number
 
@@ -282,7 +282,7 @@ class Stop:
             for number in received:
                 if number not in self._former:
                     continue
-                self.ask(number)
+                self.ask_to_stop(number)
                 # By the clock of this thread, which hears a signal late if a call of C keeps Python's lock.
                 now = time.monotonic()
                 if number == signal.SIGINT:

@@ -130,7 +130,7 @@ class Parts:
             self._store.set("stop", str(int(STOP.number)))
         elif self._store.check(["stop"]):
             number = self._store.get("stop").decode()  # of a store that may be open to others
-            STOP.ask(next((candidate for candidate in SIGNALS if str(int(candidate)) == number), 0))
+            STOP.ask_to_stop(next((candidate for candidate in SIGNALS if str(int(candidate)) == number), 0))
         if self._dist.rank == 0 and self._alarm and (lost := _find_lost(self._store, self._seen)) is not None:
             self._seen.clear()
             cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"

@@ -89,7 +89,7 @@ class RemoteEvaluator(Evaluator):
         if self.link is not None and (wait or self._answer.done()):
             quality, stop_signal = self._answer.result()
             if stop_signal and not STOP.number:
-                STOP.ask(stop_signal)  # the training ranks heed it as if this one had got it
+                STOP.ask_to_stop(stop_signal)  # the training ranks heed it as if this one had got it
         agreed: float | None = self.dist.broadcast_json(quality)
         return agreed
 

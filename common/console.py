@@ -79,7 +79,7 @@ class Console:
         self._noted: set[str] = set()
         self._folder: Path | None = None
 
-    def install(self) -> None:
+    def install_streams(self) -> None:
         """Replace the standard streams by those that drop what they cannot write, unless others took their place."""
         # Otherwise the next file that is opened would take the number of a closed stream, and get what others print.
         while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:

@@ -62,7 +62,7 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """
     arguments = _parse_arguments(benchmark, argv)
     if not (arguments.list_configs or arguments.print_config):
-        CONSOLE.install()
+        CONSOLE.install_streams()
     settings = f"{benchmark}.settings"
     cls = import_module(settings).Config
 

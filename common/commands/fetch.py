@@ -199,7 +199,7 @@ class _Fetch:
             return
         print(f"downloading from {self.dataset.address}: {readable_bytes(size)} to go", flush=True)
         with open_bar(total=size, desc=str(self.folder), smoothing=0.05, **BYTES) as bar:
-            self.server.download(files, self.args.connections, bar.update, finish)
+            self.server.download_files(files, self.args.connections, bar.update, finish)
 
     # -- single files
 

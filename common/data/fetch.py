@@ -143,7 +143,7 @@ class Downloader:
         remote, part = self._wait_for(self._probe_file(name, about))
         return remote.bytes - (part.stat().st_size if part.exists() else 0)
 
-    def download(
+    def download_files(
         self,
         files: Mapping[str, float],
         connections: int,

@@ -68,7 +68,7 @@ def recording_power(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[Non
         yield
     finally:
         if recorder is not None:
-            recorder.end(quiet=fault is not None, brief=not ranks.is_main)
+            recorder.end_recording(quiet=fault is not None, brief=not ranks.is_main)
     ranks.barrier()  # all files are whole
 
 
@@ -107,7 +107,7 @@ class NodeRecorder:
                 raise ValueError(self._last_message() or f"no reading within {FIRST_READING_S:g} s")
             STOP.sleep(POLL_S)
 
-    def end(self, quiet: bool, brief: bool) -> None:
+    def end_recording(self, quiet: bool, brief: bool) -> None:
         """End the process; print what it recorded, if brief only what went wrong. Never raises for what it did."""
         died = self._process.poll() is not None
         self._process.terminate()

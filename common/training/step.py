@@ -50,7 +50,7 @@ class FlatGradients:
         self._views: list[tuple[nn.Parameter, Tensor]] = []
         self._buffers: list[tuple[Dist, Tensor]] = []
 
-    def clear(self) -> None:
+    def clear_gradients(self) -> None:
         """Set all gradients to 0, where they are; before the first step there are none."""
         for _, buffer in self._buffers:
             buffer.zero_()
@@ -206,7 +206,7 @@ class Step:
         Not by the optimizer's zero_grad: those of NVIDIA's apex take no arguments.
         """
         if self._gradients is not None:
-            self._gradients.clear()
+            self._gradients.clear_gradients()
             return
         groups = self.optimizer.param_groups
         parameters = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]

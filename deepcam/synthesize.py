@@ -14,7 +14,7 @@ from common.command import count, positive
 from common.commands.synthesize import Synthesis
 from common.data.build import DatasetPlan, Item
 from common.data.manifest import NAME as MANIFEST
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from deepcam.data import snapshot
 from deepcam.data.values import NAME
 from deepcam.reference import CHANNELS, CLASSES, TARGET
@@ -171,7 +171,7 @@ class Synthesize(Synthesis):
     def finish_dataset(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""
         if recipe.train:
-            summarize_folder(folder, alone())
+            summarize_folder(folder, make_single_dist())
 
 
 SYNTHESIS: Final = Synthesize()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.benchmarks import PACKAGES
 from common.command import CONTINUED, CommandParser, as_called, place, run_command
-from common.console import duration
+from common.console import format_duration
 from compliance.demo import demonstrate
 from compliance.model.judging import FAIL, INCOMPLETE
 from submission.round.make import REPORT, RoundInputs, make_round
@@ -54,7 +54,7 @@ def _run_demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> 
     package = "INCOMPLETE as expected, with one run of each" if verdict == INCOMPLETE else verdict
     report = output / REPORT
     text = (
-        f"\nDone in {duration(time.monotonic() - begin)}: {examples}; {names} trained and packaged ({package}"
+        f"\nDone in {format_duration(time.monotonic() - begin)}: {examples}; {names} trained and packaged ({package}"
         f"{'; the cause is above' if verdict == FAIL else ''}).\nNext: {f'open {report}; ' if report.exists() else ''}"
         "check your own logs with `python -m compliance.check PATH`; train as many runs as the rules require with "
         "`python -m submission.round --config mini`."

@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 
 from common import own_code
 from common.config import ConfigError
-from common.data.prefetch import tensors
+from common.data.prefetch import list_tensors
 from common.ending import read_ending
 from common.errors import UsageError
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.record import read_value
 from common.training.callbacks import Callback
 from common.training.checkpoint import load
@@ -308,13 +308,13 @@ def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
     overrides = {"data.data_dir": tmp_path / "d", "data.train_samples": None, "data.eval_samples": None}
     config = resolve_config(modules["settings"].Config, "mini", [overrides, "precision.dtype=fp32"])
     samples = dataset.Dataset(str(tmp_path / "d/train"), config.data)
-    with contextlib.closing(modules["train"].BENCHMARK.problem(config, alone(), 0)) as problem:
+    with contextlib.closing(modules["train"].BENCHMARK.problem(config, make_single_dist(), 0)) as problem:
         (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [np.arange(len(samples))]))
-    expected = list(tensors(batch))
+    expected = list(list_tensors(batch))
     options = {"batch_size": len(samples), "collate_fn": build_graph if name == "oc20" else None}
     for workers, context in ((0, None), (1, "spawn")):
         (read,) = DataLoader(samples, num_workers=workers, multiprocessing_context=context, **options)
-        assert all(map(torch.equal, tensors(tuple(read) if isinstance(read, list) else read), expected))
+        assert all(map(torch.equal, list_tensors(tuple(read) if isinstance(read, list) else read), expected))
     assert str(samples[-1]) == str(pickle.loads(pickle.dumps(samples))[len(samples) - 1])
     with pytest.raises(IndexError, match=f"no sample {len(samples)}: the split has {len(samples)}"):
         samples[len(samples)]

@@ -274,13 +274,13 @@ class PrepareCommand:
         read_contents = self.read_contents(folder)
 
         def survey_file(name: str, path: Path, checksum: str) -> None:
-            shown = str(folder / name)
+            file = str(folder / name)
             try:
                 for sample, contents in read_contents(name, path, checksum):
-                    survey.add_sample(shown, name.partition("/")[0], sample, contents)
+                    survey.add_sample(file, name.partition("/")[0], sample, contents)
             except (ValueError, OSError, MemoryError) as error:
-                text = str(error).replace(str(path), shown)
-                survey.errors.append(text if shown in text else f"{shown}: {text}")
+                text = str(error).replace(str(path), file)
+                survey.errors.append(text if file in text else f"{file}: {text}")
 
         return survey_file
 

@@ -352,7 +352,7 @@ def _sorted_entries(folder: str) -> list[str]:
 def subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
     """Return the folders in a folder, without links that lead out of the tree; none if it cannot be read."""
     folders = [path for path in _sorted_entries(folder) if os.path.isdir(path)]
-    return [path for path in folders if not (os.path.islink(path) and tree.leaves(path))]
+    return [path for path in folders if not (os.path.islink(path) and tree.leads_out(path))]
 
 
 def _sorted_files(folder: str) -> list[str]:

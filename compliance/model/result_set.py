@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from common.reference import FULL, Reference
-from common.values import identity, is_stated, plain
+from common.values import identity, is_stated, to_plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
@@ -198,7 +198,7 @@ class ResultSet(Struct, frozen=True):
     def batch_size(self) -> Any:
         """The global batch size if all runs that state one agree on it, else None; 512 for 512.0."""
         sizes = {identity(run.batch_size): run.batch_size for run in self.runs if is_stated(run.batch_size)}
-        return plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
+        return to_plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
 
     @property
     def energy_joules(self) -> float | None:

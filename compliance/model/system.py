@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import as_count, explain_json_error, same
+from common.values import are_same, as_count, explain_json_error
 from compliance.logs.file_kind import find_encoding, find_kind
 
 MAX_DESCRIPTION_BYTES = 4 << 20
@@ -142,7 +142,7 @@ def _last_members(text: str, repeated: list[RepeatedMember], pairs: list[tuple[s
     for name, value in pairs:
         if name in members and len(repeated) < MOST_REPEATED:
             line = text.count("\n", 0, text.rfind(f'"{name}"')) + 1
-            repeated.append(RepeatedMember(name, line, same(members[name], value)))
+            repeated.append(RepeatedMember(name, line, are_same(members[name], value)))
         members[name] = value
     return members
 

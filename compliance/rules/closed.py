@@ -13,8 +13,16 @@ from typing import Any, ClassVar
 from common.benchmarks import PACKAGES
 from common.own_code import OWN_CODE
 from common.reference import FULL, Reference
-from common.settings.keys import Comparison, LogValue, compare, find_log_values, find_rows, take, value_of
-from common.values import is_integer, is_stated, same
+from common.settings.keys import (
+    Comparison,
+    LogValue,
+    compare_closed,
+    find_log_values,
+    find_rows,
+    take,
+    value_of,
+)
+from common.values import are_same, is_integer, is_stated
 from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record
@@ -67,7 +75,7 @@ class Configuration(LogRule, strict_only=True):
             if case.reference is None:
                 continue
             if case.division == "closed":
-                comparison = compare(config, case.reference, case.round, read_suite_version(record.value))
+                comparison = compare_closed(config, case.reference, case.round, read_suite_version(record.value))
                 yield from self._find_departures(log, record, comparison)
             yield from self._find_more_epochs(log, record, configured(take("train.epochs"), config), case.reference)
             for key, log_value in find_log_values(case.reference).items():
@@ -146,7 +154,7 @@ class Provenance(LogRule, strict_only=True):
             return
         version = read_suite_version(record.value)
         if case.reference is not None and find_rows(case.reference):
-            comparison = compare(record.value["config"], case.reference, case.round, version)
+            comparison = compare_closed(record.value["config"], case.reference, case.round, version)
             yield from self._check_keys(log, record, comparison, version)
         if PARAMETERS not in log.records:
             message = f"{PARAMETERS} is not logged; this suite always logs it"
@@ -244,7 +252,7 @@ def _values_agree(logged: Any, stated: Any) -> bool:
         return logged.strip().casefold() == stated.strip().casefold()
     if isinstance(stated, list) is not isinstance(logged, list):
         stated, logged = (value if isinstance(value, list) else [value] for value in (stated, logged))
-    return same(logged, stated)
+    return are_same(logged, stated)
 
 
 def _list_keys(keys: Iterable[str]) -> str:

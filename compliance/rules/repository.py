@@ -182,7 +182,7 @@ def _not_judged(entry: PackageEntry, package: Package) -> str:
 def _leads_out(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a link leads out of the package, by its text or through other links."""
     target = posixpath.normpath(posixpath.join(entry.folder, entry.target))
-    return target.split("/")[0] in ("..", "") or package.tree.leaves(package.path(entry))
+    return target.split("/")[0] in ("..", "") or package.tree.leads_out(package.path(entry))
 
 
 class NothingUnread(RepositoryRule, strict_only=True):

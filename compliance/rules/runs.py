@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from common.command import counted
-from common.values import group_pairs, identity, is_stated, plain, same
+from common.values import are_same, group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.judging import ERROR, FAIL, NOTE, WARNING, Finding, JudgedRun, listed
@@ -232,14 +232,14 @@ class PrunedComply(SetRule, strict_only=True):
         for run in results.pruned:
             for key, value in _settings_of(run, results).items():
                 usual = [stated[key] for stated in counted if key in stated]
-                if usual and value not in usual and not any(same(value, usual_value) for usual_value in usual):
+                if usual and value not in usual and not any(are_same(value, usual_value) for usual_value in usual):
                     differing[key].append((run, value))
         for key, differing_runs in differing.items():
             run, value = differing_runs[0]
             names = names_of([run for run, _ in differing_runs])
-            message = f"other instances than those that count: {key} is {show(plain(value))} in {names}"
+            message = f"other instances than those that count: {key} is {show(to_plain(value))} in {names}"
             line = run.lines.get("number_of_nodes" if key == SIZE else key, 0)
-            texts = dict.fromkeys(show(plain(stated[key])) for stated in counted if key in stated)
+            texts = dict.fromkeys(show(to_plain(stated[key])) for stated in counted if key in stated)
             yield self.finding(run.path, line, message, f"{key} {listed(list(texts), 2)}", key, WARNING)
 
 
@@ -396,4 +396,4 @@ def _group_by_official_batch_size(runs: list[JudgedRun]) -> list[list[JudgedRun]
 
 
 def _list_groups(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:
-    return "; ".join(f"{show(plain(value(runs[0])))} in {names_of(runs)}" for runs in groups)
+    return "; ".join(f"{show(to_plain(value(runs[0])))} in {names_of(runs)}" for runs in groups)

@@ -144,7 +144,7 @@ class Packing:
         new: list[PackageFile] = []
         for item in self.items:
             target = self.root / item.name
-            if self.tree.leaves(target):
+            if self.tree.leads_out(target):
                 raise AssemblyError(f"{target} leads out of {self.root} through a link; replace the link by a folder")
             if not os.path.lexists(target):
                 new.append(item)

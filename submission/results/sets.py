@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import counted
-from common.config import load, rebuild, shown
-from common.values import identity, is_number, is_stated, same, shared_value
+from common.config import load, quote_value, rebuild
+from common.values import are_same, identity, is_number, is_stated, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
@@ -98,7 +98,7 @@ class Facts:
         for section in fields(self):
             for name in getattr(self, section.name):
                 if name.count("/") != FORM.count("/"):
-                    raise ValueError(f"{section.name}: {shown(name)} names no result; expected {FORM}")
+                    raise ValueError(f"{section.name}: {quote_value(name)} names no result; expected {FORM}")
         for name, watts in self.power_cap_watts.items():
             _check_positive(f"power_cap_watts: {name}", watts)
 
@@ -256,7 +256,9 @@ class _Outcome:
             statistics=statistics,
             ratios=self._divide_means(statistics),
             pca=pca,
-            hyperparameters={key: first[key] for key in keys if all(same(run.get(key), first[key]) for run in others)},
+            hyperparameters={
+                key: first[key] for key in keys if all(are_same(run.get(key), first[key]) for run in others)
+            },
             excluded=self.excluded,
             notes=(*self.notes, *self._explain_runs(runs)),
             normalisation=self.normalisation,

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from tqdm import tqdm
 
 from common.command import clean, counted
-from common.console import duration
+from common.console import format_duration
 from common.data import manifest
 from common.data.build import readable_bytes
 from common.files import LOG_NAME
@@ -61,7 +61,7 @@ class RunProgress:
     @property
     def line(self) -> str:
         """The run, how far it is, and since when it has been running."""
-        return clean(f"{self.run.name}: {self.text}, {duration(self.elapsed_s)} so far")
+        return clean(f"{self.run.name}: {self.text}, {format_duration(self.elapsed_s)} so far")
 
 
 def read_progress(run: PlannedRun) -> RunProgress:
@@ -128,7 +128,7 @@ class Estimate:
         """The time with its basis, in words."""
         if not self.bases:
             return NO_BASIS
-        amount = f"{'at most' if self.bounded else 'about'} {duration(self.seconds)} ({'; '.join(self.bases)})"
+        amount = f"{'at most' if self.bounded else 'about'} {format_duration(self.seconds)} ({'; '.join(self.bases)})"
         return f"{amount}, without {' and '.join(self.unknown)} ({NO_BASIS})" if self.unknown else amount
 
 

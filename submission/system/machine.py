@@ -17,7 +17,7 @@ from typing import Final
 from common.errors import UsageError
 from common.measure.power import TimedReader
 from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source
-from common.provenance import versions
+from common.provenance import list_versions
 from common.record import PARTS_SCOPE
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
@@ -163,7 +163,7 @@ def _probe_accelerators(machine: Machine) -> Fields:
 
 
 def _probe_software(machine: Machine) -> Fields:
-    installed = versions(["torch", *(package for _, names, _ in STACK for package in names)])
+    installed = list_versions(["torch", *(package for _, names, _ in STACK for package in names)])
     stack = [f"Python {installed['python']}"]
     for title, names, variable in STACK:
         # The variable of an image is the version that its torch was built with, whatever else is installed.

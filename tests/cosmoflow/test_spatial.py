@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.config import ConfigError, rebuild
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from compliance import check_logs
 from cosmoflow import train
 from cosmoflow.__main__ import main as run_cosmoflow
@@ -71,7 +71,7 @@ def with_one_process(folder, sides, names):
     torch.set_num_threads(1)  # like the ranks
     with contextlib.chdir(folder):
         for name in names:
-            torch.save(trained(folder, CASES[name], 1, alone()), folder / "one" / f"{name}.pt")
+            torch.save(trained(folder, CASES[name], 1, make_single_dist()), folder / "one" / f"{name}.pt")
     torch.set_num_threads(threads)
     return folder
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from common.command import clean, counted
-from common.values import is_number, same
+from common.values import are_same, is_number
 from compliance.benchmarks import describe_plugin
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code, markdown_text
@@ -101,7 +101,7 @@ def _format_difference(line: ComparisonLine, kind: str) -> str:
         return line.unlike if line.ratio is None else f"{line.ratio:.3f}"
     if line.a is ABSENT or line.b is ABSENT:
         return "only B" if line.a is ABSENT else "only A"
-    return "" if same(line.a, line.b) else "differs"
+    return "" if are_same(line.a, line.b) else "differs"
 
 
 def _format_fact(value: Any) -> str:

@@ -10,7 +10,7 @@ from statistics import StatisticsError, fmean
 from typing import Any, Final
 
 from common.errors import UsageError
-from common.values import identity, is_number, same
+from common.values import are_same, identity, is_number
 from compliance.engine.log_checker import Options
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.judging import JudgedRun
@@ -155,7 +155,7 @@ def read_configured(runs: Iterable[Run]) -> dict[str, Any]:
 def list_differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys that differ or exist on one side only: first those of `mine`, in its order."""
     keys = dict.fromkeys((*mine, *other))
-    return [key for key in keys if not same(mine.get(key, ABSENT), other.get(key, ABSENT))]
+    return [key for key in keys if not are_same(mine.get(key, ABSENT), other.get(key, ABSENT))]
 
 
 def _read_configuration(run: Run) -> dict[str, Any]:

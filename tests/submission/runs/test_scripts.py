@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES
-from common.config import leaves
+from common.config import list_leaves
 from common.errors import UsageError
 from common.locks import JOB_VARIABLES
 from common.version import FOLDERS_VARIABLE
@@ -588,7 +588,7 @@ def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, argum
 
 
 def test_the_reference_lists_the_keys_of_a_profile():
-    rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in leaves(Site)]
+    rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in list_leaves(Site)]
     assert "\n".join(rows) in (ROOT / "docs/reference/cluster.md").read_text()
 
 

@@ -93,8 +93,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the four parameters of each sample."""
-        predicted_BP: Tensor = model(batch.x).float()
-        return predicted_BP
+        return model(batch.x).float()
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters, or this rank's share."""

@@ -103,7 +103,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         """Return the logits of the classes; those of a batch for which it was not compiled by the plain network."""
         usual = not self.config.compile or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
         with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
-            logits_BKHW: Tensor = model(batch.x)
+            logits_BKHW = model(batch.x)
         return logits_BKHW
 
     def shapes_alone(self) -> tuple[nn.Module, Tensor]:

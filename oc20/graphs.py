@@ -206,7 +206,7 @@ def select_nearest(
 
     Equally near ones come by source and its image.
     """
-    order: np.ndarray = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
+    order = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
     degree = np.bincount(centre)
     first = np.cumsum(degree) - degree
     kept: np.ndarray = order[np.arange(len(order)) - first[centre[order]] < most]

@@ -95,8 +95,7 @@ class Fused:
     def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the moments (A, M, C), in b's type. See `oc20.operations.Surroundings.sum_triplets`."""
         factors = (b_EC.contiguous(), self.harmonics_EM, self.radial_ELN, weight_LNC.contiguous())
-        moments_AMC: Tensor = _Moments.apply(self.rows, *factors)
-        return moments_AMC
+        return _Moments.apply(self.rows, *factors)
 
 
 class _Moments(torch.autograd.Function):

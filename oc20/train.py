@@ -176,8 +176,7 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def predictions(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the normalised forces on the atoms, (A, 3)."""
-        forces_A3: Tensor = model(batch.graph)[1]
-        return forces_A3
+        return model(batch.graph)[1]
 
     def loss(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the sum over the free atoms of the absolute errors of their force's components."""

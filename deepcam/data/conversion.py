@@ -214,7 +214,7 @@ FORMATS: Final[Mapping[str, type[Format]]] = {"npy": NpyFormat, "hdf5-single": S
 def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_into`."""
     data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
-    labels_HW: np.ndarray = np.empty(shape_HWC[:2], np.uint8)
+    labels_HW = np.empty(shape_HWC[:2], np.uint8)
     snapshot.read_into(path, SnapshotBuffer(data_HWC, labels_HW))
     return data_HWC, labels_HW
 

@@ -57,7 +57,7 @@ def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
                 f"{path}: `{name}` has the shape {field.shape}, but `{names.channels[0]}` {fields[0].shape}; expected "
                 "the same for all channels"
             )
-    labels_HW: np.ndarray = np.empty(fields[0].shape, np.uint8)
+    labels_HW = np.empty(fields[0].shape, np.uint8)
     numbers = _select_pixels(title, labels.values)
     _check_values(title, numbers, labels.attributes)
     if (fractions := numbers % 1 != 0).any():

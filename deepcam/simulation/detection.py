@@ -89,8 +89,7 @@ def lows(planet: Planet, psl: np.ndarray) -> np.ndarray:
     lowest = psl.copy()
     for axis in (0, 1):
         lowest = np.minimum.reduce([np.roll(lowest, shift, axis) for shift in (-2, -1, 0, 1, 2)])
-    places: np.ndarray = np.argwhere((psl == lowest) & (abs(planet.lat) <= POLAR))
-    return places
+    return np.argwhere((psl == lowest) & (abs(planet.lat) <= POLAR))
 
 
 def find_rivers(planet: Planet, fields: np.ndarray, cyclones: np.ndarray) -> np.ndarray:

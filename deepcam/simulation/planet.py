@@ -53,10 +53,10 @@ class Planet:
         self.height, self.width, self.size = height, width, size
         self.radius_m = EARTH_RADIUS_M / size
         self.km_per_degree = self.radius_m * np.pi / 180e3
-        self.lat: np.ndarray = (-90 + (np.arange(height) + 0.5) * (180 / height))[:, None]
-        self.lon: np.ndarray = (np.arange(width) * (360 / width))[None, :]
+        self.lat = (-90 + (np.arange(height) + 0.5) * (180 / height))[:, None]
+        self.lon = (np.arange(width) * (360 / width))[None, :]
         self.cos_lat = np.cos(np.radians(self.lat))
-        self.sign: np.ndarray = np.sign(self.lat)  # cyclones turn with the planet: +1 in the north
+        self.sign = np.sign(self.lat)  # cyclones turn with the planet: +1 in the north
         self.coriolis = coriolis(self.lat)
         self.dy_m = self.radius_m * np.pi / height
         self.dx_m = self.radius_m * self.cos_lat * (2 * np.pi / width)
@@ -101,7 +101,7 @@ class Planet:
     def gradient(self, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The derivatives to the east and to the north, per metre; central differences."""
         east = (np.roll(field, -1, 1) - np.roll(field, 1, 1)) / (2 * self.dx_m)
-        north: np.ndarray = np.gradient(field, self.dy_m, axis=0)
+        north = np.gradient(field, self.dy_m, axis=0)
         return east, north
 
     def east_of(self, lon: float) -> np.ndarray:

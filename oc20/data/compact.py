@@ -130,7 +130,7 @@ def decode_frame(data: bytes) -> Frame:
     cell, pos, force = take_array("<f4", 3, 3), take_array("<f4", atoms, 3), take_array("<f4", atoms, 3)
     degrees, sources, offsets = take_array("<u2", atoms), take_array("<i2", edges), take_array("i1", edges, 3)
     numbers, tags, fixed = take_array("u1", atoms), take_array("i1", atoms), take_array("?", atoms)
-    sources_centres: np.ndarray = np.empty((edges, 2), np.int32)
+    sources_centres = np.empty((edges, 2), np.int32)
     sources_centres[:, 0] = sources
     sources_centres[:, 1] = np.repeat(np.arange(atoms, dtype=np.int32), degrees)
     return Frame(numbers, pos, cell, tags, fixed, force, energy, sources_centres, offsets, sid, fid)

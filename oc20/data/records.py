@@ -212,7 +212,7 @@ def _read_integers(fields: Mapping[str, Any], key: str, axes: int, dtype: type[n
     """Return a copy in another type; FrameError if that changes a value."""
     array = _read_array(fields, key, axes)
     with np.errstate(invalid="ignore"):
-        cast: np.ndarray = array.astype(dtype)
+        cast = array.astype(dtype)
     if not np.array_equal(cast, array):
         raise FrameError(f"`{key}` has values that are not {np.dtype(dtype)}: {AGAIN}")
     return cast

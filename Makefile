@@ -71,15 +71,16 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.dev-installed ## write the generated pages of docs/reference, and docs/notebooks
+docs: $(VENV)/.dev-installed ## write the generated pages of docs/reference and docs/performance, and docs/notebooks
 	$(PY) bench/reference_pages.py
+	$(PY) bench/performance_pages.py
 	$(PY) bench/notebooks.py
 
 site: $(VENV)/.dev-installed ## build the site of the documentation in build/site; any warning is an error
 	$(PY) bench/site_pages.py
 	NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --quiet
 
-bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
+bench: $(VENV)/.dev-installed ## measure most numbers of docs/performance; a script with --keep keeps its own
 	$(PY) bench/checker.py
 	$(PY) bench/data.py
 	$(PY) bench/data_checks.py

@@ -22,7 +22,7 @@ from common.values import is_number
 from compliance.logs.log import METRICS, Log, read_log
 from compliance.logs.record import Record
 from compliance.logs.run import benchmark_of
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.rules.amounts import Amounts
 from compliance.rules.catalog import import_all_rules
 from compliance.rules.epochs import course_of

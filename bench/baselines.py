@@ -1,4 +1,4 @@
-"""Show what classical methods reach on the mini problem of a benchmark, beside its target: docs/performance/mini.md.
+"""Show what classical methods reach on the mini problem of a benchmark, beside its target.
 
     python bench/baselines.py cosmoflow                       the mini dataset; it is generated if it is missing
     python bench/baselines.py deepcam data/seed7              other data of the same form
@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before this fold
 
 from common.benchmarks import PACKAGES
 from common.config import section_of
-from common.datasets.manifest import NAME, ManifestError, read_manifest
-from common.named_configs import find_config
+from common.data.manifest import NAME, ManifestError, read_manifest
+from common.installed import find_config
 from common.reference import MINI
 from compliance.benchmarks import MINIS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import machine
+from records import add_keep_option, keep_record, write_record
 from table import Page, Results, ratio_of
 from workers import Case, Worker
 
@@ -138,7 +138,7 @@ def run_module(*words: object) -> None:
 def facts_of(device: str) -> dict[str, Any]:
     """Return what is measured on: `machine.about`, cores, the device, and the formats that it computes best."""
     code = (
-        "import torch; from common.ranks.device import find_device_type;"
+        "import torch; from common.ranks.connect import find_device_type;"
         "from common.precision import Precision, PrecisionConfig;"
         f"kind = find_device_type({device!r}); print(kind, Precision(PrecisionConfig(), torch.device(kind)).name)"
     )
@@ -159,13 +159,13 @@ def run(comparison: Comparison, given: argparse.Namespace) -> int:
     for section, result in comparison.measure_each(given.turns or (3 if given.quick else 5), facts):
         results.setdefault(section, []).append(result)
         facts["load_at_end"] = machine.about()["load"]
-        text = comparison.page.table(results, facts)
-        if given.output:  # after each, so that an interrupted run keeps what it measured
-            Path(f"{given.output}.md").write_text(text, encoding="utf-8")
-            Path(f"{given.output}.json").write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
-    print(text)
+        if given.keep:  # after each, so that an interrupted run keeps what it measured
+            write_record(comparison.name, {**facts, "results": results})
+    print(comparison.page.table(results, facts))
+    if given.keep:
+        keep_record(comparison.name, {**facts, "results": results})
     ratios = [ratio_of(result) for result in results.get("one core", [])]
-    return 0 if all(ratio is None or ratio < 1 for ratio in ratios) else 1
+    return 0 if all(ratio is None or ratio > 1 for ratio in ratios) else 1
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -177,5 +177,5 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--beside", type=Path, metavar="CHECKOUT", help="the peer is this suite as it is in another checkout"
     )
-    arguments.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
+    add_keep_option(arguments)
     return arguments

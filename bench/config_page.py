@@ -9,9 +9,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from common.closed import find_rows_of
 from common.reference import ROUNDS
-from common.settings.keys import REQUIRED, Closed, Leaf, leaves
+from common.settings.keys import REQUIRED, Closed, Leaf, find_rows_of, leaves
 from common.settings.run import RunConfig
 from common.version import VERSION
 

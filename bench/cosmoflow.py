@@ -3,8 +3,7 @@
     python bench/cosmoflow.py                              everything, about ten minutes on two cores
     python bench/cosmoflow.py --quick                      small networks only, under a minute
     python bench/cosmoflow.py --peer-python PYTHON         a Python that has tensorflow-cpu; --no-peer does without
-    python bench/cosmoflow.py -o docs/performance/cosmoflow
-                                                           also writes docs/performance/cosmoflow.md and .json
+    python bench/cosmoflow.py --keep                       also keeps the record
 
 Without --peer-python, tensorflow-cpu is installed once, in a separate environment below --cache (1.5 GB).
 
@@ -36,7 +35,6 @@ PUBLISHED = COSMOFLOW.published
 PAGE = Page(
     title="CosmoFlow",
     script="bench/cosmoflow.py",
-    output="docs/performance/cosmoflow",
     step="A step is log(1 + counts), forward, backward and SGD with momentum.",
     peer="The peer is the same network in Keras on TensorFlow, bf16 by its policy mixed_bfloat16.",
     published=PUBLISHED,

@@ -2,7 +2,7 @@
 
     python bench/data.py                              everything; makes an environment per peer, 2.5 GB in all
     python bench/data.py --peer tf_data=PYTHON ...    uses an environment that has the peer: tfrecord, dali, tf_data
-    python bench/data.py -o docs/performance/data     also writes docs/performance/data.md and .json
+    python bench/data.py --keep                       also keeps the record
 
 The files are universes of this suite's generator at the published size, 128³ × 4 voxels of int16; they are in memory
 (the page cache), so that the disk does not count. CPU seconds are user + system time of all threads. Each measurement
@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from machine import about, cores, describe_machine
+from records import add_keep_option, keep_record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
-from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
+from cosmoflow.simulation import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
 READERS = Path(__file__).with_name("data_readers.py")
 NAMES = {
@@ -191,11 +192,9 @@ def main() -> int:
         pythons = interpreters(given.peer, folder)
         write_files(folder)
         results = measure_all(pythons, folder, given.runs, given.passes)
-    text = table(results, facts)
-    print(text)
-    if given.output:
-        Path(f"{given.output}.md").write_text(text, encoding="utf-8")
-        Path(f"{given.output}.json").write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
+    print(table(results, facts))
+    if given.keep:
+        keep_record("data", {**facts, "results": results})
     return 0 if all(row.cpu_ratio >= 1 for found in results.values() for row in rows(found)) else 1
 
 
@@ -204,7 +203,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="an environment of a peer")
     parser.add_argument("--runs", type=int, default=5, help="processes per reader and kind of file (default: 5)")
     parser.add_argument("--passes", type=int, default=4, help="passes over the files in each (default: 4)")
-    parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
+    add_keep_option(parser)
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 """What it costs a step of training that its numbers are looked at: `sum_flaws`, and the norms kept for a divergence.
 
     python bench/data_checks.py                                    the mini problems (about three minutes)
-    python bench/data_checks.py -o docs/performance/data-checks    also write the page and the numbers
+    python bench/data_checks.py --keep    also keep the record
 
 Each network makes steps on a few generated samples, one thread. 1. By the profiler: the share of a step's time in the
 operations that are added. 2. In pairs of turns with and without them, which alternate: the ratio of their CPU times.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -24,11 +23,12 @@ from typing import Any, Final
 
 import machine  # finds the tree, too
 import torch
+from records import add_keep_option, keep_record
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import common.training.step as step_module
 from common.config import load
-from common.named_configs import find_config
+from common.installed import find_config
 from common.precision import Precision
 from common.processes import keep_freed_memory
 from common.ranks.dist import alone
@@ -144,17 +144,16 @@ def page(found: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, metavar="NAME", help="write NAME.md and NAME.json")
-    output = parser.parse_args(argv).output
+    add_keep_option(parser)
+    keep = parser.parse_args(argv).keep
     found: dict[str, Any] = {"about": machine.about() | {"torch": torch.__version__}, "results": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name in BENCHMARKS:
             found["results"][name] = measure(name, Path(folder) / name)
             print(f"{name}: {found['results'][name]}", file=sys.stderr, flush=True)
     print(page(found))
-    if output:
-        output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-        output.with_suffix(".md").write_text(page(found))
+    if keep:
+        keep_record("data-checks", found)
     return 0
 
 

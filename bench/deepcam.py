@@ -4,7 +4,7 @@
     python bench/deepcam.py --quick                        the mini problem's network only, under two minutes
     python bench/deepcam.py --full-size                    also a step at the published size, up to 16 GB of memory
     python bench/deepcam.py --device auto --local-batch 8  an accelerator, against the published speed of an H100
-    python bench/deepcam.py -o docs/performance/deepcam    also writes docs/performance/deepcam.md and .json
+    python bench/deepcam.py --keep                         also keeps the record
 
 A step starts from snapshots in memory as they lie in the files: normalisation, forward, weighted cross-entropy,
 backward, AdamW (on an accelerator LAMB, as in the published runs). The peer (bench/deepcam_plain.py), contiguous in
@@ -31,7 +31,6 @@ PUBLISHED = DEEPCAM.published
 PAGE = Page(
     title="DeepCAM",
     script="bench/deepcam.py",
-    output="docs/performance/deepcam",
     step="A step is normalisation, forward, weighted cross-entropy, backward and AdamW (on an accelerator LAMB).",
     peer="The peer is the same network written plainly in PyTorch: contiguous in NCHW, bf16 by torch's autocast, "
     "with the C library's own handling of freed memory.",

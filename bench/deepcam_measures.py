@@ -22,8 +22,8 @@ from common.data.prefetch import read_batches
 from common.precision import DTYPES
 from common.training.optim import OptimConfig
 from deepcam import model
-from deepcam.data import dataset, stats
-from deepcam.metrics import cross_entropy
+from deepcam.data import dataset, values
+from deepcam.predictor import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 
 
@@ -33,8 +33,8 @@ def main() -> None:
     device, channels = torch.device(case.device), tuple(range(case.channels))
     zeros, ones = np.zeros(case.channels), np.ones(case.channels)
     # The values of the resident batch must stay what they are.
-    unchanging = stats.Stats(1, zeros, ones, minval=zeros, maxval=ones)
-    known = stats.read_stats(folder / stats.NAME) if folder else unchanging
+    unchanging = values.Stats(1, zeros, ones, minval=zeros, maxval=ones)
+    known = values.read_stats(folder / values.NAME) if folder else unchanging
     normalise, weights = dataset.Normalization(known, channels, device), torch.tensor(CLASS_WEIGHTS, device=device)
 
     def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:

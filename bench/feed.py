@@ -1,7 +1,7 @@
 """Measure how well emulated accelerators are fed with CosmoFlow's samples.
 
     python bench/feed.py
-    python bench/feed.py -o docs/performance/feed     also writes docs/performance/feed.md and .json
+    python bench/feed.py --keep     also keeps the record
 
 An emulated accelerator sleeps as long as one would compute, by default as MLPerf Storage v2.0 says of an H100: 3.5 ms
 for a sample. Its utilisation is the time of computing by all time, without the first step of an epoch. CPU seconds are
@@ -28,13 +28,14 @@ from typing import Any
 import numpy as np
 from feed_reader import Plan
 from machine import about, cores, cores_of, describe_machine
+from records import add_keep_option, keep_record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from common.command import positive  # noqa: E402  (from this tree)
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
-from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
+from cosmoflow.simulation import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
 READER = Path(__file__).with_name("feed_reader.py")
 UNIVERSES = 4
@@ -50,8 +51,8 @@ BUSY = 0.85
 COLD_SHARE = 0.9
 """The least share from storage for which files are called cold."""
 KINDS = {
-    "gzip": "gzip, 128³ × 4",
-    "raw": "not compressed, 128³ × 4",
+    "gzip": "gzip",
+    "raw": "not compressed",
 }
 
 
@@ -198,8 +199,9 @@ def cells(row: dict[str, Any], all_cores: int) -> str:
     if row["cold"] and row["from_storage"] < COLD_SHARE:
         storage = f"**{storage}: not cold**"
     size = row["bytes_per_s"] / row["samples_per_s"] / 1e6
+    files = f"{'cold' if row['cold'] else 'warm'}, {KINDS[row['kind']]}: {size:.1f} MB"
     return (
-        f"| {KINDS[row['kind']]}: {size:.1f} MB | {row['accelerators']} | {row['utilisation']:.0%} "
+        f"| {files} | {row['accelerators']} | {row['utilisation']:.0%} "
         f"({lowest:.0f}–{highest:.0f}) | {row['samples_per_s']:.0f} | {row['bytes_per_s'] / 1e6:.0f} | "
         f"{row['cpu_s_per_sample'] * 1e3:.1f} ({least:.1f}–{most:.1f}) ms | {used} | "
         f"{row['cores_per_accelerator']:.1f} | {storage} |"
@@ -208,27 +210,22 @@ def cells(row: dict[str, Any], all_cores: int) -> str:
 
 def lines(result: dict[str, Any]) -> Iterator[str]:
     rows, step_ms, all_cores = result["rows"], result["step_ms"], cores_of(result)
-    yield "# Performance of feeding accelerators"
+    yield "# Feeding accelerators"
     yield ""
-    yield (
-        f"Measured by `bench/feed.py` on {describe_machine(result)}. "
-        f"The load average was {result['load']:.1f} when it began, from other work."
-    )
+    yield (f"`bench/feed.py`, {describe_machine(result)}. Load average {result['load']:.1f} before, from other work.")
     yield ""
     yield (
         f"An emulated accelerator sleeps {step_ms:g} ms for each sample, by default as an H100 of MLPerf Storage v2.0 "
         f"(CosmoFlow: {1 / STEP_S:.0f} samples/s, 808 MB/s, utilisation at least {GOAL:.0%}). Each has a process with "
-        f"{result['threads']} threads that read. AU: utilisation, the time of computing by all time, without "
-        "the first step of an epoch. Cores used: CPU seconds per second. Cores per accelerator: CPU seconds per sample "
-        "times the samples per second of an accelerator that never waits, what a node must have for each one. Medians "
-        "of runs that take turns; of AU and CPU time also least to most."
+        f"{result['threads']} threads that read samples of 128³ × 4 voxels. AU: utilisation, the time of computing by "
+        "all time, without the first step of an epoch. Cores used: CPU seconds per second. Cores needed, per "
+        "accelerator: CPU seconds per sample times the samples per second of one that never waits. Medians of runs "
+        "that take turns; of AU and CPU time also least to most."
     )
-    for cold in (False, True):
-        yield ""
-        head = "× | AU | samples/s | MB/s | CPU per sample | cores used | cores per accelerator | from storage"
-        yield f"| {'cold' if cold else 'warm'} | {head} |"
-        yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-        yield from (cells(one, all_cores) for one in rows if one["cold"] == cold)
+    yield ""
+    yield "| files | × | AU | samples/s | MB/s | CPU per sample | cores used | cores needed | from storage |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    yield from (cells(one, all_cores) for one in rows)
     yield ""
     yield (
         "×: accelerators at once, of which this machine's cores feed few. Disturbed: AU is below the goal and the row "
@@ -237,6 +234,11 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         "the files before each epoch. From storage: the part of what was read that came from there (`read_bytes` by "
         "`rchar` of /proc/self/io); what lies below may have a cache of its own."
     )
+
+
+def page(result: dict[str, Any]) -> str:
+    """Return the Markdown page."""
+    return "\n".join(lines(result)) + "\n"
 
 
 def main() -> int:
@@ -251,11 +253,9 @@ def main() -> int:
             used = f"{row['cores_used']:.1f} of {cores_of(facts)} cores"
             print(f"{name}: disturbed: AU {row['utilisation']:.0%}, but it had only {used}", file=sys.stderr)
     result = {**facts, "step_ms": given.step_ms, "threads": given.threads, "files": given.files, "rows": rows}
-    text = "\n".join(lines(result)) + "\n"
-    print(text)
-    if given.output:
-        Path(f"{given.output}.md").write_text(text, encoding="utf-8")
-        Path(f"{given.output}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(page(result))
+    if given.keep:
+        keep_record("feed", result)
     return 0
 
 
@@ -270,7 +270,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=positive, default=3, help="in each process, warm (default: 3)")
     parser.add_argument("--cold-epochs", type=positive, default=2, help="in each process, cold (default: 2)")
     parser.add_argument("--runs", type=positive, default=3, help="processes of each case (default: 3)")
-    parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
+    add_keep_option(parser)
     given = parser.parse_args()
     if given.files < 2 * max(given.accelerators):
         parser.error(f"--files {given.files}: expected at least 2 for each of {max(given.accelerators)} accelerators")

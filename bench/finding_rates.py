@@ -18,7 +18,7 @@ from pathlib import Path
 from published import write_page
 
 from compliance.engine import Options, check_paths
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding
 from compliance.model.report import Report
 from compliance.rules.catalog import all_rules
 

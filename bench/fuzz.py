@@ -33,10 +33,10 @@ from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.log import Log, LogReader, parse_log
-from compliance.model.case import PROFILES, Case
-from compliance.model.finding import ERROR, PASSING, Finding
+from compliance.model.judging import ERROR, PASSING, PROFILES, Case, Finding
 from compliance.model.report import Report
 
 SLOW_SECONDS = 10

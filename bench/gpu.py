@@ -9,7 +9,7 @@ second.json with what was measured, written as it comes; beside each its .log an
 kernels; and machine.txt with the driver, versions and clocks. Send all of it back. A part that is started again does
 only what is not done. Nothing is timed that is wrong: networks are first compared with references in float64
 (bench/gpu_references). What is wrong is printed at once, and the rest goes on. docs/performance/gpu.md is the page of
-the files docs/performance/gpu-*.json.
+the records gpu-*.json, by bench/performance_pages.py.
 
     python bench/gpu.py --list                         all sections, also those that belong to no part
     python bench/gpu.py --sections feed counters -o results          these, in this order, in results/sections.json

@@ -1,7 +1,7 @@
 """Check the laws of studies on studies whose truth is known: how often a 95 % interval holds it.
 
     python bench/laws.py                                shows it; about 5 CPU minutes
-    python bench/laws.py -o docs/performance/laws       also writes laws.md and laws.json
+    python bench/laws.py --keep                         also keeps the record
 
 1. Simulated studies, 1,000 of each law and spread: the share of intervals that hold the true parameter.
 2. A network with known exponents, trained for each number of parameters and samples: the joint law of its loss.
@@ -12,18 +12,17 @@ Exit status 1 if a share of intervals of exponents is outside 93 to 97 %, or the
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from machine import about, describe_machine
+from records import add_keep_option, keep_record
 from tqdm import tqdm
 
 from submission.results.fits.laws import Law, Observation, fit_law
@@ -199,10 +198,7 @@ def describe(results: dict[str, Any]) -> Iterator[str]:
     misses = list(find_misses(results["coverages"], network))
     yield "# Laws of studies: how often an interval holds the truth"
     yield ""
-    yield (
-        f"Measured by `bench/laws.py` on {describe_machine(machine)}, "
-        f"{results['cpu_s']:.0f} s of CPU time. The same again: `python bench/laws.py -o docs/performance/laws`."
-    )
+    yield (f"Measured by `bench/laws.py` on {describe_machine(machine)}, {results['cpu_s']:.0f} s of CPU time.")
     yield ""
     yield "A study is simulated 1,000 times with values that spread by 1 and by 5 % (lognormal)."
     yield "The 95 % interval of an exponent, or of the critical batch, holds the truth in 93 to 97 % of them: "
@@ -238,9 +234,14 @@ def describe(results: dict[str, Any]) -> Iterator[str]:
     yield f"`{network['formula']}`; intervals by {network['method']}; the largest residual is {largest}."
 
 
+def page(results: dict[str, Any]) -> str:
+    """Return the Markdown page."""
+    return "\n".join(describe(results)) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="path without suffix: writes .md and .json")
+    add_keep_option(parser)
     parser.add_argument("--studies", type=int, default=1000, help="default: %(default)s")
     arguments = parser.parse_args()
     begin = time.process_time()
@@ -256,11 +257,9 @@ def main() -> int:
         "losses": [[*each.x, each.y] for each in losses],
     }
     results = {"machine": about(), "cpu_s": time.process_time() - begin, "coverages": coverages, "network": network}
-    page = "\n".join(describe(results)) + "\n"
-    print(page)
-    if arguments.output:
-        arguments.output.with_suffix(".md").write_text(page, encoding="utf-8")
-        arguments.output.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(page(results))
+    if arguments.keep:
+        keep_record("laws", results)
     return bool(list(find_misses(coverages, network)))
 
 

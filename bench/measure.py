@@ -1,8 +1,8 @@
 """Measure what `measure` and `roofline` cost and find: each benchmark twice, ceilings beside other tools, the fidelity.
 
     python bench/measure.py                                 shows it; about 15 minutes
-    python bench/measure.py -o docs/performance/measure     also writes measure.md and measure.json
-    python bench/measure.py --fidelity -o …                 measures only how far bf16 is from float32, keeps the rest
+    python bench/measure.py --keep                          also keeps the record
+    python bench/measure.py --fidelity --keep               measures only how far bf16 is from float32, keeps the rest
 
 The other tools are hpcc (STREAM, DGEMM; with an mpirun), fio and iperf3, of Debian's packages of these names; one that
 is missing is left out, and the page says so. hpcc also needs libopenblas0-pthread: with the BLAS that its package
@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any
 
 from machine import about, cores, describe_machine
+from records import add_keep_option, keep_record, read_record
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
@@ -204,18 +205,18 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# Measuring a machine",
         "",
-        f"Measured by `bench/measure.py` on {describe_machine(machine)}, torch "
-        f"{found['torch']}. The load average was {machine['load']:.1f} when it began, from other work. "
-        "The same again: `python bench/measure.py -o docs/performance/measure`.",
+        f"`bench/measure.py`, {describe_machine(machine)}, torch {found['torch']}. Load average "
+        f"{machine['load']:.1f} before, from other work.",
         "",
         "## `python -m <benchmark>.measure`, run twice",
         "",
-        "The network at full size, one sample, one process on all cores. Spread is that of the steps within a run, "
-        "by the clock; the last columns tell how far the two runs are apart.",
+        f"The network at full size in {found['measurements'][0]['runs'][0]['dtype']}, one sample, one process on all "
+        "cores. Spread is that of the steps within a run, by the clock; the last columns tell how far the two runs are "
+        "apart.",
         "",
-        "| benchmark | type | command | steps | median step | spread | GFLOP/s | meter's CPU time "
-        "| CPU time of a step | median |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| benchmark | command | steps | median step | spread | GFLOP/s | meter's CPU time | CPU time of a step "
+        "| median |",
+        "|---|---|---|---|---|---|---|---|---|",
         *map(_measured, found["measurements"]),
         "",
         "## `python -m common.measure roofline`, beside other tools",
@@ -231,8 +232,7 @@ def page(found: dict[str, Any]) -> str:
         "",
         "`python -m <benchmark>.measure mini precision.dtype=bf16 train.global_batch_size=4 --fidelity` on "
         f"{describe_machine(found['fidelity']['machine'])}: the median over 5 seeds, and the lowest and highest. "
-        "Reversed is float32 itself with sums in another order. "
-        "The same again: `python bench/measure.py --fidelity -o docs/performance/measure`.",
+        "Reversed is float32 itself with sums in another order.",
         "",
         "| benchmark | instructions | outputs | reversed | ratio | gradients | reversed | ratio | losses |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -249,7 +249,6 @@ def _measured(one: dict[str, Any]) -> str:
 
     cells = (
         one["benchmark"],
-        runs[0]["dtype"],
         both(lambda run: f"{run['wall_s']:.0f} s"),
         both(lambda run: f"{run['steps']}"),
         both(lambda run: f"{run['median_step_ms']:,.0f} ms"),
@@ -286,27 +285,23 @@ def _ceilings(found: dict[str, Any]) -> Iterator[str]:
 def main() -> int:
     """Measure, print the page; exit 1 if a measurement takes too long or finds something else when it is repeated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
-    parser.add_argument("--fidelity", action="store_true", help="measure only that, and keep the rest of OUTPUT.json")
+    add_keep_option(parser)
+    parser.add_argument("--fidelity", action="store_true", help="measure only that, and keep the rest of the record")
     given = parser.parse_args()
-    if given.fidelity and not given.output:
-        parser.error("--fidelity: expected -o, with the rest of the page")
     import torch
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if given.fidelity:
-            found: dict[str, Any] = json.loads(given.output.with_suffix(".json").read_text())
+            found = read_record("measure")
         else:
             found = {"machine": about(), "torch": torch.__version__}
             found["measurements"] = [twice(benchmark, folder) for benchmark in BENCHMARKS]
             found["ceilings"] = ceilings(folder, missing())
         found["fidelity"] = fidelity(folder)
-    text = page(found)
-    print(text)
-    if given.output:
-        given.output.with_suffix(".md").write_text(text)
-        given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    print(page(found))
+    if given.keep:
+        keep_record("measure", found)
     told = list(faults(found["measurements"]))
     print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
     return 1 if told else 0

@@ -1,19 +1,18 @@
-"""Repeat the mini problem of a benchmark with new seeds: reference runs for rcps.yaml, and how long a run takes.
+r"""Repeat the mini problem of a benchmark with new seeds: reference runs for rcps.yaml, and how long a run takes.
 
     python bench/mini_runs.py cosmoflow mini --runs 20 -o runs/reference/cosmoflow-16
     python -m compliance.rcp record runs/reference/cosmoflow-16 -o cosmoflow/rcps.yaml
     python bench/mini_runs.py cosmoflow mini --runs 10 --data-seeds 101 102 103 104 105 -o runs/accept
 
-    python bench/mini_runs.py cosmoflow mini --runs 10 --data-seeds 101 102 103 104 105 --yardsticks 2 -o runs/accept
-    cp runs/accept/summary.json docs/performance/mini-cosmoflow.json
-    python bench/mini_runs.py --refit docs/performance/mini-cosmoflow.json -o runs/accept
-    python bench/mini_runs.py --page > docs/performance/mini.md
+    python bench/mini_runs.py cosmoflow mini --runs 10 --data-seeds 101 102 103 104 105 \
+        --yardsticks 2 -o runs/accept --keep
+    python bench/mini_runs.py cosmoflow --refit -o runs/accept
 
 Finished runs are kept, interrupted ones are started again. With data seeds the runs take turns on data made from
 other seeds than the default data. summary.json has, for each run, epochs, seconds from run_start to run_stop, CPU
 seconds and the curve. With yardsticks it also has the classical baselines on each of the datasets, and that many
-trainings of each ablation (`bench/mini_ablation.py`); --refit fits the baselines of a summary again, and leaves the
-networks' runs as they are. The page is made of docs/performance/mini-*.json.
+trainings of each ablation (`bench/mini_ablation.py`), and --keep keeps it as a record; --refit fits the baselines of
+that record again, and leaves the networks' runs as they are.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from mini_ablation import ABLATIONS
+from records import add_keep_option, keep_record, read_record
 
 ROOT = Path(__file__).resolve().parents[1]
 DONE = "run.json"
-PAGES = ROOT / "docs/performance"
 
 
 def data_of(benchmark: str, seed: int | None, out: Path) -> list[str]:
@@ -62,15 +61,16 @@ def baselines_of(benchmark: str, data: list[str], out: Path, number: int) -> dic
     return dict(json.loads(path.read_text()))
 
 
-def refit_baselines(path: Path, out: Path) -> None:
-    """Put the baselines as they are now into a summary, if they are of the data on which its networks were trained."""
-    summary = json.loads(path.read_text())
-    benchmark, fitted = summary["benchmark"], []
+def refit_baselines(benchmark: str, out: Path) -> None:
+    """Put the baselines as they are now into a record, if they are of the data on which its networks were trained."""
+    summary, fitted = read_record(f"mini-{benchmark}"), []
     for number, (seed, before) in enumerate(zip(summary["data_seeds"], summary["baselines"], strict=True)):
         fitted.append(baselines_of(benchmark, data_of(benchmark, seed, out), out, number))
         if fitted[-1]["data_sha256"] != before["data_sha256"]:
-            raise SystemExit(f"{path}: its data of seed {seed} were others; run all again, without --refit")
-    path.write_text(json.dumps(summary | {"baselines": fitted}, indent=1) + "\n")
+            raise SystemExit(
+                f"{benchmark}: the record's data of seed {seed} were others; run all again, without --refit"
+            )
+    keep_record(f"mini-{benchmark}", summary | {"baselines": fitted})
 
 
 def run_once(command: list[str], folder: Path, threads: int) -> dict[str, Any]:
@@ -104,17 +104,20 @@ def cpu_seconds(usage: resource.struct_rusage) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def page(summaries: list[Path]) -> Iterator[str]:
-    """Yield the lines of the page about committed summaries."""
+def page(summaries: list[dict[str, Any]]) -> str:
+    """Return the Markdown page."""
+    return "\n".join(describe(summaries)) + "\n"
+
+
+def describe(summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the page."""
     yield HEAD
-    for path in summaries:
-        summary = json.loads(path.read_text())
+    for summary in summaries:
         if "baselines" not in summary:
             continue
         seeds = ", ".join(map(str, summary["data_seeds"])) or "0"
         yield f"\n## {summary['benchmark']}\n"
-        yield f"{summary['date']}, {summary['machine']}, one thread a run; data seeds {seeds}."
-        yield f"Curves: [{path.name}]({path.name}).\n"
+        yield f"{summary['date']}, {summary['machine']}, one thread a run; data seeds {seeds}.\n"
         yield from _table(summary)
         epochs = " to ".join(map(str, sorted({min(summary["epochs"]), max(summary["epochs"])})))
         yield (
@@ -123,11 +126,17 @@ def page(summaries: list[Path]) -> Iterator[str]:
         )
 
 
-def _table(summary: dict[str, Any]) -> Iterator[str]:
-    """Yield the table of a summary, the best method last."""
+def list_baselines(summary: dict[str, Any]) -> dict[str, list[float]]:
+    """Return what each classical baseline reaches on the datasets of a summary."""
     rows: dict[str, list[float]] = {}
     for baseline in (baseline for dataset in summary["baselines"] for baseline in dataset["baselines"]):
         rows.setdefault(baseline["name"], []).append(baseline["quality"])
+    return rows
+
+
+def _table(summary: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of a summary, the best method last."""
+    rows = list_baselines(summary)
     lower = summary["baselines"][0]["lower_is_better"]
     rows["**network**, when the target was met"] = [run["curve"][-1] for run in summary["results"]]
     best = min if lower else max
@@ -143,14 +152,14 @@ HEAD = """\
 # Mini problems: networks and classical baselines
 
 A mini problem is the full problem's code, formats and rules on two cores, and a network that trains as the full one
-does reaches its target. It is no proof that a network is needed: classical methods of people who know the physics
-reach the target, too, and are better than the network when it stops there. They are fitted on the training split alone
-(`bench/baselines.py`); runs and baselines are on data of new seeds, on which no network was tuned;
-the epochs of the embedded-atom fit were chosen on data seed 101.
+does reaches its target. It is no proof that a network is needed: classical methods of people who know the physics reach
+the target, too, and are better than the network when it stops there. They are fitted on the training split alone
+(`bench/baselines.py`); runs and baselines are on data of new seeds, on which no network was tuned; the epochs of the
+embedded-atom fit were chosen on data seed 101.
 
-Ablated networks are trained and evaluated on data without what carries the signal (`bench/mini_ablation.py`): for
-CosmoFlow without phases, where isotropic statistics are all that remains; for DeepCAM with shuffled blocks, or through
-a window of 13 x 13 pixels. They miss the target. Made by `bench/mini_runs.py`, whose `--help` has the commands."""
+Ablated networks (`bench/mini_ablation.py`) train and are evaluated on data without what carries the signal: CosmoFlow's
+without phases, where isotropic statistics are all that remains; DeepCAM's with shuffled blocks, or through a window of
+13 x 13 pixels. They miss the target. Made by `bench/mini_runs.py`; the curves are in mini-*.json."""
 
 
 def main() -> int:
@@ -166,18 +175,15 @@ def main() -> int:
     parser.add_argument(
         "--yardsticks", type=int, metavar="N", help="fit the baselines, and train N times on ablated data"
     )
-    parser.add_argument("--refit", type=Path, metavar="SUMMARY", help="fit the baselines of a summary again, and stop")
-    parser.add_argument("--page", action="store_true", help="print the page of the committed summaries, and stop")
+    parser.add_argument("--refit", action="store_true", help="fit the baselines of the record again, and stop")
+    add_keep_option(parser)
     arguments = parser.parse_intermixed_args()
-    if arguments.page:
-        print("\n".join(page(sorted(PAGES.glob("mini-*.json")))))
-        return 0
-    if not arguments.out or not (arguments.config or arguments.refit):
-        parser.error("expected a benchmark, a configuration and -o; or --refit and -o; or --page")
+    if not arguments.out or not arguments.benchmark or not (arguments.config or arguments.refit):
+        parser.error("expected a benchmark, a configuration and -o; or a benchmark, --refit and -o")
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if arguments.refit:
-        refit_baselines(arguments.refit, out)
+        refit_baselines(arguments.benchmark, out)
         return 0
     data = [data_of(arguments.benchmark, seed, out) for seed in arguments.data_seeds or [None]]
     threads = max(1, len(os.sched_getaffinity(0)) // arguments.jobs)
@@ -217,6 +223,8 @@ def main() -> int:
         **yardsticks,
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    if arguments.keep:
+        keep_record(f"mini-{arguments.benchmark}", summary)
     print(
         json.dumps({name: value for name, value in summary.items() if name not in ("results", *yardsticks)}, indent=1)
     )

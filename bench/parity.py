@@ -3,7 +3,7 @@
     make parity-env                                                what the official code needs, once; 2 GB
     make parity HPC=~/hpc                                          all three benchmarks, about three minutes
     python bench/parity.py ~/hpc --only deepcam                    needs nothing but the clone
-    python bench/parity.py ~/hpc -o docs/performance/parity        writes docs/performance/parity.md and .json
+    python bench/parity.py ~/hpc --keep                            also keeps the record
 
 The clone (https://github.com/mlcommons/hpc) is only read; nothing of it belongs in this tree. Each benchmark runs in a
 process of its own, with up to 4 GB, on the CPU with one thread (OMP_NUM_THREADS overrides).
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from machine import about
 from parity.rows import Compared, page, told
+from records import add_keep_option, keep_record
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -75,6 +76,7 @@ def main() -> int:
         metavar="NAME",
         help="write NAME.md and NAME.json (%(default)s)",
     )
+    add_keep_option(parser)
     given = parser.parse_args()
     if not any((given.clone / part).is_dir() for part in ("cosmoflow", "deepcam", "open_catalyst")):
         print(f"error: {given.clone} is not a clone of mlcommons/hpc: it has no folder deepcam", file=sys.stderr)
@@ -82,13 +84,14 @@ def main() -> int:
     clone, environment = given.clone.resolve(), given.environment.resolve()
     machine, commit = about(), commit_of(clone)
     results = {name: compared(name, clone, environment) for name in given.only}
-    there = [result for result in results.values() if result]
-    text = "\n".join(page(there, machine, commit)) + "\n"
+    facts = {**machine, "hpc": commit, "benchmarks": [result.facts for result in results.values() if result]}
+    text = page(facts)
     print(text)
     given.o.parent.mkdir(parents=True, exist_ok=True)
-    facts = {**machine, "hpc": commit, "benchmarks": [result.facts for result in there]}
     given.o.with_suffix(".md").write_text(text, encoding="utf-8")
     given.o.with_suffix(".json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if given.keep:
+        keep_record("parity", facts)
     return told(results)
 
 

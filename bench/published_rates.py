@@ -1,7 +1,7 @@
 """Find the fastest training among the published results, in samples per second: in total and per accelerator.
 
     python bench/published_rates.py                                      checks ../shared/corpus, shows the table
-    python bench/published_rates.py -o compliance/facts/published_rates.json   writes it
+    python bench/published_rates.py -o compliance/published_rates.json   writes it
 
 The plausibility notes (SET14) compare with this table.
 """
@@ -25,7 +25,7 @@ from compliance.logs.log import read_log
 from compliance.logs.run import benchmark_of
 from compliance.logs.timeline import samples_per_second
 
-TABLE = ROOT / "compliance" / "facts" / "published_rates.json"
+TABLE = ROOT / "compliance" / "published_rates.json"
 Rate = tuple[float, str]
 
 

@@ -18,15 +18,14 @@ sys.path.insert(0, str(ROOT))  # before this folder, which has a cosmoflow.py an
 
 from config_page import format_page  # noqa: E402
 
-from common.closed import find_config_class  # noqa: E402
 from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, Reference, Setting  # noqa: E402
-from common.settings.keys import DeclarationError  # noqa: E402
+from common.settings.keys import DeclarationError, find_config_class  # noqa: E402
 from compliance.benchmarks import MINIS, REFERENCES  # noqa: E402
 from compliance.explain import bad_findings, divisions_text, rounds_text, sentence  # noqa: E402
-from compliance.model.case import PROFILES  # noqa: E402
+from compliance.model.judging import PROFILES  # noqa: E402
 from compliance.rules.catalog import all_rules  # noqa: E402
 from compliance.rules.rule import FAMILIES, RETIRED, Rule, prefix, show  # noqa: E402
-from submission.study.quantities import QUANTITIES  # noqa: E402
+from submission.study.records import QUANTITIES  # noqa: E402
 
 DOCS = ROOT / "docs" / "reference"
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"

@@ -2,7 +2,7 @@
 
     python bench/scale.py                                2 to 64 ranks, 4,096 clients of the store; 5 to 10 minutes
     python bench/scale.py --quick                        2 to 16 ranks, 512 clients
-    python bench/scale.py -o docs/performance/scale      also writes docs/performance/scale.md and .json
+    python bench/scale.py --keep      also keeps the record
 
 The ranks are processes of this machine (bench/scale_ranks.py), from which everything beyond is extrapolated: a straight
 line through the two largest numbers of ranks. Needs Linux; counts the imports only where strace is installed.
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from machine import about
+from records import add_keep_option, keep_record
 from scale_page import ACTIONS, write_page
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -296,7 +297,7 @@ def measure_imports(folder: Path, data: Path) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer ranks and clients")
-    parser.add_argument("-o", "--output", type=Path, help="write this page (.md) and its numbers (.json)")
+    add_keep_option(parser)
     parser.add_argument("--staging-alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.staging_alone:
@@ -320,10 +321,9 @@ def main() -> None:
 
         (folder / "scale.yaml").write_text(scale_ranks.CONFIG.replace("DATA", str(data)))
         result["imports"] = measure_imports(folder, data)
-    if arguments.output:
-        arguments.output.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        arguments.output.with_suffix(".md").write_text(write_page(result))
     print(write_page(result))
+    if arguments.keep:
+        keep_record("scale", result)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,11 @@ import torch.distributed as td
 from scale_page import DESCRIPTORS, IDLE_S
 
 from common.ending import EXIT_STATUS, TARGET_NOT_MET
-from common.training import job, loop
+from common.training import job
 from common.training.benchmark import SampleProblem
 from common.training.checkpoint import Checkpoints
 from common.training.folder import OwnedFolder
+from common.training.loop import Loop
 from common.training.run import Training
 from cosmoflow import train
 from cosmoflow.train import CosmoFlow
@@ -55,7 +56,7 @@ ACTIONS: Final[dict[str, tuple[Any, str]]] = {
     "file list": (CosmoFlow, "__init__"),
     "provenance": (Training, "_begin_log"),
     "staging": (SampleProblem, "stage"),
-    "steps": (loop, "_make_steps"),
+    "steps": (Loop, "_make_steps"),
     "evaluation": (SampleProblem, "evaluate"),
     "checkpoint": (Checkpoints, "save"),
 }

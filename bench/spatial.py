@@ -1,7 +1,7 @@
 """Measure CosmoFlow on several ranks for each sample against one process: CPU time, memory, halos, and the results.
 
     python bench/spatial.py                                 shows it; about 10 minutes on two cores, and 8 GB
-    python bench/spatial.py -o docs/performance/spatial     also writes spatial.md and spatial.json
+    python bench/spatial.py --keep                          also keeps the record
     python bench/spatial.py --epoch data/cosmoflow-mini     also trains the mini problem's first epoch, 50 minutes
 
 One process on one thread is what all is compared with: no other public code shares samples of CosmoFlow. Ranks have a
@@ -21,9 +21,10 @@ from statistics import median
 from typing import Any, Final
 
 from machine import about, describe_machine
+from records import add_keep_option, keep_record, read_record
 
-from common.measure.accelerators import read_ceilings
-from submission.results.cost_model.model import CostModel, read_workloads
+from common.measure.devices import read_ceilings
+from submission.results.cost_model import CostModel, read_workloads
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SIDE: Final = 128
@@ -108,39 +109,42 @@ def epochs(folder: str) -> list[dict[str, Any]]:
 
 
 def page(found: dict[str, Any]) -> str:
+    """Return the Markdown page."""
     machine = found["machine"]
     lines = [
         "# CosmoFlow on several ranks for each sample",
         "",
-        f"Measured by `bench/spatial.py` on {describe_machine(machine)}, torch "
-        f"{found['torch']}. The load average was {machine['load']:.1f} when it began, from other work. "
-        "The same again: `python bench/spatial.py -o docs/performance/spatial`.",
-        "",
-        "One process on one thread, in the same format, is what all is compared with: no other public code shares "
-        "samples of CosmoFlow. Ranks have a thread each; there are more of them than cores, so that CPU seconds (user "
-        "+ system) count, not the clock. A step is forward, backward and SGD on one sample in memory. How it works: "
-        "[docs/guide/spatial.md](../guide/spatial.md). On GPUs nothing of this has been run.",
+        f"`bench/spatial.py`, {describe_machine(machine)}, torch {found['torch']}. Load average {machine['load']:.1f} "
+        "before, from other work. The peer is one process on one thread, in the same format: no other public code "
+        "shares samples of CosmoFlow. Ranks have a thread each; there are more of them than cores, so that CPU "
+        "seconds (user + system) count, not the clock. A step is forward, backward and SGD on one sample in memory. "
+        "[The guide](../../guide/spatial.md) says how it works. On GPUs nothing of this has been run.",
         "",
         f"## Strong scaling: one sample of {SIDE}³",
         "",
         "The slowest rank decides how long a step takes, and the sum what sharing costs. The projection is the cost "
         f"model's (`submission/results/cost_model`), for a batch of {BATCH} on {BATCH} units times the ranks of a "
-        "sample: "
-        "the least time by the ceilings, in which all overlaps. Where the network binds, that is the sum of the "
-        "gradients, which sharing does not shorten in the model.",
+        "sample: the least time by the ceilings, in which all overlaps. Where the network binds, that is the sum of "
+        "the gradients, which sharing does not shorten in the model.",
         "",
-        "| ranks, D × H | format | CPU s, slowest rank | speed-up | CPU s, all ranks | times one process "
-        f"| projected speed-up, {_binding(found['projected'])} | activations of a rank, times ranks / one process |",
-        "|---|---|---|---|---|---|---|---|",
+        "| ranks, D × H | format | CPU s, slowest rank | speed-up | CPU of all ranks, times one process "
+        f"| projected speed-up, {_binding(found['projected'])} | activations of a rank, times its share |",
+        "|---|---|---:|---:|---:|---:|---:|",
         *_strong(found),
+        "",
+        f"A rank sends at most {max_sent(found, 'forward') / 1e6:.1f} MB of halos forward and "
+        f"{max_sent(found, 'backward') / 1e6:.1f} MB backward in a step: to each neighbour one plane of the input "
+        "before a convolution, and of the gradient of its output. The reader brings the first block's. Where blocks "
+        f"are too small to be divided, it sends its part to each of the others, {max_sent(found, 'gather') / 1e3:.0f} "
+        "kB at most.",
         "",
         "## Weak scaling: 32 planes of 128² for each rank",
         "",
         "In fp32, one process computes so few planes by torch's slow algorithm for small inputs, which blocks avoid "
-        "(`common/spatial/convolution.py`).",
+        "(`common/spatial/halo.py`).",
         "",
         "| ranks | sample | format | CPU s, slowest rank | times one rank | mean of the ranks, times one rank |",
-        "|---|---|---|---|---|---|",
+        "|---:|---|---|---:|---:|---:|",
         *_weak(found["weak"]),
         "",
         f"## Memory: a sample of {LARGE}³",
@@ -148,26 +152,23 @@ def page(found: dict[str, Any]) -> str:
         "Peak resident memory of the rank that has most, less that of an idle one, which has imported and connected.",
         "",
         "| ranks | format | GB | of one process |",
-        "|---|---|---|---|",
+        "|---:|---|---:|---:|",
         *(
             f"| {row['ranks']} | {row['dtype']} | {row['resident_bytes'] / 1e9:.2f} "
             f"| {row['resident_bytes'] / found['large'][0]['resident_bytes']:.2f} |"
             for row in found["large"]
         ),
-        "",
-        f"## Halos: bytes that a rank sends in a step on one sample of {SIDE}³",
-        "",
-        "Of the rank that sends most: to each neighbour one plane of the input before a convolution, and of the "
-        "gradient of its output backward. The reader brings the first block's. A gather, where blocks are too small to "
-        "be divided, sends a rank's part to each of the others.",
-        "",
-        "| ranks, D × H | format | forward, by block | backward, by block | gathered |",
-        "|---|---|---|---|---|",
-        *map(_halos, [row for row in found["strong"] if row["ranks"] > 1]),
     ]
     if "epoch" in found:
         lines += ["", *_epochs(found["epoch"], found["epoch_date"])]
     return "\n".join(lines) + "\n"
+
+
+def max_sent(found: dict[str, Any], kind: str) -> int:
+    """Return the most bytes that a rank sends in a step, of all divisions. kind: forward, backward or gather."""
+    return max(
+        sum(count for name, count in row["sent_bytes"].items() if kind in name.split()) for row in found["strong"]
+    )
 
 
 def _binding(projected: list[dict[str, Any]]) -> str:
@@ -186,7 +187,7 @@ def _strong(found: dict[str, Any]) -> list[str]:
         activations = row["saved_bytes"] * row["ranks"] / alone["saved_bytes"]
         rows.append(
             f"| {row['extents'][0]} × {row['extents'][1]} | {row['dtype']} | {slowest:.2f} | {one / slowest:.1f} "
-            f"| {total:.2f} | {total / one:.2f} | {expected} | {activations:.2f} |"
+            f"| {total / one:.2f} | {expected} | {activations:.2f} |"
         )
     return rows
 
@@ -201,18 +202,6 @@ def _weak(found: list[dict[str, Any]]) -> list[str]:
             f"| {slowest / one:.2f} | {total / one / row['ranks']:.2f} |"
         )
     return rows
-
-
-def _halos(row: dict[str, Any]) -> str:
-    by_way: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}
-    for name, count in row["sent_bytes"].items():
-        if name != "gather":
-            _, block, way, *_ = name.split()
-            by_way[way][block] = by_way[way].get(block, 0) + count
-    shown = [", ".join(f"{block}: {way[block]:,}" for block in sorted(way)) for way in by_way.values()]
-    gathered = row["sent_bytes"].get("gather", 0)
-    extents = f"{row['extents'][0]} × {row['extents'][1]}"
-    return f"| {extents} | {row['dtype']} | {shown[0]} | {shown[1]} | {gathered:,} |"
 
 
 def _epochs(found: list[dict[str, Any]], date: str) -> list[str]:
@@ -237,10 +226,9 @@ def _epochs(found: list[dict[str, Any]], date: str) -> list[str]:
         "## The first epoch of the mini problem",
         "",
         f"Trained on {date}. Loss of the epoch and quality after it, 128 steps of Muon, apart from one process on one "
-        "thread. In double "
-        "precision, ranks that share samples train as one process does. In single precision no two orders of summation "
-        "do: with a million pools in a step, the greatest voxels of some tie but for rounding, and pass their gradient "
-        "to another one. So it is without sharing, and in one process on two threads.",
+        "thread. In double precision, ranks that share samples train as one process does. In single precision no two "
+        "orders of summation do, with or without sharing: of a million pools in a step, the greatest voxels of some "
+        "tie but for rounding, and pass their gradient to another one.",
         "",
         "| format | ranks | dist.spatial | threads | loss | quality | loss apart | quality apart |",
         "|---|---|---|---|---|---|---|---|",
@@ -258,7 +246,7 @@ def _epochs(found: list[dict[str, Any]], date: str) -> list[str]:
 def main() -> int:
     """Measure, print the page; exit 1 if a rank needs more memory than it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
+    add_keep_option(parser)
     parser.add_argument("--epoch", metavar="DATA", help="the mini problem's data, to train its first epoch; else kept")
     given = parser.parse_args()
     import torch
@@ -271,14 +259,12 @@ def main() -> int:
     found["projected"] = projections()
     if given.epoch:
         found["epoch"], found["epoch_date"] = epochs(str(Path(given.epoch).resolve())), found["machine"]["date"]
-    elif given.output and (before := given.output.with_suffix(".json")).exists():
-        kept = json.loads(before.read_text())
+    elif given.keep:
+        kept = read_record("spatial")
         found |= {key: kept[key] for key in ("epoch", "epoch_date") if key in kept}
-    text = page(found)
-    print(text)
-    if given.output:
-        given.output.with_suffix(".md").write_text(text)
-        given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    print(page(found))
+    if given.keep:
+        keep_record("spatial", found)
     told = list(faults(found))
     print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
     return 1 if told else 0

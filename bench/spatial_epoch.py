@@ -21,7 +21,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.config import load
-from common.named_configs import find_config
+from common.installed import find_config
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.training import optim

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common.data.prefetch import AHEAD
 from common.precision import DTYPES, Precision, PrecisionConfig
 from common.processes import keep_freed_memory
-from common.training import flops, optim
+from common.training import optim, profile
 from common.training.optim import OptimConfig
 
 PEAK_SIDES = {"cpu": (1024, 2048)}
@@ -65,7 +65,7 @@ class Training:
 
 def counted(model: nn.Module, sample_shape: Sequence[int]) -> dict[str, Any]:
     """Return the operations of a training step for one sample of this shape, as the network wants it."""
-    return {"flops_per_sample": flops.count(model, torch.empty(1, *sample_shape))}
+    return {"flops_per_sample": profile.count(model, torch.empty(1, *sample_shape))}
 
 
 def facts(model: nn.Module) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     python bench/studies.py                              all presets, one after the other; about 40 minutes on two cores
     python bench/studies.py --presets unet litmatter     only these
-    python bench/studies.py --work DIR -o docs/performance/studies      also writes studies.md and studies.json
+    python bench/studies.py --work DIR --keep            also keeps the record
 
 Each preset is killed (SIGKILL) when its first run has ended, and given again. The data of the mini problem are made
 before. CPU time is user + system of all processes but the one run that the kill takes. What --work has already is not
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import machine  # finds the tree, too
+from records import add_keep_option, keep_record
 
 from submission.runs.plan import RECORD
 from submission.study.plan import list_presets
@@ -135,7 +136,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", choices=list(list_presets()), default=list(list_presets()))
     parser.add_argument("--work", type=Path, default=Path("runs/bench-studies"))
-    parser.add_argument("-o", "--output", type=Path, help="writes OUTPUT.md and OUTPUT.json")
+    add_keep_option(parser)
     arguments = parser.parse_args()
     about, work = machine.about(), arguments.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
@@ -149,9 +150,9 @@ def main() -> int:
         print(
             f"{preset}: {last['runs']} runs, {last['cpu_minutes'] or 0:.1f} CPU minutes", *find_faults(last), flush=True
         )
-    if arguments.output:
-        arguments.output.with_suffix(".md").write_text(write_page(results, about))
-        arguments.output.with_suffix(".json").write_text(json.dumps({**about, "presets": results}, indent=1) + "\n")
+    print(write_page(results, about))
+    if arguments.keep:
+        keep_record("studies", {**about, "presets": results})
     return int(any(fault for result in results for fault in find_faults(result)))
 
 

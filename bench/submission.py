@@ -2,7 +2,7 @@
 
     python bench/submission.py                             everything (about four minutes, most of it theirs)
     python bench/submission.py --quick                     the packages of one round, once: does it work?
-    python bench/submission.py -o docs/performance/submission
+    python bench/submission.py --keep                      also keep the record
 
 Each of our commands gets the tree of all rounds at once. The official package checker and result summarizer take one
 package each; they write into it, so they get a copy. They make no report and no analysis. CPU seconds are user + system
@@ -12,7 +12,6 @@ time of the commands with all their processes, imports included, from wait4; the
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 from checker import COMPILED, ROOT, extract
 from checker_measures import ROUNDS, Work, packages, run, theirs_packages
 from machine import about, describe_machine
+from records import add_keep_option, keep_record
 
 GOAL_S = 15.0
 ANALYSIS_GOAL_S, ANALYSIS_GOAL_BYTES = 8.0, 200e6
@@ -112,8 +112,7 @@ def page(results: dict[str, Any], machine: dict[str, Any], corpus: dict[str, int
         "# Performance of check, summary, report and analysis",
         "",
         f"Measured by `bench/submission.py` on {describe_machine(machine)}, "
-        f"{versions}. The load average was {machine['load']:.1f} when it began, from other work. "
-        "The same again: `python bench/submission.py -o docs/performance/submission`.",
+        f"{versions}. The load average was {machine['load']:.1f} when it began, from other work.",
         f"Published results: {corpus['packages']} packages with {corpus['logs']} logs. Each of our commands is called "
         "once for all of them. CPU seconds are user + system of all processes of a command; medians of runs.",
         "",
@@ -152,12 +151,9 @@ def main() -> int:
             "logs": sum(1 for _ in work.corpus.glob("*/*/results/**/result_*.txt")),
         }
         results = measure(work, *((1, 1) if given.quick else (given.runs, given.official_runs)))
-    text = page(results, machine, corpus)
-    print(text)
-    if given.output:
-        Path(f"{given.output}.md").write_text(text, encoding="utf-8")
-        document = {**machine, "corpus": corpus, "results": results}
-        Path(f"{given.output}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(page(results, machine, corpus))
+    if given.keep:
+        keep_record("submission", {**machine, "corpus": corpus, "results": results})
     met = sum(results[name]["cpu_s"] for name in SCORED) < GOAL_S and analysis_met(results)
     return 0 if met else 1
 
@@ -181,10 +177,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"only the packages of round {QUICK_ROUND}, once")
     parser.add_argument("--runs", type=int, default=3, help="runs of our commands (default: 3)")
     parser.add_argument("--official-runs", type=int, default=1, help="runs of the official pair, three minutes each")
-    parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
+    add_keep_option(parser)
     given = parser.parse_args()
-    if given.quick and given.output:
-        parser.error("--quick measures one round only, too few for a page; omit -o")
+    if given.quick and given.keep:
+        parser.error("--quick measures one round only, too few for a record; omit --keep")
     if min(given.runs, given.official_runs) < 1:
         parser.error("--runs and --official-runs: expected at least 1")
     return given

@@ -1,8 +1,8 @@
-"""The page that a comparison of training steps writes."""
+"""The page that comparisons of training steps write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,44 +19,72 @@ class Page:
     published: samples per second of the fastest published closed result per accelerator, which `published_of` names;
         goal: ours.
     bytes_per_sample: what an unfused training step in half precision moves.
+    least_ratio: the peer's CPU time over ours that is the goal.
     """
 
     title: str
     script: str
-    output: str
     step: str
     peer: str
     published: float
     published_of: str
     goal: float
     bytes_per_sample: float
+    least_ratio: float = 1
 
     def table(self, results: Results, machine: dict[str, Any]) -> str:
-        """Return the Markdown page."""
+        """Return the part of the page about this benchmark, in Markdown."""
         sides = [
             side for found in results.values() for result in found for side in (result["ours"], result.get("peer"))
         ]
         versions = {name: number for side in sides if side for name, number in side["versions"].items()}
         lines = [
-            f"# Performance of training {self.title}",
+            f"## {self.title}",
             "",
-            f"Measured by `{self.script}` on {describe_machine(machine)}, "
-            f"{', '.join(f'{name} {number}' for name, number in versions.items())}. The load average was "
-            f"{machine['load']:.1f} when it began, from other work, and {machine['load_at_end']:.1f} when it ended, "
-            f"with this. The same again: `python {self.script} -o {self.output}`.",
-            f"{self.step} Medians of turns of ours and the peer's; CPU time is user + system of all threads. "
-            f"{self.peer} Threads of OpenMP wait as in training (`GOMP_SPINCOUNT=3000`).",
+            f"`{self.script}`, {describe_machine(machine)}, "
+            f"{', '.join(f'{name} {number}' for name, number in versions.items())}. Load average "
+            f"{machine['load']:.1f} before, from other work, and {machine['load_at_end']:.1f} at the end, with this. "
+            f"{self.step} {self.peer}",
         ]
-        sections = {"one core": one_core, "all cores": all_cores, "reading": reading, "accelerator": self.accelerator}
+        sections = {
+            "one core": self.one_core,
+            "all cores": all_cores,
+            "reading": reading,
+            "accelerator": self.accelerator,
+        }
         for section, found in results.items():
             lines += ["", *sections[section](found)]
         return "\n".join(lines) + "\n"
+
+    def one_core(self, found: list[dict[str, Any]]) -> Iterator[str]:
+        """Yield the comparison: CPU time per sample decides, whatever else the machine does."""
+        yield "### One thread"
+        yield ""
+        yield "| network | batch | format | peer | ours (least–most) | ratio | of the peak | peer's memory | ours |"
+        yield "|---|---:|---|---:|---:|---:|---:|---:|---:|"
+        for result in found:
+            case, ours, peer = result["case"], result["ours"], result.get("peer")
+            batch, ratio = case["batch"], ratio_of(result)
+            spread = "–".join(f"{bound(ours['cpu_s_of_turns']) / batch * 1e3:.1f}" for bound in (min, max))
+            rate = ours["flops_per_sample"] * batch / ours["cpu_s"]
+            cells = [
+                result["network"],
+                f"{batch}",
+                case["dtype"],
+                f"{peer['cpu_s'] / batch * 1e3:.1f} ms" if peer else "",
+                f"{ours['cpu_s'] / batch * 1e3:.1f} ms ({spread})",
+                mark_missed(f"{ratio:.2f}", ratio <= self.least_ratio) if ratio else "",
+                f"{rate / ours['flop_per_cpu_s']:.0%}",
+                f"{peer['memory_mb']:.0f} MB" if peer else "",
+                f"{ours['memory_mb']:.0f} MB",
+            ]
+            yield f"| {' | '.join(cells)} |"
 
     def accelerator(self, found: list[dict[str, Any]]) -> Iterator[str]:
         """Yield the speed of one accelerator beside the published one and the floors of counting."""
         peak, copied = (max(result["ours"][key] for result in found) for key in ("flop_per_s", "copied_bytes_per_s"))
         flops = found[0]["ours"]["flops_per_sample"]
-        yield "## One accelerator"
+        yield "### One accelerator"
         yield ""
         yield (
             "Seconds between events of the device. "
@@ -78,55 +106,25 @@ class Page:
 
 
 def ratio_of(result: dict[str, Any]) -> float | None:
-    """Return our CPU time over the peer's; None without a peer."""
-    return result["ours"]["cpu_s"] / result["peer"]["cpu_s"] if "peer" in result else None
+    """Return the peer's CPU time over ours; None without a peer."""
+    return result["peer"]["cpu_s"] / result["ours"]["cpu_s"] if "peer" in result else None
 
 
-def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the comparison: CPU time per sample decides, whatever else the machine does."""
-    yield "## One thread"
-    yield ""
-    yield (
-        "CPU time per sample, both sides in the row's format; in the last two columns the memory of the process. "
-        "Ratio: our time over the peer's; the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
-        " Least and most are equal where each side made a single step, one side after the other."
-    )
-    yield ""
-    yield "| network | batch | format | peer | ours (least–most) | ratio | goal | of the peak | peer | ours |"
-    yield "|---|---:|---|---:|---:|---:|---|---:|---:|---:|"
-    for result in found:
-        case, ours, peer = result["case"], result["ours"], result.get("peer")
-        batch, ratio = case["batch"], ratio_of(result)
-        spread = "–".join(f"{bound(ours['cpu_s_of_turns']) / batch * 1e3:.1f}" for bound in (min, max))
-        rate = ours["flops_per_sample"] * batch / ours["cpu_s"]
-        share = f"{rate / 1e9:.0f} of {ours['flop_per_cpu_s'] / 1e9:.0f} GFLOP/s, {rate / ours['flop_per_cpu_s']:.0%}"
-        cells = [
-            result["network"],
-            f"{batch}",
-            case["dtype"],
-            f"{peer['cpu_s'] / batch * 1e3:.1f} ms" if peer else "",
-            f"{ours['cpu_s'] / batch * 1e3:.1f} ms ({spread})",
-            f"{ratio:.2f}" if ratio else "",
-            ("met" if ratio < 1 else "**missed**") if ratio else "",
-            share,
-            f"{peer['memory_mb']:.0f} MB" if peer else "",
-            f"{ours['memory_mb']:.0f} MB",
-        ]
-        yield f"| {' | '.join(cells)} |"
+def mark_missed(text: str, missed: bool) -> str:
+    """Return a cell of a table, bold where it misses a goal."""
+    return f"**{text}**" if missed else text
 
 
 def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the elapsed time, which other work on the machine lengthens on both sides."""
-    yield "## All cores, elapsed"
-    yield ""
-    yield "Both sides in the row's format. Other work on the machine lengthens the steps of both."
+    yield "### All cores, elapsed"
     yield ""
     yield "| network | batch | format | peer, step | ours, step | ratio | samples/s | of the peak |"
     yield "|---|---:|---|---:|---:|---:|---:|---:|"
     for result in found:
         case, ours, peer = result["case"], result["ours"], result.get("peer")
         theirs = f"{peer['wall_s'] * 1e3:.0f} ms" if peer else ""
-        ratio = f"{ours['wall_s'] / peer['wall_s']:.2f}" if peer else ""
+        ratio = f"{peer['wall_s'] / ours['wall_s']:.2f}" if peer else ""
         samples_per_s = case["batch"] / ours["wall_s"]
         yield (
             f"| {result['network']} | {case['batch']} | {case['dtype']} | {theirs} | {ours['wall_s'] * 1e3:.0f} ms "
@@ -136,11 +134,9 @@ def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def reading(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what the steps are like when the loader reads their samples from files in the page cache."""
-    yield "## With the loader, all cores"
+    yield "### With the loader, all cores"
     yield ""
-    yield "Files in the page cache, the loader at its usual settings, its threads beside those that compute."
-    yield ""
-    yield "| network | batch | format | files | of the time waiting for data | samples/s | CPU per sample |"
+    yield "| network | batch | format | files | waiting for data | samples/s | CPU per sample |"
     yield "|---|---:|---|---|---:|---:|---:|"
     for result in found:
         case, ours = result["case"], result["ours"]
@@ -149,3 +145,20 @@ def reading(found: list[dict[str, Any]]) -> Iterator[str]:
             f"| {result['network']} | {batch} | {case['dtype']} | {result['files']} | {ours['wait_share']:.1%} "
             f"| {batch / ours['wall_s']:.1f} | {ours['cpu_s'] / batch * 1e3:.1f} ms |"
         )
+
+
+METHOD = """\
+# Training steps beside a peer
+
+CPU time is user + system of all threads, per sample; medians of turns that ours and the peer take, both in the row's
+format. Ratio: the peer's time over ours; the goal is more than 1, OC20's 3; a missed goal is **bold**. Peak: the
+FLOP/s of a matrix product, per CPU second with one thread. Memory is that of the process. Least and most are equal
+where each side made a single step. Other work on the machine lengthens what is elapsed, on both sides. With the loader:
+files in the page cache, usual settings, its threads beside those that compute. Threads of OpenMP wait as in training
+(`GOMP_SPINCOUNT=3000`).
+"""
+
+
+def write_page(parts: Iterable[tuple[Page, dict[str, Any]]]) -> str:
+    """Return the Markdown page of several benchmarks with their records."""
+    return "\n".join([METHOD, *(page.table(record["results"], record) for page, record in parts)])

@@ -8,15 +8,15 @@ from common.config import ConfigError
 from common.data.split import DatasetError, Split
 from common.ending import Ending
 from common.errors import UsageError
-from common.export import load_network
 from common.own_code import register_optimizer, register_problem
 from common.settings.optim import OptimConfig
 from common.settings.run import RunConfig
 from common.training.benchmark import Benchmark, Predictor, SampleProblem
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
-from common.training.predictions.report import PredictionReport
+from common.training.predictions import PredictionReport
 from common.training.resolve import resolve_config
 from common.training.trainer import BusyError, Run, Trainer
+from common.training.weights import load_network
 
 __all__ = [
     "Benchmark",

@@ -1,8 +1,6 @@
-"""The standard streams of a training, which goes on without them: its log, checkpoints and history are in files.
+"""The terminal: when texts have styles, the lines for errors and warnings, and a bar for long work.
 
-The reader of a pipe may end, the disk with a job's output file may be full, a terminal may be gone, and a daemon has no
-streams at all. What a stream cannot take is dropped, which is noted in the folder of the run. Characters that its
-encoding lacks are written as escapes.
+Elsewhere than on a terminal the bar is a line a minute.
 """
 
 from __future__ import annotations
@@ -12,12 +10,67 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from common.files import follow_no_link
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+BOLD: Final = 1
+RED: Final = 31
+GREEN: Final = 32
+YELLOW: Final = 33
+CYAN: Final = 36
+
+
+def use_styles(stream: IO[str] | Any) -> bool:
+    """Tell whether texts for a stream have styles: NO_COLOR says no, then FORCE_COLOR yes; else a terminal has them."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if force := os.environ.get("FORCE_COLOR"):
+        return force != "0"
+    return os.environ.get("TERM") != "dumb" and stream is not None and bool(stream.isatty())
+
+
+def style_text(text: str, style: int) -> str:
+    """Return the text with a style."""
+    return f"\x1b[{style}m{text}\x1b[0m"
+
+
+def label_error(text: object) -> str:
+    """Return an error as it is printed on standard error."""
+    return f"{_style_label('error:', RED)} {text}"
+
+
+def print_error(text: object) -> None:
+    """Print an error on standard error."""
+    _print_message(label_error(text))
+
+
+def print_warning(text: object) -> None:
+    """Print a warning on standard error."""
+    _print_message(f"{_style_label('warning:', YELLOW)} {text}")
+
+
+def open_stderr() -> None:
+    """Give a process that was started without standard error one that goes nowhere: texts would be on its output."""
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # for as long as the process
+
+
+def _print_message(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # such as a full disk, at which Python would fail again at its end
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _style_label(label: str, style: int) -> str:
+    return style_text(label, style) if use_styles(sys.stderr) else label
+
 
 NOTE: Final = "console.txt"
 """The file with the note, in the folder of the run."""
@@ -97,3 +150,39 @@ class _DroppingFile(io.FileIO):
 
 CONSOLE: Final = Console()
 """The console of this process."""
+
+
+PAUSE_S: Final = 60.0
+
+
+class _Lines:
+    """A file for a bar without a terminal: each of its pictures becomes a line of standard error."""
+
+    def write(self, text: str) -> None:
+        if text := text.strip():
+            print(text, file=sys.stderr, flush=True)
+
+
+def open_bar(iterable: Iterable[Any] | None = None, *, disable: bool | None = None, **options: Any) -> tqdm[Any]:
+    """Return a bar of tqdm, with its options; without a terminal it prints a line every PAUSE_S, none if work is short.
+
+    disable: True on ranks and tasks other than the first.
+    """
+    # It takes longer to import than a small log to check.
+    from tqdm import tqdm
+
+    if disable or sys.stderr.isatty():
+        return tqdm(iterable, disable=disable, **options)
+    name = "{desc}: " if options.get("desc") else ""
+    lines = name + "{n_fmt} of {total_fmt}{unit}, {elapsed} so far, about {remaining} left"
+    often: dict[str, Any] = {"delay": PAUSE_S, "mininterval": PAUSE_S, "miniters": 1, "smoothing": 0, "leave": False}
+    return tqdm(iterable, file=_Lines(), bar_format=lines, **options | often)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: 8.0 s, 1:05, 2:00:09."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from common.console import print_warning
 from common.files import LOG_NAME, read_end, write_whole_file
 from common.record import parse_object, read_last_record
-from common.styles import print_warning
 
 NAME: Final = "ended.json"
 How = Literal["target_met", "target_not_met", "completed", "stopped_early", "diverged", "stopped", "failed"]

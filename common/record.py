@@ -3,11 +3,14 @@
 Everything before the last token of a line is a launcher's prefix. The checker (compliance.logs) builds on these parts
 to read anyone's logs and to say what is wrong with each line. The readers here are for the suite's own files: they skip
 a line without a whole record, such as the last one of a killed process.
+
+The names of the records in a power file are those of mlperf-logging, and our scope.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -114,3 +117,18 @@ def read_run_times(path: Path) -> tuple[int, int] | None:
         times[record.key].append(int(record.time_ms))
     starts, stops = times.values()
     return (starts[0], stops[-1]) if starts and stops else None
+
+
+POWER_START: Final = "power_measurement_start"
+POWER_STOP: Final = "power_measurement_stop"
+POWER_READING: Final = "power_reading"
+CONVERSION_EFFICIENCY: Final = "conversion_eff"
+NODE_SCOPE: Final = "node"
+"""The scope of readings of a whole node."""
+PARTS_SCOPE: Final = "estimate of parts"
+"""The scope of readings of some parts of a node, such as its processors."""
+PARTS_SOURCES: Final = ("rapl", "nvml")
+"""Sources that always have this scope; command and file have the one that their user states."""
+NODE_FILE_NAME: Final = re.compile(r"node_\d+\.txt")
+PARTS_FILE_NAME: Final = re.compile(rf"({'|'.join(PARTS_SOURCES)}|command|file)_\d+\.txt")
+"""Names of the power files that a training or a measurement writes, by their scope."""

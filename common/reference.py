@@ -291,7 +291,7 @@ class Reference:
     parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", the name of the mini problem that the facts are of, or "own".
-    baseline: of a mini problem, the quality of the best classical method (docs/performance/mini.md).
+    baseline: of a mini problem, the quality of the best classical method (docs/performance/records/mini.md).
     constant: the quality of what predicts the same for each sample; None if it is not known.
     data_sha256: of a mini problem, known digests of the manifest of its generated data.
     """

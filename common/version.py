@@ -5,7 +5,7 @@ from typing import Any, Final
 
 DISTRIBUTION: Final = "mlperf-hpc-suite"
 PROGRAM: Final = "mlperf-hpc"
-"""The console script, whose commands run the modules: common/command_names.py."""
+"""The console script, whose commands run the modules: common/command.py."""
 VERSION: Final = "0.4.0.dev0"
 FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
 """Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""

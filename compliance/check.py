@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from common.command import CommandParser, UsageError, checked_output
-from common.styles import use_styles
+from common.console import use_styles
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
@@ -26,13 +26,12 @@ from compliance.cli import (
     write_text,
 )
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
-from compliance.model.case import STRICT
-from compliance.model.finding import ERROR, SEVERITIES
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
+from compliance.model.judging import ERROR, SEVERITIES, STRICT
 from compliance.model.layout import write_slashes
 from compliance.model.settings_file import Settings, find_settings, read_settings
-from compliance.rules.catalog import all_rules
-from compliance.rules.own_rules import load_rules
+from compliance.rules.catalog import all_rules, load_rules
 
 EXAMPLES = """\
 examples:

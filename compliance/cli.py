@@ -10,13 +10,13 @@ from typing import Final
 
 from common.benchmarks import choose_plugins
 from common.command import OUTPUT_ERRORS
+from common.console import print_error
 from common.errors import UsageError
 from common.reference import ROUNDS
-from common.styles import print_error
-from compliance.engine.options import Options
-from compliance.model.case import PROFILES
+from compliance.engine.log_checker import Options
+from compliance.model.judging import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
-from compliance.rules.own_rules import load_rules
+from compliance.rules.catalog import load_rules
 
 Path = str | os.PathLike[str]
 

@@ -19,8 +19,7 @@ from compliance.formats.style import Style
 from compliance.formats.table import TextTable, plain_text
 from compliance.formats.words import place
 from compliance.logs.log import parse_log
-from compliance.model.case import OFFICIAL, PROFILES, STRICT, Case
-from compliance.model.finding import SKIPPED, Finding
+from compliance.model.judging import OFFICIAL, PROFILES, SKIPPED, STRICT, Case, Finding
 from compliance.model.layout import write_slashes
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix

@@ -1,7 +1,7 @@
 """The former command `python -m cosmoflow.baselines`: answers with its present call."""
 
-from common.command_names import RENAMED
-from common.styles import print_error
+from common.command import RENAMED
+from common.console import print_error
 
 if __name__ == "__main__":
     print_error(f"baselines is now {RENAMED['baselines']}")

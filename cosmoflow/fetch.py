@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from common.commands.fetch import FetchCommand
-from common.fetch.published import GB, TB, Archive, Published, by_name
+from common.data.fetch import GB, TB, Archive, Published, by_name
 from common.reference import FULL
 
 ADDRESS: Final = "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark"

@@ -1,21 +1,49 @@
-"""The trained CosmoFlow network with its preprocessing: counts as in the data files in, labels out."""
+"""Predict cosmological parameters with saved weights, and report how good the predictions are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.datasets import manifest
-from common.reference import FULL
+from common.data import manifest
+from common.reference import FULL, MINI, MINI_2
 from common.training import benchmark
+from common.training.predictions import NumberReport, Scale, number_columns
 from cosmoflow.data.dataset import scaled_input
 from cosmoflow.model import OUTPUTS, CosmoFlow
-from cosmoflow.report import PARAMETERS, PARAMETERS_OF
-from cosmoflow.simulation.universe import ORIGINAL, REDSHIFTS
+from cosmoflow.simulation import DRIFT, ORIGINAL, REDSHIFTS, WIDE
+
+PARAMETERS: Final = ("Omega_m", "sigma_8", "n_s", "H_0")
+PARAMETERS_OF: Final = {MINI_2: ("sigma_8", "drift_x", "drift_y", "drift_z")}
+"""By variant, where they are others."""
+PRIORS: Final = {FULL: ORIGINAL, MINI: WIDE, MINI_2: DRIFT}
+"""By variant: what labels of -1 and 1 stand for."""
+UNITS: Final = {"h_0": "km/s/Mpc", "drift_x": "Mpc/h", "drift_y": "Mpc/h", "drift_z": "Mpc/h"}
+"""Of the parameters that have one."""
+
+
+class Report(NumberReport):
+    """Errors of the four parameters, each in half the range of its prior."""
+
+    labels = PARAMETERS
+    columns = number_columns(PARAMETERS, "labels (the mini problem has others), -1 and 1 at the ends of their ranges")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters in this variant of the problem."""
+        return PARAMETERS_OF.get(self.variant, PARAMETERS)
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """The physical values of the labels, by the prior of this variant of the problem."""
+        if self.variant not in PRIORS:
+            return super().scales
+        ranges = PRIORS[self.variant].ranges.items()
+        return tuple(Scale((low + high) / 2, (high - low) / 2, UNITS.get(name, "")) for name, (low, high) in ranges)
 
 
 class Predictor(benchmark.Predictor):

@@ -15,8 +15,8 @@ from typing import Any, Final
 from common.command import count, positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_report, read_first
 from common.config import load
-from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
-from common.datasets.manifest import read_variant_and_digest
+from common.data.build import BadItemError, BuildError, DatasetPlan, Item
+from common.data.manifest import read_variant_and_digest
 from common.errors import UsageError
 from common.files import is_foreign
 from common.reference import SPLITS

@@ -20,8 +20,8 @@ from common.reference import (
     number,
 )
 from common.settings.keys import PLACE, ROUTE, ClosedRule, Configuration, LogValue, check_least, key, log_if, take
+from common.settings.optim import EpochSchedule
 from common.settings.run import RunConfig, SamplesConfig
-from common.settings.schedule import EpochSchedule
 from cosmoflow.reference import REFERENCE
 
 AXES: Final = "DH"

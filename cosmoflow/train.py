@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
-    from common.extras import require_training
+    from common.installed import require_training
     from common.stop import STOP
 
     STOP.listen()
@@ -25,20 +25,18 @@ from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed
 from common.data.values import Content
+from common.precision import check_kernels
 from common.ranks.dist import Dist
 from common.reference import variant_of
-from common.spatial.convolution import PaddedConv3d
+from common.spatial.halo import PaddedConv3d
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.kernels import check_kernels
-from common.training.predictions.report import absolute_errors
+from common.training.predictions import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset, values
-from cosmoflow.data.augment import augment_batch, turn_labels
-from cosmoflow.data.dataset import Dataset
-from cosmoflow.predictor import Predictor
+from cosmoflow.data.dataset import Dataset, augment_batch, turn_labels
+from cosmoflow.predictor import Predictor, Report
 from cosmoflow.reference import MINIS, REFERENCE
-from cosmoflow.report import Report
 from cosmoflow.settings import Config
 
 

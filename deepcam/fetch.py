@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from common.commands.fetch import FetchCommand
-from common.fetch.published import Published, RemoteFolder
+from common.data.fetch import Published, RemoteFolder
 from common.reference import FULL
-from deepcam.data.stats import NAME as STATS
+from deepcam.data.values import NAME as STATS
 
 SNAPSHOT: Final = re.compile(r"data-\d{4}-\d\d-\d\d-\d\d-\d\.h5")
 BYTES: Final = 63.7e6

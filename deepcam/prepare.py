@@ -13,16 +13,15 @@ from typing import Any, Final
 
 from common.command import UsageError
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare, build_and_report, read_first
-from common.datasets.build import BuildError, DatasetPlan, Item
-from common.datasets.manifest import read_variant_and_digest
+from common.data.build import BuildError, DatasetPlan, Item
+from common.data.manifest import read_variant_and_digest
 from common.files import whole_file
 from common.reference import OWN
-from deepcam.data import netcdf, snapshot, stats
+from deepcam.data import netcdf, snapshot, values
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
 from deepcam.data.netcdf import Names
 from deepcam.data.snapshot import SnapshotError
-from deepcam.data.stats import StatsError
-from deepcam.data.values import read_contents
+from deepcam.data.values import StatsError, read_contents
 from deepcam.reference import CHANNELS
 from deepcam.split import SPLITS
 
@@ -75,10 +74,10 @@ and `python -m deepcam.summarize`.
 
 def convert_item(format: Format, item: Item, folder: Path) -> None:
     """Make an item: the copy of stats.h5, or an item of the format."""
-    if item.name != stats.NAME:
+    if item.name != values.NAME:
         format.make_item(item, folder)
         return
-    with whole_file(folder / stats.NAME) as part:
+    with whole_file(folder / values.NAME) as part:
         copyfile(item.source, part)
 
 
@@ -88,7 +87,7 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     BuildError or StatsError if the input is incomplete.
     """
     splits = find_splits(source)
-    stats.read_stats(source / stats.NAME)
+    values.read_stats(source / values.NAME)
     shape_HWC = read_first([path for paths in splits.values() for path in paths], _read_shape, "snapshot")
     format = FORMATS[format_name](shape_HWC)
     variant, source_digest = read_variant_and_digest(source)
@@ -104,7 +103,7 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
         facts["samples"] = {split: len(paths) for split, paths in splits.items()}
         facts["names_sha256"] = hashlib.sha256(file_names.encode()).hexdigest()
         data_bytes *= BLOCK
-    items = [Item(stats.NAME, (stats.NAME,), source / stats.NAME)]
+    items = [Item(values.NAME, (values.NAME,), source / values.NAME)]
     for split, paths in splits.items():
         items += format.list_items(split, paths)
     begin, make = partial(format.create_files, splits), partial(convert_item, format)
@@ -165,7 +164,7 @@ def convert_items(args: argparse.Namespace) -> int:
     plan = plan_conversion(args.input_dir, args.format)
     assert isinstance(plan.make, partial)
     compare = partial(compare_item, plan.make.args[0], args.output_dir)
-    return build_and_compare(plan, args, compare, skip=stats.NAME)
+    return build_and_compare(plan, args, compare, skip=values.NAME)
 
 
 def import_items(args: argparse.Namespace) -> int:
@@ -209,7 +208,7 @@ COMMAND: Final = PrepareCommand(
     _add_commands,
     SPLITS,
     read_contents,
-    files=(stats.NAME,),
+    files=(values.NAME,),
     errors=(SnapshotError, StatsError),
     inside=verify_singles,
     pairs=[("data-*.npy", "label-*.npy")],

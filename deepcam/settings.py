@@ -23,9 +23,8 @@ from common.reference import (
     one_of,
 )
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, check_least, key, take
-from common.settings.optim import MOMENTS_LOGGED
+from common.settings.optim import MOMENTS_LOGGED, StepSchedule
 from common.settings.run import RunConfig, SamplesConfig
-from common.settings.schedule import StepSchedule
 from deepcam.reference import CHANNELS, CLASS_WEIGHTS, CLASSES, FIRST_EPSILONS, HEIGHT, REFERENCE, WIDTH
 
 STRIDE: Final = 16
@@ -66,7 +65,7 @@ class DataConfig(SamplesConfig):
     format: Literal["hdf5", "npy", "hdf5-single"] = key(
         "hdf5",
         "hdf5 as published, npy (pairs of files, see deepcam/data/snapshot.py), or hdf5-single (see "
-        "deepcam/data/single_file.py)",
+        "deepcam/data/conversion.py)",
         ROUTE,
         cite="training_rules.adoc#data-state-at-start-of-run",
     )

@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from common.bar import open_bar
 from common.command import CommandParser, folder_place, run_command
-from common.datasets.build import BuildError
+from common.console import open_bar
+from common.data.build import BuildError
 from common.files import list_data
 
 SPLITS: Final = ("train", "validation", "test")

@@ -11,17 +11,16 @@ from typing import Final
 import numpy as np
 import torch
 
-from common.bar import open_bar
 from common.command import CommandParser, run_command
-from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
+from common.console import open_bar, print_error
+from common.data.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
 from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
-from common.styles import print_error
-from deepcam.data import snapshot, stats
+from deepcam.data import snapshot, values
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
-from deepcam.data.stats import Stats, StatsError
+from deepcam.data.values import Stats, StatsError
 from deepcam.reference import CHANNELS
 
 TOLERANCE: Final = 1e-3
@@ -56,7 +55,7 @@ def summarize_folder(folder: Path, dist: Dist) -> Stats:
     result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))
     if constant := [CHANNELS[i].name for i in np.flatnonzero(result.minval == result.maxval)]:
         raise BuildError(f"{train}: constant channels cannot be scaled to [0, 1]: {', '.join(constant)}")
-    if problem := dist.broadcast_json(_write_or_compare(folder / stats.NAME, result) if dist.is_main else None):
+    if problem := dist.broadcast_json(_write_or_compare(folder / values.NAME, result) if dist.is_main else None):
         raise BuildError(problem)
     return result
 
@@ -113,15 +112,15 @@ def _measure_file(path: Path) -> np.ndarray | str:
 def _write_or_compare(path: Path, result: Stats) -> str:
     """Write the statistics to the file; if it has others, return the first difference."""
     try:
-        there = stats.read_stats(path)
+        there = values.read_stats(path)
     except StatsError:
-        stats.write_stats(path, result)
+        values.write_stats(path, result)
         return ""
     if there.count != result.count:
         return f"{path} is from {there.count:,} snapshots, but {result.count:,} were found; {KEPT}"
     largest = np.maximum(np.abs(result.minval), np.abs(result.maxval))
     allowed = {"mean": TOLERANCE * largest, "sqmean": TOLERANCE * largest**2}
-    for name in stats.VECTORS:
+    for name in values.VECTORS:
         old, new = getattr(there, name), getattr(result, name)
         for i in np.flatnonzero(np.abs(old - new) > allowed.get(name, 0.0)):
             return f"{path}: {name} of {CHANNELS[i].name} is {old[i]:g}, but {new[i]:g} in the snapshots; {KEPT}"
@@ -144,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     print_error(error)
                 return 1
             if dist.is_main:
-                print(f"{folder / stats.NAME}: statistics of {result.count:,} snapshots")
+                print(f"{folder / values.NAME}: statistics of {result.count:,} snapshots")
         return 0
 
     return run_command(run, DATASET_ERRORS)

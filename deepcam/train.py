@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
-    from common.extras import require_training
+    from common.installed import require_training
     from common.stop import STOP
 
     STOP.listen()
@@ -32,16 +32,14 @@ from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import CudaGraphs, say_why_not
-from common.training.predictions.report import SAMPLES
+from common.training.predictions import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
-from deepcam.data import stats, values
-from deepcam.data.augment import augment_batch
-from deepcam.data.dataset import Dataset, Normalization
-from deepcam.metrics import cross_entropy, sum_scores
-from deepcam.predictor import Predictor
+from deepcam.data import values
+from deepcam.data.dataset import Dataset, Normalization, augment_batch
+from deepcam.data.values import NAME, read_range
+from deepcam.predictor import FIELD, Predictor, Report, cross_entropy, sum_scores
 from deepcam.reference import CHANNELS, MINIS, REFERENCE
-from deepcam.report import FIELD, Report
 from deepcam.settings import Config
 
 
@@ -58,7 +56,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         check_shares(config, self.train_samples, dist)
-        self.extremes = stats.read_range(folder / stats.NAME)
+        self.extremes = read_range(folder / NAME)
         self.normalize = Normalization(self.extremes, config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from common.data.prefetch import map_tensors
-from common.training.flops import SampleFlops, count_passes, table3_forward
+from common.training.profile import SampleFlops, count_passes, table3_forward
 from oc20.graphs import Graph
 from oc20.model import DimeNet
 from oc20.settings import ModelConfig
@@ -25,7 +25,7 @@ def count_own(config: ModelConfig, graph: Graph) -> SampleFlops:
 
 
 def count_table3(config: ModelConfig, graph: Graph) -> SampleFlops:
-    """Return the operations of the network here on a graph as `common.training.flops.table3` counts them.
+    """Return the operations of the network here on a graph as `common.training.profile.table3` counts them.
 
     The forces, a gradient, are part of the forward pass; a training step is three times that pass.
     """

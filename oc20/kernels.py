@@ -1,4 +1,4 @@
-"""Triton kernels for GPUs: the moments of triplets.py, and second derivatives of the activation of operations.py.
+"""Triton kernels for GPUs: the moments of triplets, and second derivatives of the activation of operations.py.
 
 The moments, and all their derivatives, are made without storing anything of size edges x channels x orders. For each
 edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,
@@ -93,7 +93,7 @@ class Fused:
         return cls(Rows.from_graph(graph), harmonics_EM.contiguous(), radial_ELN.contiguous())
 
     def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
-        """Return the moments (A, M, C), in b's type. See `oc20.triplets.Surroundings.sum_triplets`."""
+        """Return the moments (A, M, C), in b's type. See `oc20.operations.Surroundings.sum_triplets`."""
         factors = (b_EC.contiguous(), self.harmonics_EM, self.radial_ELN, weight_LNC.contiguous())
         moments_AMC: Tensor = _Moments.apply(self.rows, *factors)
         return moments_AMC

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from oc20.basis import RadialBasis, SphericalBasis
 from oc20.graphs import Graph
-from oc20.operations import dense_silu, gate_rows, hand_out_rows, sum_edges
+from oc20.operations import Surroundings, dense_silu, gate_rows, hand_out_rows, sum_edges
 from oc20.settings import Kernels, ModelConfig
-from oc20.triplets import Surroundings
 
 ELEMENTS: Final = 95
 """Rows of the table of elements, as in the reference; the atomic number names the row."""

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from common.bar import open_bar
 from common.command import positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare
-from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
-from common.datasets.manifest import read_variant_and_digest
+from common.console import open_bar
+from common.data.build import BadItemError, BuildError, DatasetPlan, Item
+from common.data.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
 from common.reference import SPLITS
-from oc20.data import metadata
+from oc20.data import dataset
 from oc20.data.conversion import (
     EDGES,
     FORMATS,
@@ -30,7 +30,7 @@ from oc20.data.conversion import (
     make_shard,
     names_of,
 )
-from oc20.data.metadata import Metadata
+from oc20.data.dataset import Metadata
 from oc20.data.values import read_contents
 
 DESCRIPTION: Final = """\
@@ -130,13 +130,13 @@ def complete_metadata(args: argparse.Namespace) -> int:
         except BadItemError as error:
             raise BuildError(str(error)) from error
         sizes = [size for name in sorted(sizes_by_file) for size in sizes_by_file[name]]
-        metadata.write_metadata(folder / metadata.NAME, Metadata.from_sizes(sizes))
-        print(f"{folder / metadata.NAME}: sizes of {len(sizes):,} frames")
+        dataset.write_metadata(folder / dataset.NAME, Metadata.from_sizes(sizes))
+        print(f"{folder / dataset.NAME}: sizes of {len(sizes):,} frames")
     return 0
 
 
 def _count_parts(source: FrameSource) -> list[tuple[int, ...]]:
-    return [metadata.count_parts(frame) for frame in source.read_frames()]
+    return [dataset.count_parts(frame) for frame in source.read_frames()]
 
 
 def _add_commands(commands: Any) -> None:

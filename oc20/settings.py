@@ -9,8 +9,8 @@ from typing import ClassVar, Final, Literal
 
 from common.reference import DATA_STATE, EXECUTION, FREE, GRAPH, ORDER, PREPROCESSING, equals
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
+from common.settings.optim import BoundarySchedule
 from common.settings.run import RunConfig, SamplesConfig
-from common.settings.schedule import BoundarySchedule
 from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV, REFERENCE
 
 CUTOFF_ANGSTROM: Final = 6.0
@@ -64,7 +64,7 @@ class DataConfig(SamplesConfig):
     )
     buckets: Literal["auto", "on", "off"] = key(
         "auto",
-        "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/buckets.py); auto: "
+        "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/dataset.py); auto: "
         "where steps are recorded, see train.graph; what it gains is not measured",
         PLACE,
     )

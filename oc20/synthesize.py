@@ -14,7 +14,7 @@ import numpy as np
 
 from common.command import count, positive
 from common.commands.synthesize import Synthesis
-from common.datasets.build import DatasetPlan, Item
+from common.data.build import DatasetPlan, Item
 from common.reference import FULL, MINI, SPLITS
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, Published, add_metadata_items, make_shard, names_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
-    from common.extras import require_training
+    from common.installed import require_training
     from common.stop import STOP
 
     STOP.listen()
@@ -26,22 +26,20 @@ from torch import Tensor, nn
 
 from common.commands import train
 from common.data.values import Content
+from common.precision import check_kernels
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.data_faults import DataFaultError
-from common.training.flops import SampleFlops
-from common.training.kernels import check_kernels
+from common.training.faults import DataFaultError
+from common.training.profile import SampleFlops
 from common.training.trainer import Trainer
 from oc20 import model, synthesize
 from oc20.data import dataset, values
-from oc20.data.buckets import Bucket, choose_buckets, pad_frames
-from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
+from oc20.data.dataset import BalancedBatching, Bucket, Dataset, GraphBatch, balance_parts, choose_buckets, pad_frames
 from oc20.flops import count_own, count_table3
 from oc20.graphs import MOST_NEIGHBOURS, Graph, build_graph, link_frames
-from oc20.predictor import Predictor
+from oc20.predictor import Predictor, Report, absolute_errors, force_errors
 from oc20.reference import MINIS, REFERENCE
-from oc20.report import Report, absolute_errors, force_errors
 from oc20.settings import Config, ModelConfig
 
 COUNTED: Final = 8

@@ -1,15 +1,16 @@
 """The console script `mlperf-hpc`: every command of the suite under one name, besides `python -m MODULE`.
 
 It is above all other modules, and imports that of a command only when the command is called: the checker starts
-without torch.
+without torch. A shell completes words and options by argcomplete.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -24,11 +25,46 @@ from common.benchmarks import (
     list_benchmarks,
     require_package,
 )
-from common.command import CommandParser, UsageError, as_called, checked_output, refuse_lost_folder, suggest_name
-from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
-from common.extras import missing_extra
-from common.styles import open_stderr, print_error
+from common.command import (
+    BENCHMARK,
+    COMMANDS,
+    GROUPS,
+    RENAMED,
+    CommandParser,
+    UsageError,
+    as_called,
+    checked_output,
+    refuse_lost_folder,
+    suggest_name,
+)
+from common.console import open_stderr, print_error
+from common.installed import missing_extra
 from common.version import DISTRIBUTION, PROGRAM, VERSION
+
+
+def complete(list_next: Callable[[Sequence[str]], list[str]], run: Callable[[Sequence[str]], object]) -> None:
+    """Answer the shell and end the process, or run a command, whose parser answers: see CommandParser.
+
+    list_next: returns the words that can follow those of a command line, [] where its options begin. run: runs it; gets
+    the words.
+    """
+    import argcomplete  # an optional package
+
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    _, prefix, _, (_, *words), _ = argcomplete.split_line(line, point)
+    start = 0
+    while start < len(words) and list_next(words[:start]):
+        start += 1
+    choices = list_next(words)
+    rest = f"{os.path.basename(line.split()[0])} {shlex.join(words[0 if choices else start :])}".strip()
+    rest = f"{rest} {prefix}" if not choices else f"- {prefix}"
+    os.environ.update(COMP_LINE=rest, COMP_POINT=str(len(rest.encode())))
+    if choices:
+        parser = argparse.ArgumentParser(add_help=False)
+        parser.add_argument("word", choices=choices)
+        argcomplete.autocomplete(parser)
+    run(words)
+
 
 FROM: Final = "--benchmarks-from"
 SUITE_ONLY: Final = "--no-plugins"
@@ -70,8 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_words(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ and not CommandParser.completes:
-        from submission.completion import complete  # a shell asks for completions
-
         CommandParser.completes = True
         complete(list_next, main)
     try:
@@ -122,7 +156,7 @@ def _find_named_page(name: str) -> Path | None:
     """Return the page that help is asked for, None for a command; UsageError if there is no page of such a name."""
     if name in COMMANDS or name in RENAMED or name in TEXTS:
         return None
-    from common.pages import find_page, list_pages  # only this command reads pages
+    from common.installed import find_page, list_pages  # only this command reads pages
 
     path = find_page(name)
     if path is None and ("/" in name or ".md" in name):

@@ -10,13 +10,13 @@ from typing import Final
 
 from common.benchmarks import PACKAGES
 from common.command import CONTINUED, CommandParser, as_called, place, run_command
-from common.training.progress import duration
+from common.console import duration
 from compliance.demo import demonstrate
-from compliance.model.finding import FAIL, INCOMPLETE
+from compliance.model.judging import FAIL, INCOMPLETE
 from submission.round.make import REPORT, RoundInputs, make_round
 from submission.round.plan import read_plan
-from submission.runs.needs import NEEDS, check_space
 from submission.runs.processes import JobRunner, interrupt_by_signals
+from submission.runs.progress import NEEDS, check_space
 
 SLOW: Final = 2
 """By how much a slow machine takes longer, as CosmoFlow took 3 to 6 minutes."""

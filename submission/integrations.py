@@ -10,7 +10,7 @@ from typing import Final
 
 from common.benchmarks import ROOT
 from common.command import CommandParser, UsageError, folder_place, run_command, suggest_name
-from common.pages import list_shared_files
+from common.installed import list_shared_files
 
 FOLDER: Final = "integrations"
 README: Final = "README.md"

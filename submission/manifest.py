@@ -9,10 +9,10 @@ from shlex import quote
 from typing import Final
 
 from common.command import CommandParser, UsageError, as_called, clean, run_command
-from common.datasets.manifest import ManifestError
+from common.data.manifest import ManifestError
 from common.tree import Tree
 from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
-from compliance.model.provenance import find_differences, read_provenance
+from compliance.model.package import find_differences, read_provenance
 from submission.assemble.input_logs import files_below
 
 EXAMPLES: Final = f"""\

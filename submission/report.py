@@ -17,16 +17,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from common.styles import print_error, print_warning
+from common.console import print_error, print_warning
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
 from submission.results.analysis import Analysis, analyse_report
-from submission.results.cost_model.model import error_table
+from submission.results.cost_model import error_table
 from submission.results.export import holds_analysis, write_analysis
 from submission.results.fits.projection import projection_table
+from submission.results.page.findings import check_replaceable
 from submission.results.page.page import write_report
-from submission.results.page.sheets import check_replaceable
 from submission.results.quantity_tables import tables
 from submission.results.read_rows import read_logs, read_report
 from submission.results.rows import NoResultsError

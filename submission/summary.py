@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command, suggest_name
-from common.styles import print_warning
+from common.console import print_warning
 from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
@@ -21,10 +21,8 @@ from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
 from compliance.model.waivers import unused
 from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
-from submission.results.comparison.comparison import compare
-from submission.results.comparison.formats import FORMATS
-from submission.results.comparison.published import compare_with_published
-from submission.results.comparison.sides import pair_results
+from submission.results.comparison import FORMATS, compare, compare_with_published
+from submission.results.comparison_sides import pair_results
 from submission.results.operations import Operations, read_operations
 from submission.results.read_rows import read_logs, read_report, rows
 from submission.results.rows import NoResultsError, differences

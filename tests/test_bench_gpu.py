@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from common.config import load
-from common.named_configs import find_config
-from common.training.flops import count
+from common.installed import find_config
+from common.training.profile import count
 from cosmoflow.model import CosmoFlow
 from cosmoflow.model import ModelConfig as CosmoFlowConfig
 from deepcam.model import DeepLab
@@ -220,14 +220,6 @@ def test_all_variants_are_configurations(gpu):
                 continue
             keys = ["submission.division=open", "data.data_dir=d", *variant.overrides]
             assert load(benchmark.config, find_config(network, "config"), keys), name
-
-
-def test_the_page_is_what_the_script_writes(gpu):
-    files = [
-        ROOT / "docs/performance" / f"gpu-{part}.json"
-        for part in ("first", "second", "third", "h100", "h100-again", "h100-third")
-    ]
-    assert (ROOT / "docs/performance/gpu.md").read_text() == gpu["page"].page(files), "see bench/gpu.py --help"
 
 
 ROW = {"network": "cosmoflow", "batch": 16, "ms": 10.0, "ms_again": 10.5, "per_s": 1600.0, "memory_mb": 9000.0}

@@ -1,15 +1,10 @@
-"""bench/measure.py: the page is what the script writes; what is left out is told, and what should not be."""
-
-import json
-from pathlib import Path
+"""bench/measure.py: what is left out is told, and what should not be."""
 
 import pytest
 
 from tests.bench_script import bench_script
 
 pytestmark = pytest.mark.exhaustive
-
-MEASURE = Path(__file__).resolve().parents[1] / "docs" / "performance" / "measure.json"
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +14,7 @@ def measure():
 
 @pytest.fixture
 def found():
-    return json.loads(MEASURE.read_text())
-
-
-def test_the_page_is_what_the_script_writes(measure, found):
-    assert measure.page(found) == MEASURE.with_suffix(".md").read_text()
+    return bench_script("records").read_record("measure")
 
 
 def test_the_page_is_of_the_machine_that_was_measured(measure, found):

@@ -1,4 +1,4 @@
-"""The page of mini problems: baselines on small data, and networks without what carries the signal."""
+"""The yardsticks of mini problems: baselines on small data, and networks without what carries the signal."""
 
 import json
 import subprocess
@@ -22,7 +22,6 @@ from tests.bench_script import bench_script
 pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs/performance"
 
 
 def run(*command, folder=ROOT):
@@ -90,17 +89,13 @@ def test_forces_of_the_embedded_atom_model_are_the_gradient_of_its_energy(tmp_pa
     assert torch.allclose(forces, -gradient[graph.free], rtol=1e-4, atol=1e-4)
 
 
-def test_the_page_is_of_the_committed_summaries():
-    assert run("bench/mini_runs.py", "--page").stdout == (PAGES / "mini.md").read_text()
-
-
 STRONG = {"oc20": 0.008, "cosmoflow": 0.085, "deepcam": 0.85}
 """What the best baseline of people who know the physics reaches at least."""
 
 
 @pytest.mark.parametrize("benchmark", PACKAGES)
 def test_the_baseline_that_a_run_shows_is_the_measured_and_a_strong_one(benchmark):
-    datasets = json.loads((PAGES / f"mini-{benchmark}.json").read_text())["baselines"]
+    datasets = bench_script("records").read_record(f"mini-{benchmark}")["baselines"]
     rows = zip(*(dataset["baselines"] for dataset in datasets), strict=True)
     choose = min if datasets[0]["lower_is_better"] else max
     best = choose(median(baseline["quality"] for baseline in row) for row in rows)
@@ -110,7 +105,7 @@ def test_the_baseline_that_a_run_shows_is_the_measured_and_a_strong_one(benchmar
 
 @pytest.mark.parametrize("benchmark", ["cosmoflow", "deepcam"])
 def test_networks_reach_the_target_and_ablated_networks_miss_it(benchmark):
-    summary = json.loads((PAGES / f"mini-{benchmark}.json").read_text())
+    summary = bench_script("records").read_record(f"mini-{benchmark}")
     ablated = [quality for run in summary["ablated"] for quality in run["curve"]]
     assert summary["met"] == summary["runs"] == 10 and summary["median_cpu_s"] <= 240
     assert min(ablated) > 0.35 if benchmark == "cosmoflow" else max(ablated) <= 0.74

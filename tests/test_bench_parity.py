@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from common.config import load
-from common.named_configs import find_config
+from common.installed import find_config
 from common.training import weights
 from common.training.checkpoint import CheckpointError
-from deepcam.data import stats
+from deepcam.data import values
 from deepcam.reference import CHANNELS
 from tests.bench_script import BENCH, bench_script
 
@@ -64,9 +64,10 @@ def test_results_survive_their_file_and_are_shown(tmp_path):
     result = Compared("oc20", (Row("forces", "relative", 3e-6, 1e-6),), "the edges: no pymatgen", {"torch": "2"})
     result.write(tmp_path / "result.json")
     assert Compared.read(tmp_path / "result.json") == result
-    machine = {"date": "2026-01-01", "machine": "a computer", "python": "3"}
-    text = "\n".join(rows.page([result, Compared("deepcam", missing="no clone")], machine, "abc"))
-    assert "| forces | relative | 3.0e-06 | 1e-06 | **beyond** |" in text and "Not run: the edges: no pymatgen" in text
+    record = {"date": "2026-01-01", "machine": "a computer", "python": "3", "hpc": "abc"}
+    record["benchmarks"] = [result.facts, Compared("deepcam", missing="no clone").facts]
+    text = rows.page(record)
+    assert "| forces | **3.0e-06** | 1e-06 |" in text and "Not run: the edges: no pymatgen" in text
     assert "Not run: no clone" in text
 
 
@@ -184,7 +185,7 @@ def test_an_official_checkpoint_becomes_an_export(name, tmp_path, monkeypatch):
     """Also one with the prefixes of parallel wrappers; names are those of the official code."""
     monkeypatch.chdir(tmp_path)
     ones = np.ones(len(CHANNELS))
-    stats.write_stats(Path("stats.h5"), stats.Stats(1, ones, 2 * ones, -ones, 3 * ones))
+    values.write_stats(Path("stats.h5"), values.Stats(1, ones, 2 * ones, -ones, 3 * ones))
     benchmark, convert = import_module(f"{name}.train").BENCHMARK, bench_script("parity.convert")
     config = load(benchmark.config, find_config(name, "config"), SMALL[name].split())
     generator = torch.Generator().manual_seed(1)

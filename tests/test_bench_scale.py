@@ -1,15 +1,11 @@
-"""bench/scale.py: what a rank sends is counted, the first thing that breaks is found, the page is what it writes."""
+"""bench/scale.py: what a rank sends is counted, and the first thing that breaks is found."""
 
-import json
 import os
 import socket
-from pathlib import Path
 
 import pytest
 
 from tests.bench_script import bench_script
-
-SCALE = Path(__file__).resolve().parents[1] / "docs" / "performance" / "scale.json"
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +15,7 @@ def page():
 
 @pytest.fixture
 def result():
-    return json.loads(SCALE.read_text())
-
-
-def test_the_page_is_what_the_script_writes(page, result):
-    assert page.write_page(result) == SCALE.with_suffix(".md").read_text()
+    return bench_script("records").read_record("scale")
 
 
 def test_the_first_thing_that_breaks_is_named(page, result):

@@ -1,15 +1,10 @@
-"""bench/spatial.py: the page is what the script writes, and more memory than a share is told."""
-
-import json
-from pathlib import Path
+"""bench/spatial.py: more memory than a share is told, and the record has the halos that were published."""
 
 import pytest
 
 from tests.bench_script import bench_script
 
 pytestmark = pytest.mark.exhaustive
-
-RECORD = Path(__file__).resolve().parents[1] / "docs" / "performance" / "spatial.json"
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +14,7 @@ def spatial():
 
 @pytest.fixture
 def found():
-    return json.loads(RECORD.read_text())
-
-
-def test_the_page_is_what_the_script_writes(spatial, found):
-    assert spatial.page(found) == RECORD.with_suffix(".md").read_text()
+    return bench_script("records").read_record("spatial")
 
 
 def test_too_much_memory_is_told(spatial, found):

@@ -16,7 +16,6 @@ from common.ending import read_ending
 from cosmoflow.data import tfrecord
 from deepcam.data.snapshot import DATA
 from oc20.data import records
-from tests.bench_script import bench_script
 from tests.cosmoflow.case import CASE
 from tests.problems import write_config
 
@@ -139,8 +138,3 @@ def test_of_two_ranks_says_it_once(case, data, config, start, words, monkeypatch
     message = process.communicate(timeout=300)[1]
     assert process.returncode == 1 and len(re.findall(text, message)) == 1 and str(path) in message, message
     assert read_ending(Path("run")).how == "failed"
-
-
-def test_the_page_of_what_the_checks_cost_is_that_of_its_numbers():
-    page = Path(__file__).parents[1] / "docs/performance/data-checks.md"
-    assert bench_script("data_checks").page(json.loads(page.with_suffix(".json").read_text())) == page.read_text()

@@ -20,7 +20,7 @@ import yaml
 
 from bench import site_pages
 from common.benchmarks import PACKAGES
-from common.pages import find_page
+from common.installed import find_page
 from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
 from common.version import PROGRAM
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GENERATED = {"rules.md", "profiles.md", "settings.md", "config.md"}
 PAGES = [
     page
-    for pattern in ("*.md", "*/README.md", "docs/*.md", "docs/*/*.md")
+    for pattern in ("*.md", "*/README.md", "docs/**/*.md")
     for page in sorted(ROOT.glob(pattern))
     if page.name not in GENERATED and not page.name.startswith(".") and page.name != "CHANGELOG.md"
 ]

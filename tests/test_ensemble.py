@@ -13,7 +13,7 @@ import torch
 
 import compliance
 from common.config import load
-from common.data.bagging import draw_samples
+from common.data.sampling import draw_samples
 from common.ranks.dist import alone
 from tests.problems import ROOT, SAME, curve, flat
 

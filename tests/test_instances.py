@@ -31,7 +31,7 @@ from common.training.job import (
     resolve_node_ranks,
     throughput_text,
 )
-from submission.round.throughput import find_best_count
+from submission.round.make import find_best_count
 from tests.cosmoflow.case import CASE
 from tests.problems import ROOT, curve
 

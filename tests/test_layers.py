@@ -42,7 +42,7 @@ LIGHT = (
 """Modules that need no torch, neither do what they import."""
 COMPUTED = {
     "common/benchmarks.py": "a log or a command names the plug-in",
-    "common/closed.py": "a benchmark's facts name its settings",
+    "common/settings/keys.py": "a benchmark's facts name its settings",
     "common/commands/train.py": "the train module of a benchmark names its package",
     "common/commands/prepare.py": "the prepare module of a benchmark names its package",
     "common/own_code.py": "a user names the modules",
@@ -220,7 +220,7 @@ def test_a_published_log_loads_no_settings_and_one_of_this_suite_those_of_its_be
 import sys, compliance.benchmarks
 from compliance.engine import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 
 def judge(log):

@@ -21,14 +21,14 @@ from common.config import ConfigError
 from common.data.prefetch import tensors
 from common.ending import read_ending
 from common.errors import UsageError
-from common.export import load_network
-from common.export import main as export
 from common.ranks.dist import alone
 from common.record import read_value
 from common.training.callbacks import Callback
 from common.training.checkpoint import load
 from common.training.resolve import resolve_config
 from common.training.trainer import Trainer
+from common.training.weights import load_network
+from common.training.weights import main as export
 from compliance import check_logs
 from cosmoflow import evaluate, synthesize, train
 from oc20.graphs import build_graph

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from common import export
 from common.files import follow_no_link
+from common.training import tracking, weights
 from common.training.callbacks import Epoch, RunStart, load_callback
 from common.training.checkpoint import START, load
-from common.training.tracking import files
-from common.training.tracking.files import History, read_history
+from common.training.tracking import History, read_history
 from cosmoflow.reference import MINIS
 from tests.cosmoflow.case import CASE
 from tests.problems import ROOT, SAME, curve
@@ -181,7 +180,9 @@ def test_files_that_an_error_has_interrupted_are_whole_at_the_end(run, finished_
 
     named = Path.replace
     monkeypatch.setattr(Path, "replace", rename)
-    monkeypatch.setattr(files, "follow_no_link", lambda path, flags: fails_in_turn(path) or follow_no_link(path, flags))
+    monkeypatch.setattr(
+        tracking, "follow_no_link", lambda path, flags: fails_in_turn(path) or follow_no_link(path, flags)
+    )
     capsys.readouterr()
     assert run("output_dir=run") == 4
     warnings = capsys.readouterr().err.splitlines()
@@ -275,7 +276,7 @@ def test_the_best_checkpoint_is_evaluated_and_exported(run, data, finished_run, 
     assert CASE.evaluate.main(["run", "--best", f"data.data_dir={data}"]) == 1
     said = f"run/checkpoints/best.pt: eval_error {best:.6g} on 7 validation samples, after {qualities.index(best) + 1} "
     assert said in capsys.readouterr().out
-    assert export.main(["run", "best.safetensors", "--best"]) == 0
+    assert weights.main(["run", "best.safetensors", "--best"]) == 0
     assert CASE.evaluate.main([str(finished_run), "--best"]) == 1
     assert f"{finished_run}: there is no checkpoints/best.pt" in capsys.readouterr().err
 

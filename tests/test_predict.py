@@ -111,7 +111,7 @@ def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):
 
 
 def test_large_predictions_do_not_go_to_npz(case, trained, monkeypatch, capsys):
-    monkeypatch.setattr("common.training.predictions.file.MOST_NPZ_BYTES", 100)
+    monkeypatch.setattr("common.training.predictions.MOST_NPZ_BYTES", 100)
     assert case.predict.main(["run", trained, "-o", "out.npz"]) == 1
     assert "name a file that ends in .h5" in capsys.readouterr().err and not list(Path().glob("out*"))
 

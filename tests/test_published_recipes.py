@@ -2,10 +2,9 @@
 
 import pytest
 
-from common.closed import find_config_class
 from common.config import load
-from common.named_configs import find_config
-from common.settings.keys import hyperparameters
+from common.installed import find_config
+from common.settings.keys import find_config_class, hyperparameters
 from compliance.benchmarks import REFERENCES
 from compliance.logs.log import METRICS, read_log
 

@@ -14,11 +14,11 @@ pytest.importorskip("ase")
 pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
+from common.data.build import Heading, Journal
+from common.data.manifest import NAME, Manifest, read_manifest, write_manifest
 from common.data.split import DatasetError
-from common.datasets.journal import Heading, Journal
-from common.datasets.manifest import NAME, Manifest, read_manifest, write_manifest
 from common.stop import StopAsked
-from cosmoflow.simulation.recipe import PRESETS
+from cosmoflow.simulation import PRESETS
 
 ANYWHERE = [
     ("--workers 0", "--workers: expected a whole number of at least 1"),

@@ -19,13 +19,13 @@ import jsonschema
 import pytest
 import torch
 
-import common.export
+import common.training.weights
 import compliance
 import submission.assemble.__main__
 import submission.system.__main__
 from common.commands.train import answer_at_once
 from common.config import load
-from common.datasets import manifest
+from common.data import manifest
 from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
 from compliance.benchmarks import MINIS
@@ -147,7 +147,7 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     """Run each as printed; only a draft has a system description with fields to fill in."""
     run("train.epochs=2")
     commands = re.findall(r"^(?:\w+ it:)? +python -m (\S+) (.*?)(?:   \(.*)?$", capsys.readouterr().out, re.MULTILINE)
-    of_run = [f"{case.name}.evaluate", f"{case.name}.predict", "common.export"]
+    of_run = [f"{case.name}.evaluate", f"{case.name}.predict", "common.training.weights"]
     names = ["compliance.check", *of_run, "submission.system", "submission.assemble"]
     assert [name for name, _ in commands] == names
     arguments = {name: shlex.split(given) for name, given in commands}
@@ -156,7 +156,10 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     quality = f"{case.quality} {curve('run')[-1][1]:.6g}"
     assert f"epoch-0002-step-0000000.pt: {quality} on 7 validation samples, after 2 epochs; target " in said
     assert case.predict.main(arguments[f"{case.name}.predict"]) == 0 and list(Path("run").glob("predictions.*"))
-    assert common.export.main(arguments["common.export"]) == 0 and Path(f"run/{case.name}.safetensors").exists()
+    assert (
+        common.training.weights.main(arguments["common.training.weights"]) == 0
+        and Path(f"run/{case.name}.safetensors").exists()
+    )
     compliance.check_logs(arguments["compliance.check"])
     assert submission.system.__main__.main(arguments["submission.system"]) == 0
     assert submission.assemble.__main__.main([*arguments["submission.assemble"], "--draft"]) == 0

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
+from common.data import manifest
 from common.data.split import Sample
-from common.datasets import manifest
 from common.ending import read_ending
 from cosmoflow.data import tfrecord
 from deepcam.data import snapshot

@@ -11,15 +11,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-import common.export
 import compliance
 from common.config import load
-from common.export import load_network
 from common.ranks.dist import Dist
 from common.ranks.launch import RankPosition
 from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
+from common.training.weights import load_network
 from tests.problems import ROOT, curve
 
 pytestmark = pytest.mark.one_benchmark
@@ -30,7 +29,7 @@ PAGE = ROOT / "docs" / "guide" / "weights.md"
 @pytest.fixture
 def here(case, config, finished_run, tmp_path):
     """Work in a folder with the export of a finished run."""
-    assert common.export.main([str(finished_run), f"{case.name}.safetensors"]) == 0
+    assert weights.main([str(finished_run), f"{case.name}.safetensors"]) == 0
     return tmp_path
 
 
@@ -152,7 +151,7 @@ def test_a_configuration_that_is_none_is_refused(empty_folder, text):
 
 
 def test_an_export_is_known_by_its_ending(here, capsys):
-    assert common.export.main(["first", "weights.pt"]) == 1
+    assert weights.main(["first", "weights.pt"]) == 1
     assert "ends in .safetensors" in capsys.readouterr().err and not Path("weights.pt").exists()
 
 

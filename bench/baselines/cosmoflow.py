@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from baselines import Baseline
-from common.datasets.manifest import NAME, read_manifest
+from common.data.manifest import NAME, read_manifest
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.settings import DataConfig
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from baselines import Baseline
-from common.datasets.manifest import NAME, read_manifest
+from common.data.manifest import NAME, read_manifest
 from deepcam.data.dataset import Dataset
-from deepcam.metrics import class_iou
+from deepcam.predictor import class_iou
 from deepcam.reference import CHANNELS, CLASSES
 from deepcam.settings import DataConfig
 from deepcam.simulation.detection import CYCLONE, RIVER, connected

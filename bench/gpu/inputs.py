@@ -19,11 +19,11 @@ from torch import Tensor
 
 from common.data.arrays import write_npy
 from cosmoflow.data import tfrecord
-from deepcam.data import stats
+from deepcam.data import values
 from deepcam.data.snapshot import NPY, NPY_DATA, NPY_LABEL
 from gpu.cases import Bench
 from gpu.references import frames
-from oc20.data import compact, metadata
+from oc20.data import compact, dataset
 
 COSMOFLOW_SIDE: Final = 128
 DEEPCAM_SIDES: Final = (768, 1152)
@@ -105,7 +105,7 @@ def deepcam(bench: Bench, folder: Path) -> None:
     train, validation = (folder / split for split in SPLITS)
     for part in (train, validation):
         part.mkdir(parents=True)
-    stats.write_stats(folder / stats.NAME, stats.Stats(different, 0 * low, high, low, high))
+    values.write_stats(folder / values.NAME, values.Stats(different, 0 * low, high, low, high))
     for number in range(different):
         for prefix, tensor in zip((NPY_DATA, NPY_LABEL), snapshot(sides, generator), strict=True):
             write_npy(train / f"{prefix}{number:04}{NPY}", tensor.cpu().numpy())
@@ -122,14 +122,14 @@ def deepcam(bench: Bench, folder: Path) -> None:
 def oc20(bench: Bench, folder: Path) -> None:
     """Make 1,024 compact frames, of 32 structures, for each split, whose frames have numbers of their own."""
     some = frames(bench.size(32, 4), bench.dry)
-    sizes = [metadata.count_parts(frame) for frame in some]
+    sizes = [dataset.count_parts(frame) for frame in some]
     numbers = range(bench.size(1024, 8))
     for fid, split in enumerate(SPLITS):
         (folder / split).mkdir(parents=True)
         split_frames = (replace(some[sid % len(some)], sid=sid, fid=fid) for sid in numbers)
         compact.write_frames(folder / split / f"data.0000{compact.ENDING}", split_frames)
-        metadata.write_metadata(
-            folder / split / metadata.NAME, metadata.Metadata.from_sizes(sizes[sid % len(some)] for sid in numbers)
+        dataset.write_metadata(
+            folder / split / dataset.NAME, dataset.Metadata.from_sizes(sizes[sid % len(some)] for sid in numbers)
         )
 
 

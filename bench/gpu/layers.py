@@ -25,8 +25,7 @@ from gpu.networks import ceilings_of
 from gpu.references import frames
 from gpu.results import Row
 from oc20.graphs import Graph, build_graph
-from oc20.operations import _silu_double_backward
-from oc20.triplets import Surroundings
+from oc20.operations import Surroundings, _silu_double_backward
 
 CACHE_BYTES: Final = 240e6
 """Inputs of a measurement take turns until they are as large: four times an H200's cache."""

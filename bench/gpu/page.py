@@ -238,13 +238,18 @@ def tiles(rows: list[Row]) -> Iterator[str]:
             yield f"tiles of {layer}: {name} takes {gain:.1%} of its time away, the best of {len(others)}"
 
 
+def choose_best(rows: Iterable[Row]) -> Row:
+    """Return the row with the highest rate, of those that the suite still has if there are any."""
+    return max(rows, key=lambda row: (row["variant"] not in GONE, row["per_s"]))
+
+
 def rate_line(network: Network, rows: list[Row]) -> str:
     """Return a network's best rates at its batch and at the smallest, "" if there are none."""
     valid = [row for row in rows if row["what"] == "step" and row.get("network") == network.name and "per_s" in row]
     said = []
     for batch in sorted({row["batch"] for row in valid}, key=lambda batch: (batch != network.batch, batch))[:2]:
         here = [row for row in valid if row["batch"] == batch]
-        best = max(here, key=lambda row: (row["variant"] not in GONE, row["per_s"]))
+        best = choose_best(here)
         plain = [row["per_s"] for row in here if row["variant"] == PLAIN.name]
         over = f", {best['per_s'] / plain[0]:.1f} × {PLAIN.name}" if plain else ""
         published = f", {best['per_s'] / network.published:.1f} × the published H100" if batch == network.batch else ""
@@ -262,12 +267,17 @@ def page(paths: Iterable[Path]) -> str:
         raise ResultsError("no results there; expected FILE.json or a folder with some, see --part")
     results = [read_results(path) for path in files]
     lines = [*introduction(files), ""]
+    for name, measured in group_by_card(results).items():
+        lines += [*card(name, measured), ""]
+    return "\n".join(map(wrapped, lines)).rstrip() + "\n"
+
+
+def group_by_card(results: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the results of each card, by its name."""
     cards: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         cards.setdefault(result["machine"]["device"].partition(",")[0], []).append(result)
-    for name, measured in cards.items():
-        lines += [*card(name, measured), ""]
-    return "\n".join(map(wrapped, lines)).rstrip() + "\n"
+    return cards
 
 
 def wrapped(line: str) -> str:

@@ -28,7 +28,7 @@ from common.precision import Precision, PrecisionConfig
 from cosmoflow import model as cosmoflow
 from cosmoflow.data.dataset import to_input
 from deepcam import model as deepcam
-from deepcam.metrics import cross_entropy
+from deepcam.predictor import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 from gpu.cases import WrongError
 from oc20 import model as oc20

@@ -31,7 +31,7 @@ from common.benchmarks import PACKAGES
 from common.command import run_command
 from common.config import load, to_dict
 from common.data.hdf5 import find_dataset
-from common.named_configs import CLOSED, find_config
+from common.installed import CLOSED, find_config
 from common.provenance import shown_path
 from common.training import weights
 from common.training.checkpoint import CheckpointError

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from torch.nn.functional import mse_loss
 
-from common.settings.schedule import EpochSchedule
+from common.settings.optim import EpochSchedule
 from common.training import optim
 from cosmoflow import model
 from cosmoflow.data import raw, tfrecord
 from cosmoflow.data.dataset import to_input
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
-from cosmoflow.simulation.universe import ORIGINAL
+from cosmoflow.simulation import ORIGINAL
 from parity import child
 from parity.rows import MissingError, Row, largest_relative, relative, spread_ratios
 

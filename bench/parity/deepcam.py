@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from common.ranks.dist import alone
-from common.settings.schedule import StepSchedule
+from common.settings.optim import StepSchedule
 from common.training import optim
-from deepcam import metrics, model, summarize
-from deepcam.data import dataset, snapshot, stats
+from deepcam import model, predictor, summarize
+from deepcam.data import dataset, snapshot, values
 from deepcam.reference import CLASS_WEIGHTS
 from parity import child
 from parity.convert import rename_deepcam
@@ -119,7 +119,7 @@ def outputs(ours: nn.Module, theirs: nn.Module, official: Official) -> Iterator[
             network.train(mode == "train").zero_grad()
         logits, their_logits = ours(x_BHWC), theirs(x_BHWC.permute(0, 3, 1, 2))
         yield Row(f"logits, {mode}, float64, 2 of {HEIGHT} × {WIDTH}", "relative", worst(logits, their_logits), 1e-11)
-        loss = metrics.cross_entropy(logits, y_BHW, torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)) / len(y_BHW)
+        loss = predictor.cross_entropy(logits, y_BHW, torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)) / len(y_BHW)
         their_loss = criterion(their_logits, y_BHW)
         yield Row(f"loss, {mode}", "relative", worst(loss, their_loss), 1e-7)
         loss.backward()
@@ -151,7 +151,7 @@ def quality(official: Official) -> Iterator[Row]:
         classes = [rng.choice(3, rng.integers(1, 4), replace=False) for _ in range(2)]
         masks = [torch.from_numpy(rng.choice(some, (1, height, width))) for some in classes]
         theirs = float(official.metric.compute_score(*masks, num_classes=3))
-        differences.append(abs(float(metrics.class_iou(*masks).mean()) - theirs))
+        differences.append(abs(float(predictor.class_iou(*masks).mean()) - theirs))
     yield Row("IoU, 300 random masks, classes absent too", "largest difference", max(differences), 1e-6)
 
 
@@ -245,9 +245,9 @@ def statistics(official: Official, root: Path) -> Iterator[Row]:
     with child.modules(mpi4py=SimpleNamespace(MPI=mpi)):
         # The clone's own program: whoever names a clone has its code run, as all rows do.
         exec(compile(program.replace('"/data"', repr(str(root))), "summarize_data.py", "exec"), {})
-    with h5py.File(root / stats.NAME) as file:
+    with h5py.File(root / values.NAME) as file:
         theirs = {key: file[f"climate/{key}"][()] for key in ("count", "mean", "sqmean", "minval", "maxval")}
-    (root / stats.NAME).unlink()
+    (root / values.NAME).unlink()
     ours = summarize.summarize_folder(root, alone())
     exact = [abs(ours.count - theirs["count"])]
     exact += [float(np.abs(getattr(ours, key) - theirs[key]).max()) for key in ("minval", "maxval")]
@@ -259,9 +259,9 @@ def statistics(official: Official, root: Path) -> Iterator[Row]:
 def samples(official: Official, root: Path) -> Iterator[Row]:
     """Read and scale snapshots by both."""
     with child.silent():
-        theirs = official.data.CamDataset(str(root / "train"), str(root / stats.NAME), list(range(CHANNELS)))
+        theirs = official.data.CamDataset(str(root / "train"), str(root / values.NAME), list(range(CHANNELS)))
     ours = dataset.Dataset(root / "train", dataset.DataConfig(root, height=32, width=48))
-    scale = dataset.Normalization(stats.read_range(root / stats.NAME), range(CHANNELS), torch.device("cpu"))
+    scale = dataset.Normalization(values.read_range(root / values.NAME), range(CHANNELS), torch.device("cpu"))
     inputs, labels = [], 0
     for number in range(len(ours)):
         x_CHW, y_HW, _ = theirs[number]

@@ -31,9 +31,9 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from torch import nn
 
-from common.settings.schedule import BoundarySchedule
+from common.settings.optim import BoundarySchedule
 from oc20 import model
-from oc20.data import records, reference_edges
+from oc20.data import conversion, records
 from oc20.graphs import Frame, build_graph, count_triplets, find_neighbours
 from oc20.train import Oc20
 from parity import child, geometric
@@ -299,11 +299,11 @@ def graphs(official: Official, environment: Path) -> Iterator[Row]:
         found = maker.convert(atoms)
         theirs = torch.cat([found.edge_index.T, found.cell_offsets], 1).numpy().astype(int)
         pos, cell = atoms.positions, np.asarray(atoms.cell.array)
-        alike.append(unlike(reference_edges.find_neighbours(pos, cell), theirs, pos, cell))
+        alike.append(unlike(conversion.find_reference_neighbours(pos, cell), theirs, pos, cell))
         with child.replaced(
-            reference_edges, _wrap_positions=lambda pos, cell: np.dot(np.dot(pos, np.linalg.inv(cell)), cell)
+            conversion, _wrap_positions=lambda pos, cell: np.dot(np.dot(pos, np.linalg.inv(cell)), cell)
         ):
-            here += unlike(reference_edges.find_neighbours(pos, cell), theirs, pos, cell)
+            here += unlike(conversion.find_reference_neighbours(pos, cell), theirs, pos, cell)
         more += len(find_neighbours(pos, cell)[0]) - len(theirs)
     what = f"edges of {len(alike)} frames, `--edges reference`"
     yield Row(f"{what} with this processor's products", "number of others", here, 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from machine import describe_machine
 
 BEYOND, NOT_RUN = 1, 3
 """Exit statuses."""
@@ -60,7 +61,11 @@ class Compared:
     @classmethod
     def read(cls, path: Path) -> Compared:
         """Return what `write` wrote."""
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        return cls.from_facts(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> Compared:
+        """Return what has these facts."""
         names = ("point", "measure", "difference", "tolerance")
         rows = tuple(Row(**{name: row[name] for name in names}) for row in facts["rows"])
         return cls(facts["benchmark"], rows, facts["missing"], facts["versions"])
@@ -107,30 +112,43 @@ def told(results: dict[str, Compared | None]) -> int:
     return min(found, default=0)
 
 
-def page(results: list[Compared], machine: dict[str, Any], commit: str) -> Iterator[str]:
-    """Yield the lines of the Markdown page."""
+def page(record: dict[str, Any]) -> str:
+    """Return the Markdown page of a record."""
+    return "\n".join(describe(record)) + "\n"
+
+
+def describe(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the page."""
     yield "# Parity with the official code"
     yield ""
     yield (
-        f"Measured by `bench/parity.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, beside "
-        f"commit {commit} of mlcommons/hpc. The same again: `make parity-env`, then `make parity HPC=path/to/a/clone`."
+        f"`bench/parity.py`, {describe_machine(record)}, beside commit {record['hpc']} of mlcommons/hpc. A difference "
+        "beyond its tolerance is **bold** and fails with 1, a part that could not run with 3. The same again:"
     )
     yield ""
+    yield "```"
+    yield "git clone https://github.com/mlcommons/hpc ../hpc"
+    yield "make parity-env                 # once: TensorFlow, torch-geometric 1.7.2 and pymatgen, in .parity (2 GB)"
+    yield "make parity HPC=../hpc          # tables on the screen and in runs/parity.md"
+    yield "```"
+    yield ""
     yield (
-        "The official models, schedules, losses, metrics and preprocessing are run, not re-written; what had to be "
-        "replaced is told by each file of `bench/parity/`. Differences are relative to the largest official value of a "
+        "The official models, schedules, losses, metrics and preprocessing are run, not re-written; each file of "
+        "`bench/parity/` tells what had to be replaced. Differences are relative to the largest official value of a "
         "tensor, and the worst of all tensors counts, unless the row says otherwise. Where official code computes in "
         "float64, some of its constants stay float32: hence 1e-8 and not 1e-15. Not compared: LAMB, whose official "
         "form is NVIDIA's apex and needs a GPU; bf16, our default where the device computes it; several ranks."
     )
-    for result in results:
-        yield from ["", *section(result)]
+    for facts in record["benchmarks"]:
+        yield from ["", *section(Compared.from_facts(facts))]
+
+
+TITLES = {"cosmoflow": "CosmoFlow", "deepcam": "DeepCAM", "oc20": "OC20"}
 
 
 def section(result: Compared) -> Iterator[str]:
     """Yield the lines about one benchmark."""
-    title = {"cosmoflow": "CosmoFlow", "deepcam": "DeepCAM", "oc20": "OC20"}[result.benchmark]
-    yield f"## {title}"
+    yield f"## {TITLES[result.benchmark]}"
     yield ""
     if result.rows:
         yield from _list_rows(result)
@@ -142,10 +160,11 @@ def section(result: Compared) -> Iterator[str]:
 def _list_rows(result: Compared) -> Iterator[str]:
     yield ", ".join(f"{name} {version}" for name, version in (result.versions or {}).items()) + "."
     yield ""
-    yield "| point | measure | difference | tolerance | |"
-    yield "|---|---|---:|---:|---|"
+    yield "| point | difference | tolerance |"
+    yield "|---|---:|---:|"
     for row in result.rows:
         limit = "" if row.tolerance is None else f"{row.tolerance:.0e}" if row.tolerance else "0"
-        verdict = "" if row.tolerance is None else "within" if row.passed else "**beyond**"
         found = f"{row.difference:.0f}" if float(row.difference).is_integer() else f"{row.difference:.1e}"
-        yield f"| {row.point} | {row.measure} | {found} | {limit} | {verdict} |"
+        found = found if row.passed else f"**{found}**"
+        measure = "" if row.measure == "relative" else f": {row.measure}"
+        yield f"| {row.point}{measure} | {found} | {limit} |"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, file_place, place, positive
+from common.installed import CLOSED
 from common.measure.fom import NAME
-from common.named_configs import CLOSED
 from common.reference import SPLITS, VALIDATION
 
 FEWEST: Final = 3

@@ -23,14 +23,14 @@ from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.reference import NO_TARGET, VALIDATION, NoTarget, Target
 from common.settings.run import RunConfig
-from common.training import ensemble
+from common.training import evaluators
 from common.training.benchmark import Benchmark, Problem, check_network_code
 from common.training.checkpoint import best_of, load
-from common.training.data_faults import check_samples
-from common.training.ensemble import Judged, Member
-from common.training.memory import explain_out_of_memory
+from common.training.evaluators import Judged, Member
+from common.training.faults import check_samples, explain_out_of_memory
+from common.training.folder import check_seed
 from common.training.resolve import keys_of
-from common.training.run import TRAINING_ERRORS, check_seed
+from common.training.run import TRAINING_ERRORS
 from common.training.weights import check_fit, load_fitting
 
 NO_RESULT: Final = "An ensemble is not an MLPerf result."
@@ -48,8 +48,8 @@ def _evaluate_runs(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     # A job of several stands for its instances, in their order.
     runs = [folder for run in arguments.runs for folder in list(instance_folders(run).values()) or [run]]
     members = [load_member(benchmark, best_of(run) if arguments.best else run, arguments.overrides) for run in runs]
-    ensemble.check_alike(benchmark, members)
-    ensemble.check_distinct(members)
+    evaluators.check_alike(benchmark, members)
+    evaluators.check_distinct(members)
     if len(members) > 1 or arguments.out_of_bag:
         check_whole(members[0].config)
     with connect(members[0].config.dist, TRAINING_ERRORS) as dist:
@@ -128,8 +128,8 @@ def _evaluate_ensemble(
     for member in members:
         check_fit(problem.model, member.weights, member.checkpoint)
     split = "train" if arguments.out_of_bag else "validation"
-    list_parts = ensemble.list_out_of_bag_parts if arguments.out_of_bag else ensemble.list_validation_parts
-    judged = ensemble.judge_members(problem, members, split, list_parts(problem, members))
+    list_parts = evaluators.list_out_of_bag_parts if arguments.out_of_bag else evaluators.list_validation_parts
+    judged = evaluators.judge_members(problem, members, split, list_parts(problem, members))
     target = _find_target(problem, *members)
     if dist.is_main:
         print("\n".join(_format_table(members, judged, problem, arguments.out_of_bag)))

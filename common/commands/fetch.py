@@ -14,15 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from common.address import check_address
-from common.bar import open_bar
 from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
-from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
-from common.datasets.journal import PARTS, Heading, Journal, Part
-from common.datasets.manifest import Manifest, describe_file, verify_files
-from common.extras import missing_extra
-from common.fetch.download import Downloader, DownloadError, check_md5
-from common.fetch.published import Published, RemoteFolder, unpack_archive
+from common.console import open_bar
+from common.data.build import DATASET_ERRORS, OUT_OF_SPACE, PARTS, Heading, Journal, Part, readable_bytes
+from common.data.fetch import Downloader, DownloadError, Published, RemoteFolder, check_md5, unpack_archive
+from common.data.manifest import Manifest, describe_file, verify_files
 from common.files import write_whole_file
+from common.installed import missing_extra
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"

@@ -37,10 +37,10 @@ from common.commands.arguments import (
 from common.config import load
 from common.data.sampling import step_seed
 from common.files import LOG_NAME, POWER
+from common.installed import find_config, is_name
 from common.measure.fom import ERRORS, NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
-from common.measure.power.sources import parse_source
-from common.named_configs import find_config, is_name
+from common.measure.power_sources import parse_source
 from common.own_code import describe_codes, import_all
 from common.precision import Precision, resolved
 from common.processes import keep_freed_memory
@@ -49,15 +49,12 @@ from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem
-from common.training.flops import SampleFlops
+from common.training.faults import explain_out_of_memory
 from common.training.job import free_memory
-from common.training.memory import explain_out_of_memory
-from common.training.merit import describe_energy, describe_units
-from common.training.power import recording_power
-from common.training.profile import FOLDER, Profiler
+from common.training.merit import describe_energy, describe_units, recording_power
+from common.training.profile import FOLDER, Profiler, SampleFlops
 from common.training.run import TRAINING_ERRORS, ranks_text
-from common.training.step import FlatGradients, Step
-from common.training.warm_up import warm_up, warms_up
+from common.training.step import FlatGradients, Step, warm_up, warms_up
 
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 _ATEN: Final = torch.ops.aten

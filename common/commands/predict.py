@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from common.bar import open_bar
 from common.command import UsageError, counted, run_command
 from common.commands.arguments import parse_prediction
 from common.commands.evaluate import (
@@ -22,16 +21,25 @@ from common.commands.evaluate import (
     load_problem,
     samples_of,
 )
+from common.console import open_bar
 from common.data.prefetch import sum_flaws
-from common.picture import new_figure, save_figure
+from common.installed import new_figure, save_figure
 from common.precision import Precision
 from common.ranks.connect import connect
+from common.training import predictions as reports
 from common.training.benchmark import Benchmark, Problem
-from common.training.data_faults import DataFaultError, find_faults
-from common.training.ensemble import Member
-from common.training.predictions import report as reports
-from common.training.predictions.file import INDEX, NAMES, About, Output, check_output, write_predictions
-from common.training.predictions.report import PredictionReport, arrays
+from common.training.evaluators import Member
+from common.training.faults import DataFaultError, find_faults
+from common.training.predictions import (
+    INDEX,
+    NAMES,
+    About,
+    Output,
+    PredictionReport,
+    arrays,
+    check_output,
+    write_predictions,
+)
 from common.training.run import TRAINING_ERRORS
 
 

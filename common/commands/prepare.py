@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from common.bar import open_bar
 from common.command import (
     CONTINUED,
     NOTHING_WRITTEN,
@@ -23,32 +22,25 @@ from common.command import (
     run_command,
 )
 from common.commands.synthesize import GENERATOR, Synthesis
-from common.data.values import Content, Survey
-from common.datasets.build import (
+from common.console import open_bar, print_error, print_warning
+from common.data.build import (
     DATASET_ERRORS,
+    PARTS,
     BadItemError,
     BuildError,
     DatasetPlan,
     Item,
+    Journal,
     Workers,
     build_dataset,
     report_build,
 )
-from common.datasets.journal import PARTS, Journal
-from common.datasets.manifest import (
-    NAME,
-    Manifest,
-    SurveyFile,
-    describe_file,
-    read_manifest,
-    verify_files,
-    write_manifest,
-)
+from common.data.manifest import NAME, Manifest, SurveyFile, describe_file, read_manifest, verify_files, write_manifest
+from common.data.values import Content, Survey
 from common.files import list_data
 from common.processes import in_processes, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
-from common.styles import print_error, print_warning
 
 T = TypeVar("T")
 Run = Callable[[argparse.Namespace], int]

@@ -25,17 +25,16 @@ from common.command import (
     positive,
     run_command,
 )
+from common.console import print_warning
+from common.data.build import DATASET_ERRORS, PARTS, DatasetPlan, Workers, build_dataset, report_build
+from common.data.manifest import NAME as MANIFEST
+from common.data.manifest import Manifest, ManifestError, read_manifest
 from common.data.split import DatasetError
-from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report_build
-from common.datasets.journal import PARTS
-from common.datasets.manifest import NAME as MANIFEST
-from common.datasets.manifest import Manifest, ManifestError, read_manifest
 from common.ending import EndingError
 from common.files import list_data
-from common.picture import new_figure, save_figure
+from common.installed import new_figure, save_figure
 from common.processes import usable_cores
 from common.reference import FULL, MINI, OWN, VARIANTS, Target
-from common.styles import print_warning
 
 SYNTHETIC: Final = "synthetic"
 """The variant of generated data that no preset has."""

@@ -25,7 +25,7 @@ from common.config import to_yaml
 from common.console import CONSOLE
 from common.ending import EXIT_STATUS, STOPPED, TARGET_NOT_MET
 from common.files import write_whole_file
-from common.named_configs import described_configs
+from common.installed import described_configs
 from common.own_code import SourceError
 from common.settings.run import RunConfig
 from common.stop import STOP

@@ -1,1 +1,3 @@
-"""The path of samples to a rank's device: order, sharding, reading and prefetching."""
+"""Datasets: fetching, building, describing and verifying them; and the path of their samples to a rank's device."""
+
+from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from common.datasets.manifest import NAME, read_manifest
+from common.data.manifest import NAME, read_manifest
 from common.files import is_foreign, list_data
 from common.settings.run import SamplesConfig
 

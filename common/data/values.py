@@ -2,7 +2,7 @@
 
 A benchmark states its contract in `<benchmark>/data/values.py`, which yields the contents of a sample: arrays with
 their bounds, flaws that bounds cannot say, and what identifies the sample. Training surveys its first samples
-(`common.training.data_faults`), `prepare verify --values` all of them.
+(`common.training.faults`), `prepare verify --values` all of them.
 """
 
 from __future__ import annotations

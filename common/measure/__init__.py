@@ -1,1 +1,3 @@
-"""Measure a machine by the benchmarks: figures of merit and power."""
+"""Measure a machine by the benchmarks: figures of merit, power, and what its parts can do."""
+
+from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
 from common.files import write_whole_file
-from common.measure.power.keys import NODE
+from common.record import NODE_SCOPE
 from common.reference import NoTarget, Target
 from common.tree import ANYWHERE, RefusedFileError
 
@@ -49,9 +49,9 @@ class FigureOfMerit:
     own_code: what computed in place of the suite's code, so that this is not the reference; None: nothing did.
     energy_j: of all nodes in the time of the steps, or from run_start to run_stop; None if it was not metered, or with
     gaps. energy_scope: what the meter includes. samples_per_j: samples trained. utilization: the rate of convolutions
-    and products by the peak of all units (`common.measure.accelerators`) in peak_format, of the measured steps, or of
+    and products by the peak of all units (`common.measure.devices`) in peak_format, of the measured steps, or of
     training and evaluation from run_start to run_stop; None on devices whose peak is unknown. energy_source and what
-    follows: see `common.measure.power.recorder.Energy`, and `common.measure.power.limits.Limits` when the run ended.
+    follows: see `common.measure.power.Energy`, and `common.measure.devices.Limits` when the run ended.
     """
 
     kind: ClassVar[str]
@@ -103,7 +103,7 @@ class FigureOfMerit:
     @property
     def _further_pairs(self) -> str:
         """The pairs that follow; the energy is that of a meter of whole nodes."""
-        if self.energy_scope != NODE or self.samples_per_j is None:
+        if self.energy_scope != NODE_SCOPE or self.samples_per_j is None:
             return ""
         return f" joules {self.energy_j:.6g} samples/J {self.samples_per_j:.4g}"
 
@@ -121,7 +121,7 @@ class Measurement(FigureOfMerit):
     step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which that rank waited for data
     that waited most. memory_bytes: the most that a rank used, of its accelerator or else of main memory. flop_per_step,
     flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
-    table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
+    table3_flop_per_step: the same as HPC AI500 counts, see `common.training.profile`. waiting_ms, computing_ms,
     communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
     `common.measure.meter.combine_ranks`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
     output_errors, gradient_errors, loss_errors: how far dtype is from float32, for each seed: relative norms for

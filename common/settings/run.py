@@ -56,8 +56,7 @@ from common.settings.machine import (
     StopConfig,
     TrackConfig,
 )
-from common.settings.optim import OptimConfig
-from common.settings.schedule import Schedule
+from common.settings.optim import OptimConfig, Schedule
 
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 Bagging = Literal["none", "bootstrap", "poisson"]

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import torch
 
-from common.bar import open_bar
+from common.console import open_bar
 from common.ranks.dist import Dist
 from common.staging.plan import Piece, SourceFile, StagingError, split_file
 from common.staging.stage_dir import StageDir, crc32

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from common.data.build import readable_bytes
 from common.data.sampling import shard_assignment, share
-from common.datasets.build import readable_bytes
 from common.stop import STOP
 
 CHUNK_BYTES: Final = 64 * 2**20

@@ -15,7 +15,7 @@ From an address (`stage_url`) the files come in the modes replicate and memory, 
 
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
 staging itself has written, by its record `staging.jsonl` in the stage_dir. One job at a time uses a stage_dir
-(`common.lock`); others wait for it.
+(`common.locks`); others wait for it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from common.data.build import readable_bytes
+from common.data.manifest import NAME as MANIFEST
+from common.data.manifest import read_manifest
 from common.data.sampling import share
-from common.datasets.build import readable_bytes
-from common.datasets.manifest import NAME as MANIFEST
-from common.datasets.manifest import read_manifest
 from common.files import free_inodes
-from common.lease import LOOK_S
+from common.locks import LOOK_S
 from common.processes import in_threads
 from common.ranks.dist import Dist
 from common.settings.machine import StagingConfig

@@ -21,12 +21,12 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from common.datasets.build import OUT_OF_SPACE, readable_bytes
-from common.datasets.manifest import describe_file
+from common.console import print_warning
+from common.data.build import OUT_OF_SPACE, readable_bytes
+from common.data.manifest import describe_file
 from common.files import NO_INODES, out_of_inodes
-from common.lock import LockedError, LockFile
+from common.locks import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
-from common.styles import print_warning
 
 try:  # several times faster, with the same functions
     inflater: Any = import_module("isal.isal_zlib")

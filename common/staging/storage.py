@@ -15,17 +15,9 @@ from urllib.parse import quote, urlsplit
 from tqdm import tqdm
 
 from common.address import mask_secrets
-from common.datasets.manifest import NAME, Manifest, ManifestError, decode_manifest
-from common.extras import missing_extra
-from common.fetch.download import (
-    ATTEMPTS,
-    BLOCK,
-    FIRST_WAIT_S,
-    TIMEOUT_S,
-    Errors,
-    connect_http,
-    explain_failure,
-)
+from common.data.fetch import ATTEMPTS, BLOCK, FIRST_WAIT_S, TIMEOUT_S, Errors, connect_http, explain_failure
+from common.data.manifest import NAME, Manifest, ManifestError, decode_manifest
+from common.installed import missing_extra
 from common.staging.plan import Piece, SourceFile, StagingError
 from common.staging.stage_dir import GZIP_MAGIC
 from common.stop import LOOK_S, STOP

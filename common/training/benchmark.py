@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.data.bagging import drawn_samples
+from common.console import print_warning
 from common.data.prefetch import Batch, TensorBatch, sum_flaws
-from common.data.sampling import Batching, permutation, share
+from common.data.sampling import Batching, drawn_samples, permutation, share
 from common.data.values import Content
 from common.errors import UsageError
 from common.own_code import Code, find_registered, list_bases, list_registered
@@ -38,10 +38,9 @@ from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging import stage
 from common.staging.stage import Staged
-from common.styles import print_warning
-from common.training.flops import SampleFlops, count_sample, table3
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
-from common.training.predictions.report import PredictionReport
+from common.training.predictions import PredictionReport
+from common.training.profile import SampleFlops, count_sample, table3
 
 B = TypeVar("B", bound=Batch)
 
@@ -59,7 +58,7 @@ class SampleProblem(ABC, Generic[B]):
     model: the network, on this rank's device; the same object for the whole run.
     reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
     drawn: numbers of the training samples of an epoch, ascending: each once, or as this instance of an ensemble draws
-        them (`common.data.bagging`), some several times, which are augmented alike within an epoch.
+        them (`common.data.sampling`), some several times, which are augmented alike within an epoch.
     train_samples, eval_samples: per epoch and per evaluation, over all ranks, for the log.
     voting: how an ensemble of networks predicts.
     """

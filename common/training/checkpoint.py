@@ -23,13 +23,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import torch
 
+from common.console import print_warning
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
 from common.own_code import OWN_CODE, Code, read_codes
 from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 from common.stop import STOP
-from common.styles import print_warning
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")

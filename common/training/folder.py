@@ -1,4 +1,4 @@
-"""The folder of a run, or of a job of instances: its owner, and the record of how the training in it ended."""
+"""The folder of a run, or of a job of instances: its owner, how the training in it ended, and what may continue it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from common.console import CONSOLE
-from common.ending import STOPPED, Ending, classify_error, forget_ending, read_ending, read_logged_epochs, write_ending
+from common.config import ConfigError, leaves, shown
+from common.console import CONSOLE, print_warning
+from common.ending import (
+    COMPLETED,
+    STOPPED,
+    TARGET_NOT_MET,
+    Ending,
+    classify_error,
+    forget_ending,
+    read_ending,
+    read_logged_epochs,
+    write_ending,
+)
 from common.files import LOG_NAME, instance_folders
-from common.lease import LOOK_S, InUseError, Lease
+from common.locks import LOOK_S, InUseError, Lease
 from common.mllog import LogError
 from common.ranks.dist import Dist
+from common.reference import NO_TARGET
+from common.settings.run import RunConfig
 from common.stop import STOP
-from common.styles import print_warning
+from common.training.checkpoint import CheckpointError
 
 
 class OwnedFolder:
@@ -108,4 +122,37 @@ def check_kind(output_dir: Path, instances: bool) -> None:
             here, other = ("a single run", "instances") if instances else ("an instance of a job", "a single run")
             raise LogError(
                 f"{log}: the log of {here}; {other} cannot be trained in the same output_dir: choose another output_dir"
+            )
+
+
+def has_result(ended: Ending, config: RunConfig) -> bool:
+    """Tell whether a run has ended for good; one that missed its target, or had none, goes on with more epochs."""
+    longer = config.train.epochs > ended.epochs > 0 and not config.train.ends_in_epoch
+    return ended.final and not (longer and ended.how in (TARGET_NOT_MET, COMPLETED))
+
+
+def seed_of(config: RunConfig) -> int | None:
+    """Return the seed that a configuration gives to its instance; None if it is drawn."""
+    seed = config.train.seed
+    return None if seed is None else seed + config.instances.number
+
+
+def check_seed(config: RunConfig, seed: int) -> None:
+    """Raise ConfigError if a configuration names another seed than that of the run it continues or evaluates."""
+    if seed_of(config) not in (None, seed):
+        raise ConfigError(
+            f"train.seed is {config.train.seed}, but the run has {seed - config.instances.number} and keeps it: leave "
+            "train.seed out"
+        )
+
+
+def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
+    for leaf in leaves(kind):
+        value, earlier = leaf.of(now), leaf.of(before)
+        is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
+        if is_kept and value != earlier:
+            raise CheckpointError(
+                f"{leaf.name} is {shown(value)}, but {shown(earlier)} in {where}; a resumed run keeps its settings, so "
+                f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
             )

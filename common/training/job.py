@@ -52,8 +52,8 @@ from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
-from common.training.folder import OwnedFolder, check_kind
-from common.training.memory import check_network
+from common.training.faults import check_network
+from common.training.folder import OwnedFolder, check_kind, check_unchanged, has_result
 from common.training.merit import count_minutes, merge_figures
 from common.training.optim import find_optimizer
 from common.training.resolve import check_sample_counts, resolve_config
@@ -63,14 +63,12 @@ from common.training.run import (
     Shared,
     Start,
     Training,
-    check_unchanged,
     evaluate_command,
-    has_result,
     list_code,
     provide_data,
     ranks_text,
 )
-from common.training.tracking.trackers import check_installed
+from common.training.tracking import check_installed
 
 FILE_DELAY_S: Final = 60.0
 """A shared file system may remember for so long that a file is not there."""
@@ -108,7 +106,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
         else:
             number = config.instances.first
             instance = None if number is None else Instance(number)
-            status = Training(benchmark, config, dist, start, instance).run()
+            status = Training(benchmark, config, dist, start, instance).run().exit_status
         STOP.exit_status = status
         return status
 
@@ -361,7 +359,7 @@ class InstancesJob:
         """Train an instance; nothing of it is left in memory when the ranks of the next one meet."""
         try:
             with parts.together(f"instance {number}") as dist:
-                return Training(self.benchmark, config, dist, start, Instance(number, staged)).train()
+                return Training(self.benchmark, config, dist, start, Instance(number, staged)).run()
         except PartError as error:
             return error.ending
 

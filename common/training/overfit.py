@@ -24,8 +24,7 @@ from common.ranks.dist import Dist
 from common.settings.run import RunConfig
 from common.training import optim
 from common.training.benchmark import Benchmark
-from common.training.data_faults import check_samples, check_some_samples
-from common.training.memory import explain_out_of_memory
+from common.training.faults import check_samples, check_some_samples, explain_out_of_memory
 from common.training.run import TRAINING_ERRORS
 from common.training.step import Step
 

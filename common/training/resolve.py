@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from common.closed import compare
 from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
-from common.measure.power.sources import parse_source
-from common.named_configs import find_config
+from common.installed import find_config
+from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
 from common.provenance import shown_path
+from common.settings.keys import compare
 from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
 

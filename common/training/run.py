@@ -20,12 +20,13 @@ import torch
 
 from common import mllog
 from common.command import as_called, counted
-from common.config import ConfigError, Override, leaves, shown, to_dict
-from common.datasets.manifest import read_variant_and_digest
-from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
+from common.config import ConfigError, Override, leaves, to_dict
+from common.console import duration
+from common.data.manifest import read_variant_and_digest
+from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
-from common.measure.power.limits import read_limits, read_model_name
+from common.measure.devices import read_limits, read_model_name
 from common.mllog import ResultLog, RunRecord
 from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
@@ -39,21 +40,17 @@ from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Callbacks, CallbackSource, RunStart, acts, list_acting
+from common.training.callbacks import Callback, Callbacks, CallbackSource, Progress, RunStart, acts, list_acting
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.data_faults import check_some_samples, warn_of_repeated_files
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
-from common.training.folder import OwnedFolder, check_kind
-from common.training.loop import Fit, fit
-from common.training.memory import explain_out_of_memory
-from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters
-from common.training.power import recording_power
+from common.training.faults import Sanity, check_some_samples, explain_out_of_memory, warn_of_repeated_files
+from common.training.folder import OwnedFolder, check_kind, check_seed, check_unchanged, has_result, seed_of
+from common.training.loop import Loop
+from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters, recording_power
 from common.training.profile import FOLDER, Profiler
-from common.training.progress import Progress, duration
 from common.training.resolve import OPEN, check_length, check_sample_counts, keys_of
-from common.training.sanity import Sanity
-from common.training.tracking.trackers import make_callbacks
-from common.training.warm_up import warm_up, warms_up
+from common.training.step import warm_up, warms_up
+from common.training.tracking import make_callbacks
 from common.training.weights import Weights, check_fit
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
@@ -123,8 +120,8 @@ def read_copy(config: RunConfig, staged: Staged) -> RunConfig:
     return replace(config, data=replace(config.data, data_dir=staged.root)) if config.staging.source else config
 
 
-class Training:
-    """A training on one rank. instance: which of several it is."""
+class Training(Loop):
+    """A training on one rank: `run` sets it up, fits and records how that ended. instance: which of several it is."""
 
     def __init__(
         self, benchmark: Benchmark, config: RunConfig, all_ranks: Dist, start: Start, instance: Instance | None = None
@@ -158,15 +155,42 @@ class Training:
         folder, guard = self.folder / CHECKPOINTS, self.owned.lease.check
         self.checkpoints = Checkpoints(folder, benchmark.name, config.checkpoint, self.dist, guard)
 
-    def run(self) -> int:
-        """Train, or evaluate for the ranks that train; return the exit status."""
-        return self._serve_evaluations() if self.evaluates else self.train().exit_status
+    def run(self) -> Ending:
+        """Train as the owner of the folder, and record how the run ended; or evaluate for the ranks that train."""
+        if self.evaluates:
+            return self._serve_evaluations()
+        with self.owned.failure_recorded(), naming_code(self.own_code, ("common", self.benchmark.name)):
+            if ended := self._take_folder_over():
+                return ended
+            with contextlib.ExitStack() as after_the_run:
+                with STOP.interrupting():
+                    saved = self._load_saved()
+                    initial = self._initial_weights() if saved is None else None
+                    if self.shared is None:
+                        self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
+                    self._provide_data(after_the_run)
+                with self._opened_log(saved) as log, recording_power(self.config.power, self.folder, self.all_ranks):
+                    with self.owned.result_kept(), contextlib.ExitStack() as after_the_steps:
+                        self.set_up(log, saved, initial, after_the_steps)
+                        with self._logged_run(after_the_steps) as record:
+                            begin = time.perf_counter()
+                            ending = self.fit()
+                            record.end(ending)
+                        self.owned.result = ending if ending.final else None
+                    if ending.final:
+                        with self.owned.result_kept():
+                            self._print_result(ending, time.perf_counter() - begin)
+                if self.dist.is_main and ending.final:
+                    with self.owned.result_kept():
+                        self._write_figure()
+            self.owned.record_ending(ending)
+            return ending
 
-    def _serve_evaluations(self) -> int:
+    def _serve_evaluations(self) -> Ending:
         assert self.link is not None
         ended = self.owned.take_over(self.start.wait)
         if ended and self._is_over(ended):
-            return 0
+            return Ending(COMPLETED)
         with contextlib.ExitStack() as after_the_run, explain_out_of_memory(self.config, self.dist):
             self._provide_data(after_the_run)
             problem = self.benchmark.build_problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
@@ -178,25 +202,21 @@ class Training:
                 staged = contextlib.nullcontext() if self.copied else contextlib.closing(problem.stage())
                 with recording, staged:
                     serve(problem, precision, self.dist, self.link)
-        return 0
+        return Ending(COMPLETED)
 
-    def train(self) -> Ending:
-        """Train as the owner of the folder; record and return how the run ended."""
-        with self.owned.failure_recorded(), naming_code(self.own_code, ("common", self.benchmark.name)):
-            ended = self.owned.take_over(self.start.wait)
-            if self.dist.is_main:
-                check_kind(self.config.output_dir, self.instance is not None)
-            if ended and self._is_over(ended):
-                self._say(f"{self.folder}: this run has ended: {ended.text}")
-                self.owned.result = ended
-                self.owned.record_ending(ended)  # it may have died before it could
-                return ended
-            if self.start.auto_resume and not (ended and ended.final):
-                self.owned.forget_ending()
-            with contextlib.ExitStack() as after_the_run:
-                ending = self._train_with_log(after_the_run)
-            self.owned.record_ending(ending)
-            return ending
+    def _take_folder_over(self) -> Ending | None:
+        """Become the owner of the folder; return how the run in it ended if nothing is left to do."""
+        ended = self.owned.take_over(self.start.wait)
+        if self.dist.is_main:
+            check_kind(self.config.output_dir, self.instance is not None)
+        if ended and self._is_over(ended):
+            self._say(f"{self.folder}: this run has ended: {ended.text}")
+            self.owned.result = ended
+            self.owned.record_ending(ended)  # it may have died before it could
+            return ended
+        if self.start.auto_resume and not (ended and ended.final):
+            self.owned.forget_ending()
+        return None
 
     def _is_over(self, ended: Ending) -> bool:
         """Tell whether nothing is left to do. A collective call; CheckpointError for a setting that is another one."""
@@ -220,14 +240,9 @@ class Training:
             if self.copied:
                 after_the_run.callback(self.owned.result_kept()(self.copied.staged.close))
 
-    def _train_with_log(self, after_the_run: contextlib.ExitStack) -> Ending:
-        """Train; return how the run ended."""
-        with STOP.interrupting():
-            saved = self._load_saved()
-            initial = self._initial_weights() if saved is None else None
-            if self.shared is None:
-                self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
-            self._provide_data(after_the_run)
+    @contextlib.contextmanager
+    def _opened_log(self, saved: Saved | None) -> Iterator[ResultLog]:
+        """Open the log, a new one or that of the checkpoint; what a run before left beside it is set aside."""
         keep_bytes = saved.log_bytes if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
@@ -235,17 +250,12 @@ class Training:
                 mllog.set_aside(self.folder / fom.NAME)
                 if saved is None:
                     mllog.set_aside(self.folder / POWER)
-            with recording_power(self.config.power, self.folder, self.all_ranks):
-                ending, run = self._train_logged(log, saved, initial)
+            yield log
         finally:
             with self.owned.result_kept():
                 log.close()
-        if self.dist.is_main and ending.final:
-            with self.owned.result_kept():
-                self._write_figure(run)
-        return ending
 
-    def _write_figure(self, run: Fit) -> None:
+    def _write_figure(self) -> None:
         """Write the figure of merit, and print its line unless there are other instances.
 
         A failure changes nothing about the result of the run, which is in its log.
@@ -253,7 +263,7 @@ class Training:
         path = self.folder / fom.NAME
         try:
             figure = compute_figure(
-                self.benchmark.name, run, self.all_ranks, self.folder, describe_codes(self.own_code)
+                self.benchmark.name, self, self.all_ranks, self.folder, describe_codes(self.own_code)
             )
             if figure is not None:
                 figure.write_file(path)
@@ -301,36 +311,27 @@ class Training:
             check_fit(self.benchmark.build_network(self.config), initial.tensors, initial.path)
         return initial
 
-    def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Ending, Fit]:
-        with self.owned.result_kept(), contextlib.ExitStack() as after_the_run:
-            with STOP.interrupting(), explain_out_of_memory(self.config, self.dist):
-                run = self._prepare_run(log, saved, initial, after_the_run)
-            self.owned.forget_ending()
-            problem = run.problem
-            if self.copied:
-                problem.read_from(self.copied.staged)
-            staging_timed = self.config.submission.staging_timed
-            if not staging_timed and self.copied is None:
-                self._stage_data(log, problem, after_the_run)
-            record = log.run()
-            with (
-                self._callbacks_notified(run, record),
-                STOP.recording(partial(self._stop_log, record)),
-                record,
-                self.all_ranks.first_failure(),
-                explain_out_of_memory(self.config, self.dist),
-            ):
-                begin = time.perf_counter()
-                if staging_timed and self.copied is None:
-                    self._stage_data(log, problem, after_the_run)
-                check_some_samples(problem)
-                ending = fit(run)
-                record.end(ending)
-            self.owned.result = ending if ending.final else None
-        if ending.final:
-            with self.owned.result_kept():
-                self._print_result(run, ending, time.perf_counter() - begin)
-        return ending, run
+    @contextlib.contextmanager
+    def _logged_run(self, after_the_steps: contextlib.ExitStack) -> Iterator[RunRecord]:
+        """Stage the data, and log the run from its start to its end."""
+        self.owned.forget_ending()
+        if self.copied:
+            self.problem.read_from(self.copied.staged)
+        stages, staging_timed = self.copied is None, self.config.submission.staging_timed
+        if stages and not staging_timed:
+            self._stage_data(after_the_steps)
+        record = self.log.run()
+        with (
+            self._callbacks_notified(record),
+            STOP.recording(partial(self._stop_log, record)),
+            record,
+            self.all_ranks.first_failure(),
+            explain_out_of_memory(self.config, self.dist),
+        ):
+            if stages and staging_timed:
+                self._stage_data(after_the_steps)
+            check_some_samples(self.problem)
+            yield record
 
     def _stop_log(self, record: RunRecord, ending: Ending) -> Ending:
         """Write the end of the log for a process that is ended at once."""
@@ -340,41 +341,62 @@ class Training:
         return record.ending
 
     @contextlib.contextmanager
-    def _callbacks_notified(self, run: Fit, record: RunRecord) -> Iterator[None]:
+    def _callbacks_notified(self, record: RunRecord) -> Iterator[None]:
         """Report to the callbacks that the run begins, and how it ended: both while no clock runs."""
-        position = run.position
+        position = self.state.position
         run_start = RunStart(
             benchmark=self.benchmark.name,
             folder=self.folder,
             config=self.resolved,
-            seed=run.constants["seed"],
-            target=run.target,
+            seed=self.constants["seed"],
+            target=self.target,
             position=position,
-            global_step=run.steps_before(position.epoch) + position.step,
-            history=tuple(run.evaluated),
+            global_step=self.steps_before(position.epoch) + position.step,
+            history=tuple(self.state.evaluated),
         )
         with STOP.interrupting():
-            run.callbacks.notify(lambda callback: callback.begin(run_start))
+            self.callbacks.notify(lambda callback: callback.begin(run_start))
         try:
             yield
         finally:
-            run.callbacks.notify(lambda callback: callback.end(record.ending))
+            self.callbacks.notify(lambda callback: callback.end(record.ending))
 
-    def _prepare_run(
+    def set_up(
         self, log: ResultLog, saved: Saved | None, initial: Weights | None, after_the_run: contextlib.ExitStack
-    ) -> Fit:
-        """Return the run, with the start of its log written. initial: see `_initial_weights`."""
-        if saved is None:
-            self._begin_log(log)
-        elif self.shared is None:
-            self._log_copying(log)
+    ) -> None:
+        """Build the parts of the training, and write the start of its log. initial: see `_initial_weights`."""
+        with STOP.interrupting(), explain_out_of_memory(self.config, self.dist):
+            if saved is None:
+                self._begin_log(log)
+            elif self.shared is None:
+                self._log_copying(log)
+            seed = self._choose_seed(saved)
+            torch.manual_seed(seed)
+            problem = self.benchmark.build_problem(self.config, self.dist, seed)
+            after_the_run.callback(problem.close)
+            self._check_problem(problem)
+            self._build_parts(log, problem, seed)
+            after_the_run.callback(self.step.close)
+            if saved:
+                self.restore(saved)
+                self._warm_up()
+            else:
+                initial_facts = self._load_weights(initial)
+                warmed = self._warm_up()
+            self.attach_callbacks(saved)
+            if not saved:
+                mllog.describe(log, self._collect_facts(seed), self._state_settings(initial_facts))
+                log.end("init_stop", **warmed)
+
+    def _choose_seed(self, saved: Saved | None) -> int:
+        """Return the seed: the checkpoint's, the configuration's, or one drawn from the system's randomness."""
         seed = saved.state["seed"] if saved else seed_of(self.config)
-        if seed is None:  # drawn from the system's randomness
+        if seed is None:
             seed = mllog.draw_seed() + self.config.instances.number
-        seed = int(self.dist.broadcast_json(seed))
-        torch.manual_seed(seed)
-        problem = self.benchmark.build_problem(self.config, self.dist, seed)
-        after_the_run.callback(problem.close)
+        return int(self.dist.broadcast_json(seed))
+
+    def _check_problem(self, problem: Problem) -> None:
+        """Describe the problem; ConfigError where the configuration does not fit its data, a warning where it may."""
         check_sample_counts(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
         if (size := self.config.train.global_batch_size) > problem.train_samples:
@@ -385,64 +407,56 @@ class Training:
         if self.shared is None:
             self._say(problem.describe())
         if self.dist.is_main and not (self.instance and self.instance.number):
-            found, _ = read_variant_and_digest(self.config.data.data_dir)
-            if self.config.variant == FULL != found:
+            variant, _ = read_variant_and_digest(self.config.data.data_dir)
+            if self.config.variant == FULL != variant:
                 self._say(
-                    f"warning: {self.config.data.data_dir} has {found} data by its manifest, but the log will say "
+                    f"warning: {self.config.data.data_dir} has {variant} data by its manifest, but the log will say "
                     f"{FULL}; expected variant={OWN} and a train.target"
                 )
             warn_of_repeated_files(problem)
-        run = self._build_fit(log, problem, seed)
-        after_the_run.callback(run.step.close)
-        if saved:
-            run.load(saved)
-            self._warm_up(run)
-            run.attach_callbacks(saved)
-        else:
-            initial_facts = self._load_weights(initial, problem)
-            warmed = self._warm_up(run)
-            sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
-            # Ranks that share samples explain units beyond the batch.
-            shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": list(self.config.dist.extents)}
-            precision = {"precision": run.precision.name}
-            flops = self._count_flops(problem)
-            stated = {**problem.settings, **sizes, **flops, **initial_facts, **shared, **precision}
-            run.attach_callbacks(None)
-            mllog.describe(log, self._collect_facts(problem, seed), stated)
-            log.end("init_stop", **warmed)
-        return run
 
-    def _count_flops(self, problem: Problem) -> dict[str, Any]:
+    def _state_settings(self, initial_facts: dict[str, Any]) -> dict[str, Any]:
+        """Return what the log states of the settings, beside the facts of the run."""
+        problem = self.problem
+        sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
+        # Ranks that share samples explain units beyond the batch.
+        extents = list(self.config.dist.extents)
+        shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": extents}
+        precision = {"precision": self.precision.name}
+        return {**problem.settings, **sizes, **self._count_flops(), **initial_facts, **shared, **precision}
+
+    def _count_flops(self) -> dict[str, Any]:
         """Return what the log states of the operations for a sample; {} where they cannot be counted."""
         if not self.dist.is_main:
             return {}
         try:
-            flops = problem.count_flops()
+            flops = self.problem.count_flops()
         except (RuntimeError, ValueError, OSError) as error:  # such as an operation without shapes, or a bad sample
             self._say(f"the log will not state {FLOP_PER_SAMPLE}: {str(error).partition(chr(10))[0]}")
             return {}
         return {FLOP_PER_SAMPLE: {"training": flops.training, "evaluation": flops.evaluation}} if flops else {}
 
-    def _warm_up(self, run: Fit) -> dict[str, float]:
-        """Warm the run up, if it is to be; return what the log states of that."""
-        train = self.config.train
-        if not warms_up(train, run.problem, self.dist.device):
+    def _warm_up(self) -> dict[str, float]:
+        """Warm the training up, if it is to be; return what the log states of that."""
+        if not warms_up(self.settings, self.problem, self.dist.device):
             return {}
-        seconds = warm_up(run.problem, run.precision, self.dist, run.step, evaluates=not train.eval_ranks)
+        evaluates = not self.settings.eval_ranks
+        seconds = warm_up(self.problem, self.precision, self.dist, self.step, evaluates=evaluates)
         if self.shared is None:
             self._say(f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)")
         return {"warm_up_s": round(seconds, 3)}
 
-    def _load_weights(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
+    def _load_weights(self, initial: Weights | None) -> dict[str, Any]:
         """Give all ranks the initial weights, if there are any; return what the log states of them."""
         if self.config.train.init_from is None:
             return {}
-        tensors = problem.model.state_dict()
+        model = self.problem.model
+        tensors = model.state_dict()
         for name, tensor in tensors.items():
             if initial is not None:
                 tensor.copy_(initial.tensors[name])
             self.dist.broadcast(tensor)
-        problem.model.load_state_dict(tensors)
+        model.load_state_dict(tensors)
         if initial is None:
             return {}
         epochs = "" if initial.epochs is None else f", after {counted(initial.epochs, 'epoch')}"
@@ -477,7 +491,8 @@ class Training:
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
 
-    def _collect_facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
+    def _collect_facts(self, seed: int) -> mllog.RunFacts:
+        problem = self.problem
         accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
         return mllog.RunFacts(
             seed=seed,
@@ -490,15 +505,15 @@ class Training:
             dataset_variant=problem.reference.variant,
         )
 
-    def _stage_data(self, log: ResultLog, problem: Problem, after_the_run: contextlib.ExitStack) -> None:
+    def _stage_data(self, after_the_run: contextlib.ExitStack) -> None:
         """Stage the data; they are removed after the run."""
-        log.start("staging_start")
+        self.log.start("staging_start")
         with STOP.interrupting():
-            staged = problem.stage()
+            staged = self.problem.stage()
             after_the_run.callback(staged.close)
-        log.end("staging_stop", **staged.log_facts())
+        self.log.end("staging_stop", **staged.log_facts())
 
-    def _build_fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
+    def _build_parts(self, log: ResultLog, problem: Problem, seed: int) -> None:
         config, dist = self.config, self.dist
         target = problem.reference.target.choose(config.train.target)
         precision = Precision(config.precision, dist.device)
@@ -513,9 +528,9 @@ class Training:
             constants["interface"] = self.benchmark.predictor.describe(config)
             callbacks += [*make_callbacks(config.track, self.owned.lease.check), *own]
         progress = Progress(target, quiet=not dist.is_main, label=self.label)
-        return Fit(
+        super().__init__(
             problem=problem,
-            config=config.train,
+            settings=config.train,
             target=target,
             optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
             precision=precision,
@@ -554,10 +569,10 @@ class Training:
             self._say(f"train.flop: at most {counted(steps, 'step')}")
         return steps
 
-    def _print_result(self, run: Fit, ending: Ending, seconds: float) -> None:
+    def _print_result(self, ending: Ending, seconds: float) -> None:
         """Print how the run ended and what to do next."""
-        log, reference = self.folder / LOG_NAME, run.problem.reference
-        result = f"target {run.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
+        log, reference = self.folder / LOG_NAME, self.problem.reference
+        result = f"target {self.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
         if ending.how == STOPPED_EARLY:
             result = ending.text
         if ending.how == COMPLETED:
@@ -582,7 +597,7 @@ class Training:
             if self.benchmark.report:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"
                 yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
-            yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
+            yield f"export it:   python -m common.training.weights {run} {run}/{name}.safetensors"
         if not result:
             return
         stated = self.config.submission
@@ -634,36 +649,3 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     if config.train.imports:  # which a checkpoint does not make run
         where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
     return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
-
-
-def has_result(ended: Ending, config: RunConfig) -> bool:
-    """Tell whether a run has ended for good; one that missed its target, or had none, goes on with more epochs."""
-    longer = config.train.epochs > ended.epochs > 0 and not config.train.ends_in_epoch
-    return ended.final and not (longer and ended.how in (TARGET_NOT_MET, COMPLETED))
-
-
-def seed_of(config: RunConfig) -> int | None:
-    """Return the seed that a configuration gives to its instance; None if it is drawn."""
-    seed = config.train.seed
-    return None if seed is None else seed + config.instances.number
-
-
-def check_seed(config: RunConfig, seed: int) -> None:
-    """Raise ConfigError if a configuration names another seed than that of the run it continues or evaluates."""
-    if seed_of(config) not in (None, seed):
-        raise ConfigError(
-            f"train.seed is {config.train.seed}, but the run has {seed - config.instances.number} and keeps it: leave "
-            "train.seed out"
-        )
-
-
-def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
-    """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
-    for leaf in leaves(kind):
-        value, earlier = leaf.of(now), leaf.of(before)
-        is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
-        if is_kept and value != earlier:
-            raise CheckpointError(
-                f"{leaf.name} is {shown(value)}, but {shown(earlier)} in {where}; a resumed run keeps its settings, so "
-                f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
-            )

@@ -1,23 +1,40 @@
-"""One optimizer step, as work on tensors that stay where they are, so that it can be recorded as a CUDA graph."""
+"""One optimizer step, as work on tensors that stay where they are, so that it can be recorded as a CUDA graph.
+
+`warm_up` executes every usual shape of a run before it starts, so that what happens once per process is not on its
+clock: cuDNN then has timed its algorithms, Triton and torch have compiled and loaded their kernels, communicators have
+connected, and steps are recorded. On an H200 the first 22 steps of DeepCAM took 43 s, and 2.7 s later in the same
+process (docs/performance/gpu.md). The rules leave 30 minutes of untimed initialisation in which no data are touched
+(training_rules.adoc#timing): batches are made up.
+
+`Polls` are what the ranks tell each other every few steps: their losses, and whether one of them is to stop.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from tqdm import tqdm
 
 from common.data.prefetch import sum_flaws
 from common.precision import Precision
 from common.ranks.dist import Dist
+from common.settings.run import TrainConfig
 from common.spatial.shards import gradient_norms, shard_of, share_weights
+from common.stop import SIGNALS, signal_name
 from common.training.benchmark import Problem
-from common.training.graph import Replay, say_why_not
+from common.training.checkpoint import Position
+from common.training.graph import WARM_UP, Replay, say_why_not
 from common.training.optim import set_rate
 
+POLL_STEPS: Final = 10
+"""How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 ALIGNMENT: Final = 64
 """A gradient begins at a multiple of this many numbers in its buffer, for kernels that access 16 bytes at a time."""
 
@@ -212,3 +229,162 @@ class Step:
         if self._kept_norms is None or self._kept_norms.shape[1] != len(norms):
             self._kept_norms = norms.repeat(2, 1)
         self._kept_norms[1].copy_(torch.where(self.found[1].isfinite(), norms, self._kept_norms[1]))
+
+
+def warms_up(config: TrainConfig, problem: Problem, device: torch.device) -> bool:
+    """Tell whether a run on this device is warmed up."""
+    return config.warm_up == "auto" and (device.type != "cpu" or problem.recorder is not None)
+
+
+def warm_up(
+    problem: Problem, precision: Precision, dist: Dist, step: Step | None = None, *, evaluates: bool = True
+) -> float:
+    """Make training steps and evaluations of all usual shapes; return the seconds. A collective call.
+
+    Network, optimizer, loss scale and random numbers are afterwards what they were, to the bit. It comes after what
+    replaces tensors, such as loading a checkpoint: recordings go on reading and writing those of now.
+    step: None: only evaluations are made.
+    """
+    begin, device, quiet = time.perf_counter(), dist.device, not dist.is_main
+    with _unchanged(problem.model, precision, device, step.optimizer if step else None):
+        if step is not None:
+            problem.model.train()
+            shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
+            with step.rehearsing():
+                for batches in shapes:
+                    for _ in range(WARM_UP + 1):
+                        step(iter(batches), len(batches), 1.0, 0.0)
+        if evaluates:
+            problem.model.eval()
+            with torch.inference_mode(), precision.autocast():
+                problem.evaluate_synthetic()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    return time.perf_counter() - begin
+
+
+@contextlib.contextmanager
+def _unchanged(
+    model: nn.Module, precision: Precision, device: torch.device, optimizer: Optimizer | None
+) -> Iterator[None]:
+    """Restore, in place, all that training changes; what an optimizer has made meanwhile becomes 0."""
+    tensors = [*model.parameters(), *model.buffers()]
+    before = [tensor.detach().clone() for tensor in tensors]
+    training, scale = model.training, precision.state_dict()
+    numbers = {
+        (id(entries), name): entries[name].clone() if isinstance(entries[name], Tensor) else entries[name]
+        for entries, name in _list_entries(optimizer)
+    }
+    with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
+        yield
+    model.train(training)
+    precision.load_state_dict(scale)
+    with torch.no_grad():
+        for tensor, former in zip(tensors, before, strict=True):
+            tensor.copy_(former)
+        for entries, name in _list_entries(optimizer):
+            value, former = entries[name], numbers.get((id(entries), name))
+            if not isinstance(value, Tensor):
+                entries[name] = type(value)() if former is None and isinstance(value, int) else former
+            elif former is None:
+                value.zero_()
+            else:
+                value.copy_(former)
+
+
+def _list_entries(optimizer: Optimizer | None) -> Iterator[tuple[dict[Any, Any], Any]]:
+    """Yield what an optimizer has of its groups and of each parameter: the dictionary, and the key in it."""
+    if optimizer is not None:
+        for entries in (*optimizer.param_groups, *optimizer.state.values()):
+            yield from ((entries, name) for name in entries if name != "params")
+
+
+class MadeStep(NamedTuple):
+    """What the host knows of a step: where it is, and what went into it. weight: see `SampleProblem.step_weight`."""
+
+    position: Position
+    weight: float
+    samples: int
+    rate: float
+    wait_s: float
+
+
+class Answer(NamedTuple):
+    """About the steps since the question before. stopped_by: the signal that one of the ranks got, or "".
+
+    sums: of the losses up to and including each step, over all ranks. norms: of this rank's gradient in each step.
+    """
+
+    steps: list[MadeStep]
+    sums: list[float]
+    norms: list[float]
+    stopped_by: str
+
+    @property
+    def loss(self) -> float:
+        """The sum of the losses of all steps; the same on all ranks."""
+        return self.sums[-1]
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of all steps."""
+        return sum(step.weight for step in self.steps)
+
+
+class Polls:
+    """Asks all ranks for their loss, and whether one of them got a stop signal; the calls are collective.
+
+    An accelerator computes steps that the host has long asked for. So that neither waits for the other, an answer is
+    read there when the next one is asked for. late: how many answers are left to arrive while work goes on.
+    """
+
+    def __init__(self, dist: Dist) -> None:
+        self.dist = dist
+        self.late = 0 if dist.device.type == "cpu" else 1
+        self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
+        self._questions: deque[tuple[list[MadeStep], Tensor, torch.Event | None]] = deque()
+        self._steps: list[MadeStep] = []
+        self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
+
+    def add_step(self, step: MadeStep, results: Tensor) -> None:
+        """Note a step, one of at most `every` until the next question.
+
+        results: of this rank's device then: the sum of the losses since the last question, and the gradient's norm.
+        """
+        self._results[len(self._steps)].copy_(results)
+        self._steps.append(step)
+
+    def ask_ranks(self, summed: Tensor, signal: int) -> None:
+        """Ask for the sums of the losses, by one small message; `summed` () is then set to 0.
+
+        signal: the number of the stop signal that this rank got, 0 if none.
+        """
+        steps, self._steps = self._steps, []
+        count = len(steps)
+        shared = count + len(SIGNALS)
+        values = self._results.new_zeros(shared + count)
+        values[:count].copy_(self._results[:count, 0])
+        values[shared:].copy_(self._results[:count, 1])
+        summed.zero_()
+        if signal:
+            values[count + SIGNALS.index(signal)].fill_(1)
+        self.dist.all_reduce(values[:shared])
+        arrived = None
+        if values.device.type != "cpu":
+            values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+            arrived = torch.Event(self.dist.device)
+            arrived.record()
+        self._questions.append((steps, values, arrived))
+
+    def take_answers(self, wait: bool) -> list[Answer]:
+        """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
+        answers = []
+        while len(self._questions) > (0 if wait else self.late):
+            steps, arriving, arrived = self._questions.popleft()
+            if arrived is not None:
+                arrived.synchronize()
+            values, count = arriving.tolist(), len(steps)
+            shared = count + len(SIGNALS)
+            signals = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
+            answers.append(Answer(steps, values[:count], values[shared:], signal_name(max(signals, default=0))))
+        return answers

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from common.config import ConfigError, Override, rebuild
 from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
-from common.lease import InUseError
+from common.locks import InUseError
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.record import read_value
@@ -39,7 +39,7 @@ from common.training.benchmark import Benchmark, Problem, check_network_code
 from common.training.callbacks import CallbackSource, Epoch
 from common.training.job import configure_training, train
 from common.training.run import TRAINING_ERRORS, Start
-from common.training.tracking.files import HISTORY, read_history
+from common.training.tracking import HISTORY, read_history
 
 __all__ = ["BusyError", "Run"]
 

@@ -1,13 +1,15 @@
 """The weights of a network apart from its training: read from what the suite writes, fitted to a network, exported.
 
 An export is a safetensors file: tensors by name, no code, and as metadata all that it takes to use them: benchmark,
-configuration, and the network's interface (`common.training.benchmark.Predictor.describe`).
+configuration, and the network's interface (`common.training.benchmark.Predictor.describe`). It is written by
+`python -m common.training.weights RUN WEIGHTS.safetensors`, and `load_network` loads it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,9 +20,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from common.command import CommandParser, place, run_command
+from common.config import rebuild
 from common.files import check_regular, whole_file
 from common.own_code import OWN_CODE, Code, read_codes
-from common.training.checkpoint import CheckpointError, is_dense, load
+from common.training.benchmark import Benchmark, Predictor, check_network_code
+from common.training.checkpoint import CheckpointError, best_of, is_dense, load
 
 ENDING: Final = ".safetensors"
 REAL: Final = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
@@ -139,11 +144,11 @@ def _read_export(path: Path, benchmark: str | None) -> Weights:
         own_code = read_codes(json.loads(metadata.get(OWN_CODE, "[]")))
         weights = Weights(path, metadata["benchmark"], tensors, config, epochs, interface, own_code)
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
+        raise CheckpointError(f"{path}: no such file; `python -m common.training.weights` writes one") from None
     except (KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: its metadata lack benchmark, epochs_done or config ({error}); expected a file that "
-            "`python -m common.export` wrote"
+            "`python -m common.training.weights` wrote"
         ) from error
     except (SafetensorError, RuntimeError, TypeError) as error:  # torch's, of impossible shapes
         reason = str(error).partition("\n")[0]
@@ -187,3 +192,82 @@ def check_new(path: Path) -> None:
         raise CheckpointError(f"{path}: the file already exists; name another")
     if not path.parent.is_dir():
         raise CheckpointError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+__all__ = ["load_network"]
+
+DESCRIPTION = """\
+Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.
+
+  python -m common.training.weights runs/cosmoflow-mini cosmoflow.safetensors
+
+The metadata have everything to use the weights: benchmark, epoch, configuration, and in `interface` the shapes and
+units of input and output, and the preprocessing of arrays from the data files (scaling, statistics).
+
+From Python, the network with its preprocessing:
+
+  from common.api import load_network
+  from cosmoflow.train import BENCHMARK
+  network = load_network(BENCHMARK, "cosmoflow.safetensors")
+
+docs/guide/weights.md has more: fine-tuning from the file."""
+
+
+def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
+    """Return a trained network with its preprocessing: arrays as in the data files in, predictions in their units out.
+
+    benchmark: such as `cosmoflow.train.BENCHMARK`. path: an export, a checkpoint, or the folder of a run.
+    It is on the CPU, in evaluation mode, and computes in float32; `.to(device)` and `torch.autocast` change that.
+    Raises CheckpointError for a file that cannot be used, ConfigError for a configuration of another version.
+    """
+    found = read(Path(path), benchmark.name)
+    config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
+    check_network_code(found.own_code, benchmark, config, found.path)
+    interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
+    with torch.device("meta"):  # before memory is taken for a network of a size that a damaged file may name
+        check_fit(benchmark.build_network(config), found.tensors, found.path)
+    own = benchmark.build_network(config) if found.own_code else None
+    network = benchmark.predictor(config, interface, own)
+    load_fitting(network.model, found.tensors, found.path)
+    network.eval()
+    return network
+
+
+def export(checkpoint: Path, weights: Path) -> int:
+    """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
+    if weights.suffix != ENDING:
+        raise CheckpointError(f"{weights}: expected a name that ends in {ENDING}, by which it is known")
+    check_new(weights)
+    found = read(checkpoint)
+    if found.interface is None:
+        print(
+            f"warning: {found.path} was written by an earlier version: the file has no description of the network's "
+            "input and output",
+            file=sys.stderr,
+        )
+    write(weights, found)
+    return found.count
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = CommandParser(prog="python -m common.training.weights", description=DESCRIPTION)
+    parser.add_argument(
+        "checkpoint", type=place, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
+    )
+    parser.add_argument("weights", type=place, help="the file to write, such as cosmoflow.safetensors")
+    parser.add_argument(
+        "--best", action="store_true", help="the checkpoint of the best evaluation of the run: see checkpoint.best"
+    )
+    arguments = parser.parse_args(argv)
+    checkpoint, weights = arguments.checkpoint, arguments.weights
+
+    def run() -> int:
+        print(f"{weights}: {export(best_of(checkpoint) if arguments.best else checkpoint, weights):,} numbers")
+        return 0
+
+    return run_command(run, (CheckpointError, OSError))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

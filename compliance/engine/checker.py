@@ -24,21 +24,28 @@ from compliance.benchmarks import (
     require_references,
 )
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
-from compliance.engine.log_checker import LogTask, apply_each
-from compliance.engine.options import Options
-from compliance.engine.parallel import examine_all
+from compliance.engine.log_checker import LogTask, Options, apply_each, examine_all
 from compliance.logs.log import BENCHMARK
-from compliance.model.case import STRICT
-from compliance.model.finding import BENCHMARK_RULE, ERROR, NOTE, PASSING, SKIPPED, WARNING, Finding, worst
-from compliance.model.judged_run import OTHER_SUITE, JudgedRun
+from compliance.model.judging import (
+    BENCHMARK_RULE,
+    ERROR,
+    NOTE,
+    OTHER_SUITE,
+    PASSING,
+    SKIPPED,
+    STRICT,
+    WARNING,
+    Finding,
+    JudgedRun,
+    worst,
+)
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
-from compliance.rules.catalog import import_all_rules, import_log_rules
-from compliance.rules.own_rules import load_rules, own_rules
+from compliance.rules.catalog import import_all_rules, import_log_rules, load_rules, own_rules
 from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 
 if TYPE_CHECKING:
@@ -147,7 +154,7 @@ def _add_refusals(report: Report, official: Report, options: Options) -> None:
         refused = [finding for finding in errors if not finding.cause] or errors
         if not refused or worst(ours) not in PASSING:
             return []
-        from compliance.rules.official import OfficialVerdict  # only a difference pays for it
+        from compliance.rules.convergence import OfficialVerdict  # only a difference pays for it
 
         kept, ignored = options.filter(list(OfficialVerdict().check(refused, failing)))
         report.ignored.extend(ignored)

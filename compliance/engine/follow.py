@@ -13,11 +13,9 @@ from common.tree import NAMED
 from compliance.benchmarks import refuse_plugins_in, require_references
 from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
-from compliance.engine.log_checker import LogTask, complete_case, judge_by_both, judge_log
-from compliance.engine.options import Options
+from compliance.engine.log_checker import LogTask, Options, complete_case, judge_by_both, judge_log
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
-from compliance.model.finding import ERROR, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, Finding, JudgedRun
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from common.reference import FIRST_RUNS_MS, ROUNDS
 from common.tree import RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
-from compliance.engine.log_checker import LogTask
-from compliance.engine.options import Options
-from compliance.model.case import STRICT, Case
+from compliance.engine.log_checker import LogTask, Options
+from compliance.model.judging import STRICT, Case
 from compliance.model.layout import (
     FLAT,
     NAMED,

@@ -1,10 +1,14 @@
-"""Judge one log: read it, determine what it is judged by, and apply the rules about logs."""
+"""Judge logs, one by one, in this process or, where that is faster, on all cores.
+
+A log is read, what it is judged by is determined from it and the options, and the rules about logs are applied.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -13,19 +17,95 @@ from msgspec.structs import replace
 
 from common.reference import FULL
 from common.tree import NAMED, Tree
-from compliance.benchmarks import benchmarks_of, has_round
-from compliance.engine.options import Options
+from compliance.benchmarks import benchmarks_of, has_round, list_judged_paths, refuse_plugins_in
+from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
-from compliance.model.case import OFFICIAL, Case
-from compliance.model.finding import ERROR, SKIPPED, Finding, listed
-from compliance.model.judged_run import OTHER_SUITE, JudgedRun, add_judgement
+from compliance.model.judging import (
+    ERROR,
+    OFFICIAL,
+    OTHER_SUITE,
+    SKIPPED,
+    STRICT,
+    Case,
+    Finding,
+    JudgedRun,
+    add_judgement,
+    listed,
+)
 from compliance.model.layout import PowerPlace
-from compliance.rules.catalog import import_log_rules
-from compliance.rules.damage import Damage, WholeLog, find_damage, is_whole
-from compliance.rules.rule import LogRule, Rule, rules_of
+from compliance.model.report import Report
+from compliance.model.settings_file import Settings
+from compliance.model.waivers import Waiver
+from compliance.rules.catalog import import_log_rules, load_rules, sources
+from compliance.rules.form import Damage, WholeLog, find_damage, is_whole
+from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
+
+
+class Options(Struct, frozen=True):
+    """How to check.
+
+    round, benchmark, division: forced by the user; otherwise as folders and logs say. select: only rules with
+    these ids or prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: why a convergence test
+    may fail, by result (`round/organisation/system/scaling/benchmark`). jobs: processes; 0 for all cores.
+    progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
+    registered for later checks of this process. details: also keep what reports and packages need of each log.
+    against: trees of other submissions, whose runs are only compared with those that are checked.
+    fail_on: the least severity of a finding that gives the exit status 1. suite_only: rules of your own do not count.
+    settings: the file that some of these come from; of a found one, what it ignores is not in `ignore`.
+    """
+
+    profile: str = STRICT
+    round: str | None = None
+    benchmark: str | None = None
+    division: str | None = None
+    select: tuple[str, ...] = ()
+    ignore: Mapping[str, str] = {}
+    allow_mini: bool = False
+    waivers: Mapping[str, Waiver | str] = {}
+    jobs: int = 0
+    progress: bool = False
+    rules: tuple[str, ...] = ()
+    details: bool = False
+    against: tuple[str, ...] = ()
+    fail_on: str = ERROR
+    suite_only: bool = False
+    settings: Settings = Settings()
+
+    @property
+    def asks_official(self) -> bool:
+        """Whether the official tool's verdict is told, too."""
+        return self.profile == STRICT
+
+    def make_official(self) -> Options:
+        """Return the options for the official tool's verdict on the same logs."""
+        options = replace(self, profile=OFFICIAL, against=(), details=False, suite_only=True)
+        return replace(options, select=(), ignore={}, settings=Settings())
+
+    def start_report(self, **contents: Any) -> Report:
+        """Return a report that says by which options it was made. contents: its other fields."""
+        shared = {name: getattr(self, name) for name in ("profile", "select", "ignore", "fail_on", "settings")}
+        return Report(**shared, **contents)
+
+    def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
+        """Return the findings that count, and the ignored ones with the reason."""
+        ignore = (*self.ignore.items(), *self.settings.set_aside.items())
+        if not self.select and not ignore and not self.suite_only:
+            return list(findings), []
+        kept, ignored = [], []
+        for finding in findings:
+            foreign = self.suite_only and prefix(finding.rule) not in FAMILIES
+            if foreign or (self.select and not finding.rule.startswith(self.select)):
+                continue
+            reason = next((why for id_, why in ignore if finding.rule.startswith(id_)), None)
+            if reason is not None:
+                ignored.append((finding, reason))
+            else:
+                kept.append(finding)
+        return kept, ignored
+
 
 STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
 """A log without any of these is that of a run that ended while it was initialised."""
@@ -234,3 +314,99 @@ def _failing_line(rule: Rule, error: BaseException) -> str:
             line = trace.tb_lineno
         trace = trace.tb_next
     return f"line {line}: " if line else ""
+
+
+PARALLEL_BYTES = 24 << 20
+"""Below this, starting processes costs more than it saves."""
+
+
+def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking") -> Iterator[JudgedRun]:
+    """Return an iterator over the runs, in the order of the tasks; use all cores if there is much to read.
+
+    doing: what the progress bar says.
+    """
+    measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
+    total = sum(map(_file_size, (*(task.path for task in tasks), *measured)))
+    jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
+        return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
+    runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
+    return _with_progress(runs, len(tasks), total, options, doing)
+
+
+def _check_parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:
+    from common.processes import ProcessKilledError, in_processes  # only big trees pay for it
+
+    examine = Examine()
+    size = max(1, min(32, len(tasks) // (4 * jobs)))
+    parts = [(start, tasks[start : start + size]) for start in range(0, len(tasks), size)]
+    waiting: dict[int, list[JudgedRun]] = {}
+    done = 0
+    try:
+        for (start, _), part in in_processes(examine.each, parts, jobs, fork=sys.platform == "linux"):
+            waiting[start] = part
+            while runs := waiting.pop(done, None):
+                yield from runs
+                done += len(runs)
+    except ProcessKilledError:  # for lack of memory: one process needs the least
+        yield from map(examine, tasks[done:])
+
+
+def _is_single_threaded() -> bool:
+    """Tell whether this process has no other thread but tqdm's, which sleeps: beside one, it may not fork."""
+    if sys.platform != "linux":
+        return True
+    monitor = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "monitor", None)
+    return len(os.listdir("/proc/self/task")) == 1 + (monitor is not None)
+
+
+def _within_budget(runs: Iterator[JudgedRun], tasks: list[LogTask]) -> Iterator[JudgedRun]:
+    """Yield the runs as one process would have found them: each one of the others knows only what itself inflated."""
+    examine = Examine()
+    for task, run in zip(tasks, runs, strict=True):
+        yield examine(task) if run.total_inflated_bytes and examine.exhausted(task) else run
+        examine.inflated[task.tree] += run.total_inflated_bytes
+
+
+def _with_progress(
+    runs: Iterator[JudgedRun], count: int, total: int, options: Options, doing: str
+) -> Iterator[JudgedRun]:
+    if not options.progress or (count < 200 and total < PARALLEL_BYTES):
+        return runs
+    from tqdm import tqdm  # only terminals with long work pay for it
+
+    return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
+
+
+def _file_size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+class Examine:
+    """Judge one log; can be sent to another process.
+
+    inflated: bytes of the compressed logs of each package so far.
+    """
+
+    def __init__(self) -> None:
+        self.rules, self.judged = sources(), list_judged_paths()
+        self.inflated: Counter[Tree] = Counter()
+
+    def each(self, part: tuple[int, list[LogTask]]) -> list[JudgedRun]:
+        """Examine several logs, to be sent to another process at once; their place is of no matter."""
+        return list(map(self, part[1]))
+
+    def __call__(self, task: LogTask) -> JudgedRun:
+        if self.judged != list_judged_paths():  # a process that was not forked lacks it, and the rules
+            refuse_plugins_in(self.judged)
+        load_rules(self.rules)
+        run = check_log(replace(task, tree=PlainFiles(task.tree.root)) if self.exhausted(task) else task)
+        self.inflated[task.tree] += run.total_inflated_bytes
+        return run
+
+    def exhausted(self, task: LogTask) -> bool:
+        """Tell whether the package of a log may not inflate more."""
+        return bool(task.tree.root) and self.inflated[task.tree] > MAX_PACKAGE_BYTES

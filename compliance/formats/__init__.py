@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Style"]
 
 
-def _imported_late(name: str) -> Callable[[Report, Style], str]:
+def _import_late(module: str, function: str = "render") -> Callable[[Report, Style], str]:
     def render(report: Report, style: Style) -> str:
         from importlib import import_module  # here, as the imports of the formats themselves
 
-        text: str = import_module(f"compliance.formats.{name}").render(report, style)
+        text: str = getattr(import_module(f"compliance.formats.{module}"), function)(report, style)
         return text
 
     return render
 
 
 FORMATS: Final[dict[str, Callable[[Report, Style], str]]] = {
-    name: _imported_late(name) for name in ("text", "json", "junit", "sarif", "github", "markdown")
+    "text": _import_late("text"),
+    "json": _import_late("json"),
+    "junit": _import_late("ci", "render_junit"),
+    "sarif": _import_late("ci", "render_sarif"),
+    "github": _import_late("ci", "render_github"),
+    "markdown": _import_late("markdown"),
 }

@@ -24,9 +24,18 @@ from compliance.formats.words import (
     set_name,
     staging_cell,
 )
-from compliance.model.case import STRICT
-from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, listed
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import (
+    ERROR,
+    INCOMPLETE,
+    NOTE,
+    SEVERITIES,
+    SKIPPED,
+    STRICT,
+    WARNING,
+    Finding,
+    JudgedRun,
+    listed,
+)
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain

@@ -16,9 +16,7 @@ from common.values import is_number
 from common.version import VERSION
 from compliance.formats.style import Style
 from compliance.formats.words import docs_place, relative
-from compliance.model.case import OFFICIAL
-from compliance.model.finding import ERROR, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, OFFICIAL, Finding, JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain

@@ -25,7 +25,7 @@ from compliance.formats.findings import (
 from compliance.formats.style import Style
 from compliance.formats.table import TextTable
 from compliance.formats.words import place, run_text, shown_path
-from compliance.model.finding import ERROR, FAIL, NOTE, PASS, SKIPPED, WARN, WARNING
+from compliance.model.judging import ERROR, FAIL, NOTE, PASS, SKIPPED, WARN, WARNING
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 

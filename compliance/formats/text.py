@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common.command import as_called, clean, counted
-from common.styles import BOLD, CYAN, GREEN, RED, YELLOW, style_text
+from common.console import BOLD, CYAN, GREEN, RED, YELLOW, style_text
 from compliance.formats.findings import (
     Group,
     Shown,
@@ -25,7 +25,7 @@ from compliance.formats.findings import (
 from compliance.formats.style import Style
 from compliance.formats.table import TextTable, plain_text
 from compliance.formats.words import place, run_text, shown_path
-from compliance.model.finding import (
+from compliance.model.judging import (
     ERROR,
     FAIL,
     INCOMPLETE,

@@ -12,7 +12,7 @@ from common.reference import OWN
 from common.values import is_number
 from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain

@@ -26,9 +26,17 @@ from common.tree import NAMED, Tree
 from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES, list_references, read_name
 from compliance.logs.course import Course
-from compliance.logs.file_kind import EMPTY, OUTPUT, FileKind, find_encoding, find_kind, find_suite
-from compliance.logs.inflate import InflateError, pieces
-from compliance.logs.personal_data import Mention, Watch
+from compliance.logs.file_kind import (
+    EMPTY,
+    OUTPUT,
+    FileKind,
+    InflateError,
+    find_encoding,
+    find_kind,
+    find_suite,
+    pieces,
+)
+from compliance.logs.privacy import Mention, Watch
 from compliance.logs.record import (
     FILE_ORDER,
     LONG_RECORD_BYTES,

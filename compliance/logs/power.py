@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from common.measure.power.keys import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
+from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, PARTS_SOURCES, POWER_READING, POWER_START, POWER_STOP
 from common.tree import ANYWHERE, Tree
 from common.values import is_number
 from compliance.logs.file_kind import FileKind
@@ -28,7 +28,7 @@ from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogRea
 from compliance.logs.record import Record, shown
 
 ESTIMATE: Final = "interconnect_power_est"
-KEYS: Final = (START, STOP, READING, ESTIMATE, EFFICIENCY)
+KEYS: Final = (POWER_START, POWER_STOP, POWER_READING, ESTIMATE, CONVERSION_EFFICIENCY)
 GAP_MS: Final = 2000
 """A longer time without a reading is a gap: meters with whole seconds may validly show a step of two."""
 TIME_BACK_MS: Final = 1000
@@ -45,7 +45,7 @@ SAME_COURSE: Final = 0.01
 SKETCH: Final = 16
 SHARED: Final = 4
 RANGE: Final = 1 << 61
-COUNTERS: Final = {*OF_PARTS, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
+COUNTERS: Final = {*PARTS_SOURCES, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
 """Sources that are of parts of a node."""
 PART: Final = re.compile(r"package-?\d|cpu|gpu|dram|dimm|core", re.IGNORECASE)
 """Names of sensors of a part of a node."""
@@ -206,7 +206,7 @@ def _read_file(path: str, window: tuple[float, float], tree: Tree, of_node: bool
 def _find_parts(start: Record) -> str:
     """Return the words by which a measurement is of parts of a node, "" if there are none."""
     scope, source, sensor = (start.meta(name) for name in ("scope", "source", "sensor"))
-    if scope not in (None, NODE):
+    if scope not in (None, NODE_SCOPE):
         return f"scope {shown(scope)}"
     if isinstance(source, str) and source.partition(":")[0].lower() in COUNTERS:
         return f"source {shown(source)}"
@@ -292,7 +292,7 @@ class _PowerReader(LogReader):
 
     def _fold_reading(self) -> None:
         for record in self.take():
-            if record.key == EFFICIENCY:
+            if record.key == CONVERSION_EFFICIENCY:
                 self._note_problem(self.power.efficiencies, record)
                 self.power.direct_current = record.meta("measurement_type") == "DC"
             elif record.key == ESTIMATE:
@@ -310,13 +310,13 @@ class _PowerReader(LogReader):
         if time_ms < self._latest_ms:
             power.backward.note(record.line, self._latest_ms - time_ms, largest=True)
         self._latest_ms = max(self._latest_ms, time_ms)
-        if record.key == START:
+        if record.key == POWER_START:
             power.starts.note(record.line, time_ms)
             power.of_parts = power.of_parts or _find_parts(record)
             host = record.meta("host")
             power.host = shown(host) if host and isinstance(host, str) else ""
             self._until_ms = self._until_ms or time_ms
-        elif record.key == STOP:
+        elif record.key == POWER_STOP:
             power.stops.note(record.line, time_ms)
             if power.starts.count and power.stops.count == 1:
                 self._count_energy(record, None)

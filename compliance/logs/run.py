@@ -112,7 +112,7 @@ class RunDetails(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """What one log says; `compliance.model.judged_run` adds how it was judged.
+    """What one log says; `compliance.model.judging` adds how it was judged.
 
     path: of the log. benchmark: None if it is not a known one. variant: "full" or the name of a mini problem.
     submission: value of each submission_* key, as logged first. lines: where they, settings and provenance stand.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from compliance.logs.fingerprint import Keys, alike, interval_keys, match_values, middle, same_times, value_keys
 from compliance.logs.power import shared_readings
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
 
 BUCKET: Final = 16

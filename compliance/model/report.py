@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from compliance.model.finding import (
+from compliance.model.judging import (
     BENCHMARK_RULE,
     ERROR,
     OFFICIAL_RULE,
@@ -15,10 +15,10 @@ from compliance.model.finding import (
     PASSING,
     SEVERITIES,
     Finding,
+    JudgedRun,
     lower_errors,
     worst,
 )
-from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.settings_file import Settings

@@ -12,9 +12,7 @@ from msgspec import Struct
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, plain
 from compliance.benchmarks import describe_plugin
-from compliance.model.case import Case
-from compliance.model.finding import FAIL, Finding, listed, lower_errors, worst
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.package_files import Bypass, Scaling
 from compliance.model.score import Throughput, TimeToTrain, most_at_once

@@ -18,9 +18,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from compliance.model.finding import FAIL
-from compliance.model.judged_run import JudgedRun
-from compliance.rcp.stats import olympic_mean, without_extremes
+from compliance.model.judging import FAIL, JudgedRun
+from compliance.rcp.points import olympic_mean, without_extremes
 
 SHORTEST_STAGING: Final = 0.005
 """Minutes; many logs contain an empty staging interval of milliseconds, which do not count."""

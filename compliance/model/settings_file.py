@@ -16,8 +16,7 @@ from common.command import suggest_name
 from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import NAMED, Tree
-from compliance.model.case import PROFILES, STRICT
-from compliance.model.finding import SEVERITIES
+from compliance.model.judging import PROFILES, SEVERITIES, STRICT
 from compliance.model.layout import name_below, write_slashes
 from compliance.model.waivers import Waiver, checked, read_text, read_waivers
 

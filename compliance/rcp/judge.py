@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from common.values import is_integer, is_number
-from compliance.rcp.points import Mode, ReferencePoint, interpolate, prune
-from compliance.rcp.stats import olympic_mean
+from compliance.rcp.points import Mode, ReferencePoint, interpolate, olympic_mean, prune
 
 VerdictCase = Literal[
     "exact",

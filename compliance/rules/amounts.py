@@ -16,8 +16,7 @@ from common.values import is_number
 from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
 from compliance.logs.run import PROVENANCE, configuration, find_completion, is_bagged, is_resumed
-from compliance.model.case import Case
-from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.closed import configured
 from compliance.rules.epochs import counts_samples, course_of
 from compliance.rules.order import LOGGING, TIMING

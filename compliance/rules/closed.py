@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from common.benchmarks import PACKAGES
-from common.closed import Comparison, compare, find_log_values, find_rows, value_of
 from common.own_code import OWN_CODE
 from common.reference import FULL, MINI, Reference
-from common.settings.keys import LogValue, take
+from common.settings.keys import Comparison, LogValue, compare, find_log_values, find_rows, take, value_of
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
@@ -30,8 +29,7 @@ from compliance.logs.run import (
     read_suite_version,
     variant_of,
 )
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
 from compliance.model.layout import FLAT, NAMED
 from compliance.rules.rule import LogRule, show
 

@@ -11,8 +11,7 @@ from typing import Any
 from common.reference import since
 from common.tree import ANYWHERE
 from compliance.logs.fingerprint import EXACT_MS, alike, match_values, same_times
-from compliance.model.finding import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, listed
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import SEED_BYPASS

@@ -13,8 +13,7 @@ from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
-from compliance.model.case import Case
-from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field
 from compliance.rules.rule import LogRule, show
 

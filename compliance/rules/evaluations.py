@@ -15,8 +15,7 @@ from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record
 from compliance.logs.run import is_resumed
-from compliance.model.case import Case
-from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
 from compliance.rules.order import LOGGING
 from compliance.rules.pace import SHORTEST_SHARE

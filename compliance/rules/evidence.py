@@ -14,8 +14,7 @@ from common.values import is_number
 from compliance.benchmarks import MINIS, list_references
 from compliance.logs.log import Log
 from compliance.logs.run import DATA, PROVENANCE, variant_of
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.judging import ERROR, WARNING, Case, Finding
 from compliance.rules.closed import OURS, UNKNOWN, configured
 from compliance.rules.rule import LogRule, show
 

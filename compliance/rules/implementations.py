@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common.tree import Tree
 from compliance.logs.run import SOURCES
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import (
     BENCHMARKS,
     IMPLEMENTATIONS,
@@ -147,7 +147,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        from compliance.model.provenance import (
+        from compliance.model.package import (
             ADDED,
             ForeignRecordError,
             describe_difference,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START, STOP
+from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, PARTS_SCOPE, POWER_READING, POWER_START, POWER_STOP
 from common.values import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.rules.form import MESSAGES
 from compliance.rules.power import RULES_OF_POWER, UNREAD
@@ -82,26 +81,26 @@ class MeasurementBounded(FileRule):
     id = "POW06"
     cite = "power_measurement.py and result_summarizer of mlcommons/logging"
     why = "Readings count between the two; without a start the official summary crashes."
-    fix = f"Log {START} before the first reading and {STOP} after the last one."
+    fix = f"Log {POWER_START} before the first reading and {POWER_STOP} after the last one."
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_stop")),
-        lambda package: package("deepcam").power(node=lambda file: file.add(START, None, file.stop_ms)),
+        lambda package: package("deepcam").power(node=lambda file: file.add(POWER_START, None, file.stop_ms)),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if not log.of_node:
             return
-        for key, seen in ((START, log.starts), (STOP, log.stops)):
+        for key, seen in ((POWER_START, log.starts), (POWER_STOP, log.stops)):
             if seen.count == 0:
                 # Without a stop the last reading ends the measurement, also for the official summary.
-                severity = ERROR if key == START else WARNING
+                severity = ERROR if key == POWER_START else WARNING
                 yield self.finding(log.path, 0, f"{key} is not logged", "exactly one record", key, severity)
             elif seen.count > 1:
                 message = f"{key} is logged {seen.count} times, first in line {seen.line}"
                 yield self.finding(log.path, seen.line, message, "exactly one record", key)
         if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
-            yield self.finding(log.path, log.stops.line, f"{STOP} precedes {START}", "after it", STOP)
+            yield self.finding(log.path, log.stops.line, f"{POWER_STOP} precedes {POWER_START}", "after it", POWER_STOP)
 
 
 class MeasurementCovers(FileRule):
@@ -113,7 +112,7 @@ class MeasurementCovers(FileRule):
     fix = "Start the meter just before run_start and stop it just after run_stop; synchronise its clock with the nodes."
     good = (lambda package: package("deepcam").power(margin_ms=0),)
     bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(STOP)),
+        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(POWER_STOP)),
         lambda package: package("deepcam").power(node=lambda file: file.shift(9000)),
         lambda package: package("deepcam").power(node=lambda file: file.shift(7_200_000)),
         lambda package: package("deepcam").power(margin_ms=60_000),
@@ -135,9 +134,13 @@ class MeasurementCovers(FileRule):
             yield self.finding(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
         if late > EDGE_MS:
-            yield self.finding(log.path, log.starts.line, f"begins {_span_text(late)} after run_start", expected, START)
+            yield self.finding(
+                log.path, log.starts.line, f"begins {_span_text(late)} after run_start", expected, POWER_START
+            )
         if early > EDGE_MS:
-            yield self.finding(log.path, log.stops.line, f"ends {_span_text(early)} before run_stop", expected, STOP)
+            yield self.finding(
+                log.path, log.stops.line, f"ends {_span_text(early)} before run_stop", expected, POWER_STOP
+            )
         # Short runs may go on after run_stop until there are 60 readings.
         if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
             message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"
@@ -169,7 +172,7 @@ class MeasuredEverySecond(FileRule):
             severity = ERROR if rate < SLOWEST_HZ or gap_ms > LONGEST_GAP_MS else WARNING
             gap = f", the longest gap is {_span_text(gap_ms)}" if gap_ms else ""
             message = f"{log.timed_readings} readings in {seconds:.4g} s of the run{gap}"
-            yield self.finding(log.path, log.gaps.line, message, "at least one per second", READING, severity)
+            yield self.finding(log.path, log.gaps.line, message, "at least one per second", POWER_READING, severity)
 
 
 class EnoughReadings(FileRule):
@@ -188,7 +191,7 @@ class EnoughReadings(FileRule):
         readings = log.readings + log.invalid.count  # which POW11 reports
         if log.of_node and log.starts.count and readings < LEAST_READINGS:
             message = f"{readings} readings of power"
-            yield self.finding(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
+            yield self.finding(log.path, 0, message, f"at least {LEAST_READINGS}", POWER_READING)
 
 
 class PowerTimesAscend(FileRule):
@@ -210,7 +213,7 @@ class PowerTimesAscend(FileRule):
             times = f", {back.count} times in all" if back.count > 1 else ""
             message = f"the time goes backwards by {_span_text(back.value)}{times}"
             severity = ERROR if back.value > TIME_BACK_MS else WARNING
-            yield self.finding(log.path, back.line, message, "later than the previous record", READING, severity)
+            yield self.finding(log.path, back.line, message, "later than the previous record", POWER_READING, severity)
 
 
 class PowerValues(FileRule):
@@ -232,17 +235,17 @@ class PowerValues(FileRule):
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.invalid.count:
             others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
-            message = f"{READING} is {log.invalid.value}{others}"
-            yield self.finding(log.path, log.invalid.line, message, "watts, 0 or more", READING)
+            message = f"{POWER_READING} is {log.invalid.value}{others}"
+            yield self.finding(log.path, log.invalid.line, message, "watts, 0 or more", POWER_READING)
         watts = log.watt_ms / log.timed_ms if log.timed_ms else None
         low, high = PLAUSIBLE_WATTS
         accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
         if watts is not None and not min(max(low, IDLE_WATTS * accelerators), high) <= watts <= high:
             message = f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W"
-            yield self.finding(log.path, 0, message, "watts of the whole node, not kW or mW", READING, WARNING)
+            yield self.finding(log.path, 0, message, "watts of the whole node, not kW or mW", POWER_READING, WARNING)
         if log.readings >= LEAST_READINGS and log.lowest == log.highest:
             message = f"all {log.readings} readings are {log.lowest:.4g} W"
-            yield self.finding(log.path, 0, message, "power that varies with the work", READING, WARNING)
+            yield self.finding(log.path, 0, message, "power that varies with the work", POWER_READING, WARNING)
 
 
 class ConversionEfficiency(FileRule):
@@ -252,14 +255,16 @@ class ConversionEfficiency(FileRule):
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "It multiplies the energy: a small value makes any system look efficient."
     fix = (
-        f"Log {EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where "
-        "alternating current was measured, else 1."
+        f"Log {CONVERSION_EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) "
+        "where alternating current was measured, else 1."
     )
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94")),
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5)),
-        lambda package: package("deepcam").power(node=lambda file: file.set(EFFICIENCY, 0.9, measurement_type="DC")),
+        lambda package: package("deepcam").power(
+            node=lambda file: file.set(CONVERSION_EFFICIENCY, 0.9, measurement_type="DC")
+        ),
         lambda package: package("deepcam").power(node=lambda file: file.add("conversion_eff", 0.9, file.stop_ms)),
         lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff")),
     )
@@ -268,18 +273,24 @@ class ConversionEfficiency(FileRule):
         efficiency, values = log.efficiency, list(log.efficiencies)
         line = log.efficiencies[values[0]] if values else 0
         if not values and log.of_node:
-            yield self.finding(log.path, 0, f"{EFFICIENCY} is not logged: taken as 1", "", EFFICIENCY, NOTE)
+            yield self.finding(
+                log.path, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", CONVERSION_EFFICIENCY, NOTE
+            )
         elif len(values) > 1:
-            message = f"{EFFICIENCY} is {' and '.join(map(str, values))}"
-            yield self.finding(log.path, log.efficiencies[values[1]], message, "one value", EFFICIENCY)
+            message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
+            yield self.finding(log.path, log.efficiencies[values[1]], message, "one value", CONVERSION_EFFICIENCY)
         elif efficiency is None:
-            yield self.finding(log.path, line, f"{EFFICIENCY} is {values[0]}", "0 < v <= 1", EFFICIENCY)
+            yield self.finding(
+                log.path, line, f"{CONVERSION_EFFICIENCY} is {values[0]}", "0 < v <= 1", CONVERSION_EFFICIENCY
+            )
         elif log.direct_current and efficiency != 1:
-            message = f"{EFFICIENCY} is {values[0]} of direct current"
-            yield self.finding(log.path, line, message, "1: nothing is converted", EFFICIENCY)
+            message = f"{CONVERSION_EFFICIENCY} is {values[0]} of direct current"
+            yield self.finding(log.path, line, message, "1: nothing is converted", CONVERSION_EFFICIENCY)
         elif efficiency < LEAST_EFFICIENCY:
-            message = f"{EFFICIENCY} is {values[0]}"
-            yield self.finding(log.path, line, message, "0.8 or more, as any rated supply has", EFFICIENCY, WARNING)
+            message = f"{CONVERSION_EFFICIENCY} is {values[0]}"
+            yield self.finding(
+                log.path, line, message, "0.8 or more, as any rated supply has", CONVERSION_EFFICIENCY, WARNING
+            )
 
 
 class WholeNode(FileRule):
@@ -292,21 +303,23 @@ class WholeNode(FileRule):
         "Measure the whole node, such as by its board controller (docs/guide/power.md has the commands); otherwise "
         "submit without power/."
     )
-    good = (lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),)
+    good = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope="node")),)
     bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope=PARTS)),
-        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope=PARTS[:-1])),
+        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE)),
+        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE[:-1])),
         lambda package: package("deepcam").power(
-            node=lambda file: file.set(START, None, source="rapl", sensor="package-0")
+            node=lambda file: file.set(POWER_START, None, source="rapl", sensor="package-0")
         ),
-        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, source="DCGM")),
-        lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),
+        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, source="DCGM")),
+        lambda package: package("deepcam").power(
+            switch=lambda file: file.add(POWER_START, None, file.start_ms, scope=PARTS_SCOPE)
+        ),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_parts:
             message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
-            yield self.finding(log.path, log.starts.line, message, f"readings of scope {NODE!r}", START)
+            yield self.finding(log.path, log.starts.line, message, f"readings of scope {NODE_SCOPE!r}", POWER_START)
 
 
 def _span_text(time_ms: float) -> str:

@@ -14,8 +14,7 @@ from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import PROVENANCE, read_suite_version
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
 from compliance.rules.rule import LogRule, show
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"

@@ -21,8 +21,7 @@ from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import is_resumed
 from compliance.logs.timeline import samples_per_second
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
 from compliance.model.result_set import ResultSet, names_of
 from compliance.rules.epochs import course_of, more
 from compliance.rules.rule import LogRule, SetRule, show
@@ -226,8 +225,8 @@ class PublishedRate(NamedTuple):
 @cache
 def read_published() -> dict[str, PublishedRate]:
     """Return the fastest training among published results, by benchmark; SPEED writes the file."""
-    facts = os.path.join(os.path.dirname(os.path.dirname(__file__)), "facts")
-    with open(os.path.join(facts, "published_rates.json"), encoding="ascii") as file:
+    folder = os.path.dirname(os.path.dirname(__file__))
+    with open(os.path.join(folder, "published_rates.json"), encoding="ascii") as file:
         return {benchmark: PublishedRate(*entry) for benchmark, entry in json.load(file).items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from common.reference import FIRST_RUNS_MS
 from compliance.benchmarks import benchmarks_of, names_in_words
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import POWER, PRUNED, STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER

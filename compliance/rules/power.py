@@ -8,12 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from common.measure.power.keys import START
+from common.record import POWER_START
 from common.values import is_integer
 from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
-from compliance.model.finding import ERROR, WARNING, Finding, listed
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
@@ -134,7 +133,7 @@ class AllNodesMeasured(SetRule, strict_only=True):
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01)),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0).reverse()),
-        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, host="node_0")),
+        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, host="node_0")),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -158,7 +157,7 @@ class AllNodesMeasured(SetRule, strict_only=True):
                 names = " and ".join(map(os.path.basename, (log.path, other)))
                 message = f"{names} both name the host {log.host}"
                 expected = "a host for each node; none where one host reads all meters"
-                yield self.finding(log.path, log.starts.line, message, expected, START, WARNING)
+                yield self.finding(log.path, log.starts.line, message, expected, POWER_START, WARNING)
                 return
 
     def _find_copied(self, results: ResultSet) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Rules about personal data and secrets, found by `compliance.logs.personal_data` and `compliance.logs.secrets`.
+"""Rules about personal data and secrets, found by `compliance.logs.privacy` and `compliance.logs.privacy`.
 
 Of the 1,545 published logs, 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
 records. The only mail addresses, in 809 logs, are those of the contact, for which mlperf-logging has a key.
@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 
 from compliance.logs.log import Log
-from compliance.logs.personal_data import KINDS, MAIL, Mention, Watch
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding, few
+from compliance.logs.privacy import KINDS, MAIL, Mention, Watch
+from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few
 from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, SCRIPT_ENDS, PackageEntry
@@ -129,7 +128,7 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
         yield from few(self._find_secrets(package))
 
     def _find_secrets(self, package: Package) -> Iterator[Finding]:
-        from compliance.logs.secrets import PASSWORD  # its patterns take time to compile: only packages pay for them
+        from compliance.logs.privacy import PASSWORD  # its patterns take time to compile: only packages pay for them
 
         for path, mention in _search_texts(package):
             if mention.kind not in KINDS:
@@ -172,7 +171,7 @@ def _mention_text(mention: Mention) -> str:
 
 
 def _find_mentions(entry: PackageEntry, package: Package) -> list[Mention]:
-    from compliance.logs.secrets import secrets  # its patterns take time to compile: only packages pay for them
+    from compliance.logs.privacy import secrets  # its patterns take time to compile: only packages pay for them
 
     mentions: list[Mention] = []
     text = package.tree.begin(package.path(entry), LARGEST_TEXT)

@@ -12,8 +12,7 @@ from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show

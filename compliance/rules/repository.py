@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from common.record import TOKEN
 from common.values import group_pairs
-from compliance.model.finding import NOTE, WARNING, Finding, few, listed
+from compliance.model.judging import NOTE, WARNING, Finding, few, listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry

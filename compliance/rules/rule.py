@@ -15,9 +15,17 @@ from common.errors import UsageError
 from common.reference import ROUNDS
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.model.case import PROFILES, STRICT
-from compliance.model.finding import ERROR, OFFICIAL_RULE, SEVERITIES, SKIPPED, WARNING, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import (
+    ERROR,
+    OFFICIAL_RULE,
+    PROFILES,
+    SEVERITIES,
+    SKIPPED,
+    STRICT,
+    WARNING,
+    Finding,
+    JudgedRun,
+)
 
 FAMILIES: Final = {
     "FRM": "The form of a log file: bytes, lines, records, times",

@@ -11,8 +11,7 @@ from common.command import counted
 from common.values import group_pairs, identity, is_stated, plain, same
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.finding import ERROR, FAIL, NOTE, WARNING, Finding, listed
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, FAIL, NOTE, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected

@@ -15,8 +15,7 @@ from compliance.benchmarks import benchmarks_of, describe_plugin, has_round, lis
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import BAGGING, variant_of
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
 from compliance.model.result_set import ResultSet
 from compliance.model.system import is_blank, is_placeholder
 from compliance.rules.rule import LogRule, SetRule, show

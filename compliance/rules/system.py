@@ -10,8 +10,7 @@ from itertools import groupby
 from common.command import counted
 from common.reference import ROUNDS, since
 from common.values import group_pairs, is_number, is_stated
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Self
 
-from common.closed import find_rows_of
 from common.reference import FULL
+from common.settings.keys import find_rows_of
 from common.version import DISTRIBUTION, VERSION
 from compliance.benchmarks import reference_of
 

@@ -10,8 +10,8 @@ from copy import deepcopy
 from hashlib import sha256
 from typing import Any, Self
 
-from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.provenance import hash_files
+from common.record import CONVERSION_EFFICIENCY, POWER_READING, POWER_START, POWER_STOP
 from common.reference import FULL
 from compliance.benchmarks import require_reference
 from compliance.logs.power import ESTIMATE
@@ -32,21 +32,21 @@ class SamplePower:
     def node(cls, start_ms: int, stop_ms: int, number: int) -> Self:
         """Return the file of a node that is read every second; each node draws a different power."""
         log = cls(start_ms, stop_ms, f"node_{number}")
-        log.add(START, None, start_ms).add(EFFICIENCY, 0.94, start_ms, measurement_type="AC")
+        log.add(POWER_START, None, start_ms).add(CONVERSION_EFFICIENCY, 0.94, start_ms, measurement_type="AC")
         times = [*range(start_ms + 1000, stop_ms, 1000), stop_ms]
         for at, time_ms in enumerate(times):
-            log.add(READING, 400.5 + 20 * number + round(13 * varied(start_ms, number, at), 3), time_ms)
-        return log.add(STOP, None, stop_ms)
+            log.add(POWER_READING, 400.5 + 20 * number + round(13 * varied(start_ms, number, at), 3), time_ms)
+        return log.add(POWER_STOP, None, stop_ms)
 
     @classmethod
     def switch(cls, start_ms: int, stop_ms: int, number: int) -> Self:
         """Return the file of a switch whose power is estimated."""
         log = cls(start_ms, stop_ms, f"sw_{number}")
-        return log.add(EFFICIENCY, 1.0, start_ms).add(ESTIMATE, 150.0, start_ms)
+        return log.add(CONVERSION_EFFICIENCY, 1.0, start_ms).add(ESTIMATE, 150.0, start_ms)
 
     def add(self, key: str, value: Any, time_ms: float, **metadata: Any) -> Self:
         """Append a record."""
-        kind = {START: "INTERVAL_START", STOP: "INTERVAL_END"}.get(key, "POINT_IN_TIME")
+        kind = {POWER_START: "INTERVAL_START", POWER_STOP: "INTERVAL_END"}.get(key, "POINT_IN_TIME")
         members = {"namespace": "", "time_ms": time_ms, "event_type": kind, "key": key, "value": value}
         self.records.append({**members, "metadata": {"file": "meter.py", "lineno": 40, "host": self.host, **metadata}})
         return self
@@ -55,9 +55,9 @@ class SamplePower:
         """Keep the readings for which `wanted(number, record)` is true; the number counts from 0."""
         kept, number = [], 0
         for record in self.records:
-            if record["key"] != READING or wanted(number, record):
+            if record["key"] != POWER_READING or wanted(number, record):
                 kept.append(record)
-            number += record["key"] == READING
+            number += record["key"] == POWER_READING
         self.records = kept
         return self
 
@@ -76,12 +76,12 @@ class SamplePower:
     def scale(self, factor: float, watts: float = 0) -> Self:
         """Multiply all readings, then add watts."""
         for record in self.records:
-            record["value"] = record["value"] * factor + watts if record["key"] == READING else record["value"]
+            record["value"] = record["value"] * factor + watts if record["key"] == POWER_READING else record["value"]
         return self
 
     def reverse(self) -> Self:
         """Put the readings into the opposite order, at the same times."""
-        readings = [record for record in self.records if record["key"] == READING]
+        readings = [record for record in self.records if record["key"] == POWER_READING]
         values = [record["value"] for record in readings]
         for record in readings:
             record["value"] = values.pop()

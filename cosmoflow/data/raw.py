@@ -20,11 +20,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from common.data.build import BadItemError
 from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
-from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
-from cosmoflow.simulation.universe import REDSHIFTS, Prior
+from cosmoflow.simulation import REDSHIFTS, Prior
 
 PUBLISHED_NAMES = {"omega_m": "Omega_m", "n_s": "N_spec", "h_0": "H_0"}
 """Of parameters whose published name is another one."""

@@ -18,7 +18,7 @@ from common.errors import UsageError
 from common.spatial.grid import Block
 from cosmoflow.data import tfrecord
 from cosmoflow.data.tfrecord import RecordError
-from cosmoflow.simulation.universe import REDSHIFTS
+from cosmoflow.simulation import REDSHIFTS
 
 FORMATS: Final = ("tfrecord", "npy")
 CHANNELS: Final = len(REDSHIFTS)

@@ -1,4 +1,8 @@
-"""DeepCAM's snapshots: their files, and scaling on the device."""
+"""DeepCAM's snapshots: their files, and scaling on the device.
+
+`data.augment` turns snapshots at random, for the open division, by the symmetries of the planet: longitude and
+hemisphere.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,15 @@ import torch
 from torch import Tensor
 from torch.utils import data
 
+from common.data.prefetch import send_values
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, find_once, list_folder
 from common.ranks.dist import Dist
-from deepcam.data import single_file, snapshot, stats
-from deepcam.data.single_file import SingleFile
+from deepcam.data import conversion, snapshot
+from deepcam.data.conversion import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer
-from deepcam.data.stats import Range, Stats
+from deepcam.data.values import NAME, Range, Stats, read_range
+from deepcam.reference import CHANNELS
 from deepcam.settings import DataConfig
 
 SINGLE: Final = "hdf5-single"
@@ -45,11 +51,11 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
         find = partial(_find_samples, folder, config.format)
         names = list(self._single.names) if self._single else find_once(find, ranks)
         super().__init__(folder, names, samples, config)
-        self._stats = folder.with_name(stats.NAME)
+        self._stats = folder.with_name(NAME)
 
     @cached_property
     def _normalize(self) -> Normalization:
-        return Normalization(stats.read_range(self._stats), self.config.channels, torch.device("cpu"))
+        return Normalization(read_range(self._stats), self.config.channels, torch.device("cpu"))
 
     def prepare_input(self, x: Tensor) -> Tensor:
         """Return the input of the network for snapshots; StatsError without stats.h5."""
@@ -78,8 +84,8 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
         paths = self.paths(index)
         if self._single:
             for array, take, key in (
-                (self._single.data_NHWC, buffer.take_data, single_file.DATA),
-                (self._single.labels_NHW, buffer.take_labels, single_file.LABELS),
+                (self._single.data_NHWC, buffer.take_data, conversion.DATA),
+                (self._single.labels_NHW, buffer.take_labels, conversion.LABELS),
             ):  # the rows of a staged copy have the same offsets
                 take(replace(array.row_at(index), path=paths[0]), f"{paths[0]}, row {index} of `{key}`")
         elif self.config.format == "npy":
@@ -109,7 +115,7 @@ def _locate_single(folder: Path) -> SingleFile:
     """Return the single file beside the folder."""
     path = folder.with_name(f"{folder.name}.h5")
     try:
-        return single_file.locate_arrays(path)
+        return conversion.locate_arrays(path)
     except FileNotFoundError as error:
         raise DatasetError(
             f"{path} is missing: data.format={SINGLE} needs one file per split in data.data_dir; "
@@ -142,3 +148,31 @@ class Normalization:
     def in_one_pass(self, x_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the same but for rounding, by one operation that reads x once and writes `dtype`."""
         return torch.addcmul(self.shift, x_BHWC, self.scale, out=torch.empty_like(x_BHWC, dtype=dtype))
+
+
+NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT"))
+"""Channels whose sign distinguishes north from south."""
+
+
+def augment_batch(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return each snapshot with its labels, rolled around the planet and, with even odds, mirrored at the equator.
+
+    x_BHWC: values as in the files, not normalised; any device, not modified. y_BHW: labels. seeds: uint64 (B,), the
+    only source of randomness. channels: their numbers, in the order of the last axis.
+    Mirrored winds blow to the other pole, and turn the other way around a low, as on the other hemisphere. Mountains
+    and seasons are not symmetric: a mirrored snapshot is similar to real ones, but not one of them.
+    """
+    height, width = y_BHW.shape[1:]
+    device = x_BHWC.device
+    # The low half of the bits is a fraction of a turn; the highest bit decides about mirroring.
+    drawn = ((seeds & np.uint64(0xFFFFFFFF)) * np.uint64(width) >> np.uint64(32), seeds >> np.uint64(63))
+    turns, mirrored = send_values(np.stack(drawn).astype(np.int64), device)
+    columns_BW = (torch.arange(width, device=device) - turns[:, None]) % width
+    rows_BH = (torch.arange(height, device=device) - mirrored[:, None] * (height - 1)).abs()
+    cells = (torch.arange(len(seeds), device=device)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])
+    moved = x_BHWC[cells]
+    sign_B = (1 - 2 * mirrored).to(moved.dtype)
+    for i, channel in enumerate(channels):  # a list of indices would be copied to the device, which waits
+        if channel in NORTHWARD:
+            moved[..., i] *= sign_B[:, None, None]
+    return moved, y_BHW[cells]

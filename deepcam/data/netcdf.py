@@ -15,8 +15,9 @@ import numpy as np
 
 from common.data.hdf5 import find_dataset
 from common.tree import open_regular
-from deepcam.data import snapshot, stats
+from deepcam.data import snapshot
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
+from deepcam.data.values import FILL
 
 MAGIC: Final = b"CDF"
 HDF5_MAGIC: Final = b"\x89HDF"
@@ -93,7 +94,7 @@ def _select_pixels(title: str, values: np.ndarray) -> np.ndarray:
 
 def _check_values(title: str, values_HW: np.ndarray, attributes: Mapping[str, Any]) -> None:
     """Raise SnapshotError if pixels have no value: a mark of that, or no plausible number."""
-    wrong = ~(np.abs(values_HW.astype(np.float64)) < stats.FILL)  # NaN compares false
+    wrong = ~(np.abs(values_HW.astype(np.float64)) < FILL)  # NaN compares false
     for name in MISSING:
         wrong |= values_HW == _read_number(attributes, name, np.nan)
     if wrong.any():

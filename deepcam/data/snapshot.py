@@ -24,8 +24,8 @@ import h5py
 import numpy as np
 
 from common.data.arrays import ArrayError, StoredArray, npy_array
+from common.data.build import BadItemError
 from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
-from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from common.tree import RefusedFileError
 from deepcam.reference import CLASSES

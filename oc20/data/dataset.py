@@ -1,19 +1,33 @@
-"""OC20's frames: their files, configuration and sizes, and how they are read as graphs."""
+"""OC20's frames: their files, configuration and sizes, how they are read as graphs, and how batches are padded.
+
+The sizes of the frames of a folder, in order, are in `metadata.npz` beside the files:
+
+    natoms, neighbors      atoms, and edges; int32, as in published files
+    triplets, free         triplets, and atoms that are not fixed; int32
+
+The work is proportional to the triplets, and losses are divided by the free atoms: both must be known in advance.
+
+A batch is padded to the first bucket in which it fits, so that batches have few sizes and CUDA graphs can be replayed.
+What pads it is one more frame, of fixed atoms that see images of themselves from farther away than any cutoff. All
+basis functions are 0 there, and so is what they add to the forces, the loss, the score and the gradients.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import heapq
+import math
 import threading
+import zipfile
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -24,11 +38,153 @@ from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensor
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.data.split import find_index, find_once, list_folder
+from common.files import open_whole_file
 from common.ranks.dist import Dist
-from oc20.data import compact, metadata, records
-from oc20.data.buckets import Bucket, pad_frames
-from oc20.graphs import Frame, Graph, Joined, link_frames
-from oc20.settings import DataConfig
+from common.tree import open_regular
+from oc20.data import compact, records
+from oc20.graphs import MOST_NEIGHBOURS, Frame, Graph, Joined, count_triplets, join_frames, link_frames
+from oc20.settings import FAR_ANGSTROM, DataConfig
+
+NAME: Final = "metadata.npz"
+
+
+class Metadata(NamedTuple):
+    """Numbers of atoms, edges, triplets and free atoms of each frame, int32."""
+
+    natoms: np.ndarray
+    neighbors: np.ndarray
+    triplets: np.ndarray
+    free: np.ndarray
+
+    @classmethod
+    def from_sizes(cls, sizes: Iterable[tuple[int, ...]]) -> Metadata:
+        """Return the metadata of frames with these sizes."""
+        return cls(*np.array(list(sizes), np.int32).reshape(-1, len(cls._fields)).T)
+
+    def take_first(self, count: int) -> Metadata:
+        """Return the metadata of the first `count` frames."""
+        return Metadata(*(array[:count] for array in self))
+
+
+def count_parts(frame: Frame) -> tuple[int, ...]:
+    """Return the numbers of a frame's atoms, edges, triplets and free atoms."""
+    atoms = len(frame.numbers)
+    triplets = count_triplets(frame.edges, frame.offsets, atoms)
+    return atoms, len(frame.edges), triplets, atoms - int(frame.fixed.sum())
+
+
+def write_metadata(path: Path, metadata: Metadata) -> None:
+    """Write metadata to a file; an old one is replaced."""
+    with open_whole_file(path) as file:
+        np.savez(file, **metadata._asdict())
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name; DatasetError if it is damaged, FileNotFoundError if it does not exist.
+
+    Published files lack `free`, and some `triplets`.
+    """
+    try:
+        with open(open_regular(path), "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {key: file[key] for key in Metadata._fields if key in file}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} is damaged ({error}): delete it, and {_how_to_fix(path)}") from error
+
+
+def read_metadata(path: Path, count: int) -> Metadata:
+    """Return the metadata of a folder with `count` frames; DatasetError if it is missing, incomplete or wrong."""
+    try:
+        arrays = read_arrays(path)
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path} with the sizes of the frames is missing: {_how_to_fix(path)}") from error
+    if missing := [key for key in Metadata._fields if key not in arrays]:
+        raise DatasetError(f"{path} has no {' or '.join(missing)}: {_how_to_fix(path)}")
+    for key, array in arrays.items():
+        if array.shape != (count,) or array.dtype != np.int32:
+            raise DatasetError(
+                f"{path}: `{key}` is {array.dtype} {array.shape}, but the folder has {count:,} frames: delete it, and "
+                f"{_how_to_fix(path)}"
+            )
+    return Metadata(**arrays)
+
+
+def _how_to_fix(path: Path) -> str:
+    return f"make it by `python -m oc20.prepare metadata {path.parent.parent}`"
+
+
+STEP: Final = 1.06
+"""A bucket has that many times the edges of the one before."""
+FEWER: Final = 1.64
+MORE: Final = 3.09
+"""Standard deviations below and above the mean: 5 % of batches have fewer edges, 0.1 % more than the buckets."""
+EDGES_MULTIPLE: Final = 128
+ATOMS_MULTIPLE: Final = 16
+WIDTHS: Final = (MOST_NEIGHBOURS, 80)
+"""Of the tables of edges by centre and by source. Of an atom of 32 generated slabs at most 65 edges start."""
+FRAMES: Final = 4
+"""A bucket has places for that many times the usual number of frames; frames balanced by triplets differ in number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The numbers of edges, atoms and frames of a padded batch, one of its frames for the padding."""
+
+    edges: int
+    atoms: int
+    images: int
+
+
+def choose_buckets(sizes: Metadata, frames: int) -> tuple[Bucket, ...]:
+    """Return the buckets, by size, for batches of some `frames` frames drawn from those with these sizes.
+
+    The number of edges of a batch is taken to be log-normal, and its atoms to be as many as the edges let expect, and
+    MORE standard deviations.
+    """
+    mean = float(sizes.neighbors.mean())
+    if not mean:
+        return ()
+    per_edge = float(sizes.natoms.mean()) / mean
+    spread = math.sqrt(math.log1p((float(sizes.neighbors.std()) / mean) ** 2 / frames))
+    additional = 1 + MORE * math.sqrt(frames) * float((sizes.natoms - sizes.neighbors * per_edge).std())
+    count = 1 + math.ceil((FEWER + MORE) * spread / math.log(STEP))
+    largest = frames * mean * math.exp(MORE * spread)
+    levels = [_round_up(largest / STEP**k, EDGES_MULTIPLE) for k in reversed(range(count))]
+    return tuple(
+        Bucket(level, _round_up(level * per_edge + additional, ATOMS_MULTIPLE), FRAMES * frames)
+        for level in dict.fromkeys(levels)
+    )
+
+
+def pad_frames(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
+    """Return the joined frames, padded to the first bucket in which they fit, or as they are if they fit in none.
+
+    Nor do they fit if more edges start at an atom than the tables are wide.
+    """
+    atoms, edges = sum(len(frame.numbers) for frame in frames), sum(len(frame.edges) for frame in frames)
+    for bucket in buckets:
+        spare_atoms, spare_edges = bucket.atoms - atoms, bucket.edges - edges
+        if 0 <= spare_edges <= MOST_NEIGHBOURS * spare_atoms and len(frames) < bucket.images:
+            joined = join_frames([*frames, make_padding(spare_atoms, spare_edges)], bucket.images)
+            if joined.widths[1] <= WIDTHS[1]:
+                return replace(joined, widths=WIDTHS)
+            break
+    return join_frames(frames)
+
+
+def make_padding(atoms: int, edges: int) -> Frame:
+    """Return a frame that changes nothing, with at most MOST_NEIGHBOURS edges to each atom from its own images."""
+    centres_E: np.ndarray = np.arange(edges, dtype=np.int32) // MOST_NEIGHBOURS
+    offsets_E3: np.ndarray = np.zeros((edges, 3), np.int8)
+    offsets_E3[:, 0] = 1
+    offsets_E3[:, 1] = np.arange(edges) % MOST_NEIGHBOURS  # no edge is there twice, and none leads straight back
+    numbers, pos, cell = np.zeros(atoms), np.zeros((atoms, 3)), np.diag([FAR_ANGSTROM, 0, 0])
+    frame = Frame.without_forces(numbers, pos, cell, edges=np.stack([centres_E, centres_E], 1), offsets=offsets_E3)
+    return replace(frame, fixed=np.ones(atoms, np.bool_))
+
+
+def _round_up(number: float, multiple: int) -> int:
+    return math.ceil(number / multiple) * multiple
+
 
 Shard = records.LmdbShard | compact.CompactShard
 """The frames of a file, for several threads."""
@@ -65,9 +221,7 @@ class Dataset(data.Dataset[Frame]):
                 f"{folder} has {there:,} frames, the configuration asks for {samples:,}: lower "
                 "data.train_samples or data.eval_samples, set it to null to use all frames, or complete the folder"
             )
-        self.sizes = metadata.read_metadata(folder / metadata.NAME, there).take_first(
-            there if samples is None else samples
-        )
+        self.sizes = read_metadata(folder / NAME, there).take_first(there if samples is None else samples)
 
     def __len__(self) -> int:
         return len(self.sizes.natoms)
@@ -115,8 +269,8 @@ class Dataset(data.Dataset[Frame]):
         if sizes != expected:
             path = self._locate(self._shards[number])
             raise DatasetError(
-                f"{path}, frame {index - begin}: atoms, edges and free atoms are {sizes}, but {metadata.NAME} has "
-                f"{expected}: complete or fetch the folder again, or delete {metadata.NAME} and make it again by "
+                f"{path}, frame {index - begin}: atoms, edges and free atoms are {sizes}, but {NAME} has "
+                f"{expected}: complete or fetch the folder again, or delete {NAME} and make it again by "
                 "`python -m oc20.prepare metadata`"
             )
         return frame

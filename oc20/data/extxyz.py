@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.datasets.build import BadItemError, BuildError
+from common.data.build import BadItemError, BuildError
 from common.files import list_data, whole_file
 from oc20.data.records import ELEMENTS
 from oc20.graphs import Frame

@@ -25,8 +25,16 @@ import numpy as np
 
 from common.files import whole_file
 from oc20.data.lmdb_file import LmdbFile
-from oc20.data.pickles import PickleError, RecordedCall, load_pickle
-from oc20.data.tensors import NAMES, array_of, encode_name, encode_plain, encode_tensor
+from oc20.data.pickles import (
+    NAMES,
+    PickleError,
+    RecordedCall,
+    array_of,
+    encode_name,
+    encode_plain,
+    encode_tensor,
+    load_pickle,
+)
 from oc20.graphs import Frame
 
 ENDING: Final = ".lmdb"

@@ -24,9 +24,9 @@ from common.command import (
     positive,
     run_command,
 )
+from common.console import print_error
 from common.files import follow_no_link, new_file, write_whole_file
-from common.named_configs import CLOSED
-from common.styles import print_error
+from common.installed import CLOSED
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width
@@ -41,15 +41,16 @@ from submission.accept.baseline import (
     read_jobs,
 )
 from submission.accept.outputs import (
+    EXIT_STATUS,
     append_history,
     check_history,
     describe_acceptance,
+    judge_machine,
     render_junit,
     render_table,
     write_archive,
 )
 from submission.accept.statistics import ALPHA, POWER, THRESHOLD, find_loss
-from submission.accept.verdict import EXIT_STATUS, judge_machine
 from submission.runs.processes import WRONG_USE, interrupt_by_signals
 
 RUNS: Final = 5

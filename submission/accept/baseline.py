@@ -19,20 +19,19 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from common.benchmarks import require_package
-from common.closed import find_config_class
 from common.command import counted, describe_error
 from common.config import load
 from common.errors import UsageError
+from common.installed import find_config, is_name
 from common.measure.fom import ERRORS, LOWEST, MOST, SYNTHETIC, Measurement, read_measurement
-from common.named_configs import find_config, is_name
+from common.settings.keys import find_config_class
 from common.tree import ANYWHERE
 from compliance import __version__
 from compliance.benchmarks import require_reference
 from submission.accept.statistics import compare_jobs
-from submission.runs.execute import execute_plan
-from submission.runs.needs import announce_runs
 from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.processes import JobRunner, hold_lock
+from submission.runs.progress import announce_runs, execute_plan
 from submission.system.machine import Machine, probe_machine
 
 JOBS: Final = 3

@@ -16,7 +16,7 @@ from itertools import product
 from statistics import fmean
 from typing import Final
 
-from compliance.rcp.stats import t_quantile, upper_tail
+from compliance.rcp.points import t_quantile, upper_tail
 
 ALPHA: Final = 0.05
 """The probability that an unchanged machine fails, over all benchmarks."""

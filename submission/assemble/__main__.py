@@ -9,8 +9,8 @@ from shlex import quote
 from typing import Final
 
 from common.command import CommandParser, as_called, clean, counted, folder_place, run_command
-from common.datasets.manifest import ManifestError
-from common.styles import print_warning
+from common.console import print_warning
+from common.data.manifest import ManifestError
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly

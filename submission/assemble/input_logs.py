@@ -17,10 +17,10 @@ from common.record import TOKEN
 from common.reference import OWN
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import names_in_words
-from compliance.logs.inflate import GZIP
-from compliance.logs.personal_data import personal
+from compliance.logs.file_kind import GZIP
+from compliance.logs.privacy import personal
 from compliance.logs.run import Run, parse_run
-from compliance.model.finding import listed
+from compliance.model.judging import listed
 from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, natural
 from compliance.model.result_set import LIKE_A_LOG
 from compliance.rules.rule import show

@@ -13,14 +13,13 @@ from typing import Final, Literal
 from common.config import to_yaml
 from common.errors import UsageError
 from common.files import LOG_NAME
-from common.measure.power.keys import PARTS_FILE
+from common.record import PARTS_FILE_NAME
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
-from compliance.check_system import compare_description
-from compliance.engine.options import Options
+from compliance.engine.log_checker import Options
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
-from compliance.model.finding import ERROR, WARNING, listed
+from compliance.model.judging import ERROR, WARNING, listed
 from compliance.model.layout import (
     MAX_FILE_BYTES,
     POWER,
@@ -32,13 +31,13 @@ from compliance.model.layout import (
     power_files,
     result_name,
 )
+from compliance.model.package import Redaction, read_provenance
 from compliance.model.package_files import letters_and_digits
-from compliance.model.provenance import Redaction, read_provenance
 from compliance.model.system import is_placeholder, read_description
 from compliance.rules.package import FIELDS
 from compliance.rules.rule import show
 from compliance.rules.system import SYSTEM_TYPE, NoPlaceholderInDescription
-from submission.assemble import provenance
+from submission.assemble import implementation as provenance
 from submission.assemble.implementation import (
     Implementation,
     PackageFile,
@@ -57,6 +56,7 @@ from submission.assemble.input_logs import (
     read_copy,
     read_input_logs,
 )
+from submission.system.describe import compare_description
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
@@ -268,7 +268,7 @@ class Packing:
         """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
         files = power_files(_power_folder(log))
         read = read_power(files.nodes, files.switches, None, None)
-        parts_files = [path for path in files.others if PARTS_FILE.fullmatch(os.path.basename(path))]
+        parts_files = [path for path in files.others if PARTS_FILE_NAME.fullmatch(os.path.basename(path))]
         unknown = [path for path in files.others if path not in parts_files and os.path.isfile(path)]
         if unknown:
             self.warnings.append(

@@ -15,11 +15,11 @@ from tqdm import tqdm
 
 from common.files import remove_leftovers, whole_file
 from common.tree import Tree
-from compliance.logs.inflate import InflateError, pieces
-from compliance.logs.secrets import secrets
-from compliance.model.finding import listed
+from compliance.logs.file_kind import InflateError, pieces
+from compliance.logs.privacy import secrets
+from compliance.model.judging import listed
 from compliance.model.layout import PROVENANCE_FILE, UNFINISHED
-from submission.assemble import provenance
+from submission.assemble import implementation
 from submission.assemble.implementation import PackageFile
 from submission.assemble.input_logs import AssemblyError, files_below
 from submission.assemble.packing import Assembly, Packing
@@ -58,7 +58,7 @@ def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     elif _write_package(packing, new):
         written.append(record)
     unchanged = sorted({*files_below(root, packing.tree)} - {*written})
-    incomplete = provenance.find_incomplete({*packing.present, *packing.redactions})
+    incomplete = implementation.find_incomplete({*packing.present, *packing.redactions})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
 
 
@@ -77,7 +77,7 @@ def _write_package(packing: Packing, new: Sequence[PackageFile]) -> bool:
             remove_leftovers(target)
             (part / target.relative_to(root)).replace(target)
         package = part if is_new else root
-        text = provenance.record_package(package, packing.earlier, packing.redactions, packing.read_runs)
+        text = implementation.record_package(package, packing.earlier, packing.redactions, packing.read_runs)
         changes = Tree.at(package).begin(package / PROVENANCE_FILE, len(text) + 1) != text
         if changes:
             _write_file(package / PROVENANCE_FILE, text)

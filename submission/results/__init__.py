@@ -1,1 +1,3 @@
-"""Results of rounds and runs: rows, tables, figures, projections and the page."""
+"""Results of rounds and runs: rows, tables, comparisons, figures, projections and the page."""
+
+from __future__ import annotations

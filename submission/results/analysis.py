@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from common.command import suggest_name
-from common.measure.accelerators import ceilings_of, read_ceilings
+from common.measure.devices import ceilings_of, read_ceilings
 from compliance.model.report import Report
-from submission.results.cost_model.model import CostedStep, CostModel, ModelError, read_workloads
+from submission.results.cost_model import CostedStep, CostModel, ModelError, read_workloads
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, project_sets, read_published
 from submission.results.quantities import AnalysedSet

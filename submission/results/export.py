@@ -15,7 +15,7 @@ from common.version import VERSION
 from compliance.formats.json import json_text
 from compliance.formats.table import csv_records, csv_text
 from submission.results.analysis import Analysis
-from submission.results.figures.trends import fit_name
+from submission.results.figures.scaling import fit_name
 from submission.results.fits.fit import Fit
 from submission.results.page.analysis import draw_fits, pictures
 from submission.results.page.html import Html, asset

@@ -21,17 +21,16 @@ from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Final
 
-from common.measure.accelerators import ceilings_of, read_ceilings
+from common.measure.devices import ceilings_of, read_ceilings
 from common.measure.fom import EXPONENTS, N, find_valid_share
 from common.values import is_number, shared_value
 from compliance.benchmarks import reference_of
 from compliance.logs.run import text_of
-from compliance.model.finding import FAIL
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import FAIL, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from submission.results.cost_model.model import read_workloads, workload_of
+from submission.results.cost_model import read_workloads, workload_of
 from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
 from submission.results.rows import NoResultsError, ResultOperations
 

@@ -11,7 +11,7 @@ from typing import Final
 from common.command import clean
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from compliance.model.finding import FAIL, INCOMPLETE
+from compliance.model.judging import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
 from submission.results.quantities import LARGEST, AnalysedSet
 

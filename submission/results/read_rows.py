@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from common.command import clean
+from common.console import print_warning
 from common.errors import UsageError
 from common.own_code import OWN_CODE
-from common.styles import print_warning
 from common.values import as_count, is_number, shared_value
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
-from compliance.model.case import Case
-from compliance.model.finding import FAIL
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import FAIL, Case, JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from compliance.benchmarks import describe_plugin
 from compliance.formats.words import staging_cell
-from compliance.model.finding import PASSING
+from compliance.model.judging import PASSING
 from compliance.model.layout import WEAK
 from compliance.model.score import IN
 

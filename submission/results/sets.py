@@ -19,15 +19,14 @@ from common.command import counted
 from common.config import load, rebuild, shown
 from common.values import identity, is_number, is_stated, same, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, SHORTEST_STAGING
 from compliance.model.waivers import FORM, waiver_name
-from compliance.rcp.stats import olympic_mean
-from submission.results.cost_model.model import read_workloads, workload_of
-from submission.results.cost_model.node_data import NodeData, parse_bytes
+from compliance.rcp.points import olympic_mean
+from submission.results.cost_model import read_workloads, workload_of
 from submission.results.quantities import (
     EPOCH_TIME,
     EPOCHS,
@@ -42,7 +41,9 @@ from submission.results.quantities import (
     AnalysedRun,
     AnalysedSet,
     LogPca,
+    NodeData,
     Statistics,
+    parse_bytes,
     quantities,
     unmeasured,
 )

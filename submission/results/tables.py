@@ -57,7 +57,7 @@ UTILIZATION: Final = (
 UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
     "FLOP: 1 multiply-add = 2, of convolutions and products alone: as the log states them of its network, else of the "
-    "reference model (submission/results/cost_model/workloads.yaml), while an open result may have trained another"
+    "reference model (submission/results/workloads.yaml), while an open result may have trained another"
 )
 NOTES_ON_RUNS: Final = (
     CONVENTION,

@@ -1,4 +1,4 @@
-"""The command `python -m submission.round`: train all time-to-train runs of a round, then package and check them."""
+"""The command `python -m submission.round`: train all runs of a round, or print job scripts; then package and check."""
 
 from __future__ import annotations
 
@@ -9,17 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, as_called, clean, positive, run_command
-from common.styles import print_warning
+from common.command import CommandParser, as_called, clean, positive, run_command
+from common.console import print_warning
+from common.errors import UsageError
 from compliance.cli import add_rules_option
-from compliance.model.finding import FAIL, INCOMPLETE
-from submission.round.make import RoundInputs, make_round
+from compliance.model.judging import FAIL, INCOMPLETE
+from submission.round.make import (
+    RoundInputs,
+    make_round,
+    make_throughput,
+    render_round,
+)
 from submission.round.plan import Series, check_series, read_plan
-from submission.round.scripts import render_round
-from submission.round.throughput import make_throughput
-from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
+from submission.runs.processes import (
+    ATTEMPTS,
+    JobRunner,
+    check_trainer,
+    interrupt_by_signals,
+    quote_yaml,
+)
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
-from submission.runs.setup import check_trainer, quote_yaml
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.

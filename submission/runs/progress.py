@@ -1,24 +1,38 @@
-"""How far runs are, by their logs, and how long the missing ones will take, with the basis of the estimate."""
+"""Make the missing runs of a plan on this machine: what they need, said first; how far they are; the time that is left.
+
+The estimate of the time gives its basis.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from tqdm import tqdm
 
 from common.command import clean, counted
+from common.console import duration
+from common.data import manifest
+from common.data.build import readable_bytes
 from common.files import LOG_NAME
 from common.record import METRICS
-from common.training.progress import duration
+from common.reference import FULL, MINI, OWN
 from compliance.benchmarks import reference_of
 from compliance.logs.run import read_run
-from submission.runs.plan import RECORD, PlannedRun, has_ended
-from submission.runs.processes import OUTPUT, read_last_lines
+from submission.runs.plan import RECORD, PlanError, PlannedRun, check_records, has_ended, is_finished
+from submission.runs.processes import BEAT_S, OUTPUT, Attempt, JobRunner, Setup, read_last_lines
 
 NO_BASIS: Final = "no basis yet"
 
@@ -164,3 +178,201 @@ def _find_alike(run: PlannedRun, active: Sequence[RunProgress]) -> Iterator[RunP
     """Yield the active runs of the same benchmark that tell their epochs, the run itself first."""
     alike = [progress for progress in active if progress.run.benchmark == run.benchmark and progress.epochs]
     yield from sorted((p for p in alike if p.most and p.epoch_s > 0), key=lambda progress: progress.run is not run)
+
+
+class Needs(NamedTuple):
+    """What a mini problem needs. minutes: of a run on two cores. data_mb: of its dataset. run_mb: that a run leaves."""
+
+    minutes: int
+    data_mb: int
+    run_mb: int
+
+
+NEEDS: Final = {"cosmoflow": Needs(3, 130, 10), "deepcam": Needs(5, 610, 75), "oc20": Needs(7, 80, 6)}
+HARMLESS: Final = ("data.data_dir=", "submission.", "train.seed=")
+"""Settings that leave the time of a run as it is."""
+
+
+def find_usual_minutes(setups: Iterable[Setup]) -> dict[str, float]:
+    """Return how long a run takes on two cores, by benchmark, of those that train the mini problem as it is."""
+    return {
+        setup.benchmark: NEEDS[setup.benchmark].minutes
+        for setup in setups
+        if setup.benchmark in NEEDS
+        and setup.config == MINI
+        and all(override.startswith(HARMLESS) for override in setup.overrides)
+    }
+
+
+def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int, usual: Mapping[str, float]) -> None:
+    """Print what the missing runs need; PlanError if the disk is clearly too small. Nothing if none is missing.
+
+    setups: each of another dataset. size: of the runs at the same time. usual: minutes of a run, by benchmark.
+    """
+    finished = [run for run in runs if is_finished(run)]
+    missing = [run for run in runs if not is_finished(run)]
+    if not missing:
+        return
+    counts = Counter(run.benchmark for run in missing)
+    to_make = ", ".join(f"{count} of {benchmark}" for benchmark, count in counts.items())
+    print(f"runs: {len(finished)} of {len(runs)} finished; to make: {to_make}")
+    data = {setup.data_dir: NEEDS[setup.benchmark].data_mb for setup in setups if _makes_data(setup)}
+    variants = {setup.benchmark: setup.variant for setup in setups}
+    sizes = {run.benchmark: _find_run_mb(run, variants.get(run.benchmark, FULL), finished) for run in missing}
+    unknown = [benchmark for benchmark, size_mb in sizes.items() if size_mb is None]
+    run_mb = sum((sizes[run.benchmark] or 0.0) for run in missing)
+    more = f", without runs of {' and '.join(unknown)} ({NO_BASIS})" if unknown else ""
+    free, data_mb = check_space([*data.items(), (missing[0].folder, run_mb)]), sum(data.values())
+    if data_mb or run_mb or unknown:
+        parts = [f"{_format_mb(mb)} for {noun}" for noun, mb in (("data", data_mb), ("runs", run_mb)) if mb]
+        print(f"disk: about {' and '.join(parts) or 'nothing'}{more}; {free}")
+    estimate = Estimator(size, usual).estimate(missing, finished)
+    print(f"time: {estimate.text if estimate.bases else 'unknown until the first run ends'}", flush=True)
+
+
+def check_space(amounts: Iterable[tuple[Path, float]]) -> str:
+    """Return what is free, in words; PlanError if less than needed. amounts: folders, which may not exist, and MB."""
+    needed: dict[int, float] = {}
+    folders: dict[int, Path] = {}
+    for folder, amount_mb in amounts:
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        device = os.stat(existing).st_dev
+        needed[device] = needed.get(device, 0.0) + amount_mb
+        folders.setdefault(device, existing)
+    parts = []
+    for device, folder in folders.items():
+        free_mb = shutil.disk_usage(folder).free / 1e6
+        if needed[device] > free_mb:
+            raise PlanError(
+                f"about {_format_mb(needed[device])} are needed on the disk of {folder}, but {_format_mb(free_mb)} are "
+                "free; nothing was started: free some, or choose folders on another disk"
+            )
+        parts.append(f"{_format_mb(free_mb)} free" + (f" at {folder}" if len(folders) > 1 else ""))
+    return ", ".join(parts)
+
+
+def _format_mb(amount: float) -> str:
+    return readable_bytes(1e6 * amount)
+
+
+def _makes_data(setup: Setup) -> bool:
+    """Tell whether the dataset of a mini problem has to be generated, and its size is known."""
+    return (
+        setup.benchmark in NEEDS and setup.variant not in (FULL, OWN) and not (setup.data_dir / manifest.NAME).exists()
+    )
+
+
+def _find_run_mb(run: PlannedRun, variant: str, finished: Sequence[PlannedRun]) -> float | None:
+    """Return what a run leaves on disk, in MB: by finished ones, else as is usual for it; None if that is not known."""
+    if run.kind != "training":
+        return 0.0
+    sizes = [
+        sum(path.stat().st_size for path in other.folder.rglob("*") if path.is_file()) / 1e6
+        for other in finished
+        if other.benchmark == run.benchmark
+    ]
+    if sizes:
+        return fmean(sizes)
+    is_mini = run.benchmark in NEEDS and variant != FULL
+    return max(run.instances, 1) * NEEDS[run.benchmark].run_mb if is_mini else None
+
+
+DescribeResult = Callable[[PlannedRun], str]
+"""Returns what a finished run has reached, for its line of progress."""
+REFRESH_S: Final = 2.0
+"""How often the live line of a terminal reads how far the active runs are."""
+
+
+def execute_plan(
+    runs: Sequence[PlannedRun],
+    runner: JobRunner,
+    describe_result: DescribeResult = lambda run: "done",
+    usual_minutes: Mapping[str, float] = MappingProxyType({}),
+) -> list[Attempt]:
+    """Make the runs without a result, in order; return the last attempts at those that were given up.
+
+    A finished run is never repeated, whatever its result. The others are begun again with the same seed: resuming from
+    a checkpoint would count the time in between, because the clock of a run does not stop. A run that crashed too often
+    stops the runs of its group. Raises PlanError, before anything is made, if a folder has another plan.
+    usual_minutes: of a run, by benchmark, for the estimate before the first one ends.
+    """
+    check_records(runs)
+    missing = [run for run in runs if not is_finished(run)]
+    display = _Display(runs, missing, Estimator(runner.size, usual_minutes), describe_result)
+    attempts = runner.run_all(missing, display.tick)
+    failed = []
+    try:
+        with closing(attempts):
+            for attempt in attempts:
+                display.show_attempt(attempt)
+                failed += [attempt] if attempt.last and not attempt.finished else []
+    finally:
+        display.bar.close()
+    return failed
+
+
+class _Display:
+    """The progress of a plan: a line for each run that has ended; active ones have a line every BEAT_S, or live."""
+
+    def __init__(
+        self,
+        runs: Sequence[PlannedRun],
+        missing: Sequence[PlannedRun],
+        estimator: Estimator,
+        describe_result: DescribeResult,
+    ) -> None:
+        self.estimator, self.describe_result = estimator, describe_result
+        self.total = len(runs)
+        self.missing = {run.folder: run for run in missing}
+        self.finished = [run for run in runs if run.folder not in self.missing]
+        self.bar: Any = tqdm(
+            total=self.total,
+            initial=len(self.finished),
+            bar_format="{n_fmt}/{total_fmt} runs |{bar:10}| {elapsed}{postfix}",
+            dynamic_ncols=True,
+            disable=None,
+            leave=False,
+        )
+        self.shown_at = time.monotonic()
+
+    def tick(self, active: Sequence[PlannedRun]) -> None:
+        """Show how far the active runs are, if that is due: on the live line, else a line for each."""
+        if time.monotonic() - self.shown_at < (BEAT_S if self.bar.disable else REFRESH_S):
+            return
+        self.shown_at = time.monotonic()
+        progresses = [read_progress(run) for run in active]
+        left = self.estimator.estimate([*self.missing.values()], self.finished, progresses).text
+        *lines, last = [progress.line for progress in progresses] or ["waiting"]
+        if self.bar.disable:
+            done = f"{len(self.finished)} of {counted(self.total, 'run')} finished"
+            self._print(*lines, f"{last}; {done}, time left: {left}")
+        else:
+            self.bar.set_postfix_str("; ".join([f"left: {left}", *lines, last]))
+
+    def show_attempt(self, attempt: Attempt) -> None:
+        """Print how an attempt ended; after a crash also the last lines of its output."""
+        run = attempt.run
+        if attempt.last:
+            given_up = None if attempt.finished else run.group_name
+            self.missing = {
+                folder: other
+                for folder, other in self.missing.items()
+                if folder != run.folder and other.group_name != given_up
+            }
+        if not attempt.finished:
+            again = f"given up after {counted(attempt.number, 'attempt')}" if attempt.last else "restarting"
+            how = "was refused (wrong use), not restarted" if attempt.refused else f"crashed ({attempt.cause}), {again}"
+            self._print(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
+            self._print(*(f"  | {clean(line)}" for line in read_last_lines(attempt.folder / OUTPUT)))
+            return
+        self.bar.update()
+        self.finished.append(run)
+        left = self.estimator.estimate([*self.missing.values()], self.finished)
+        more = f"; time left: {left.text}" if self.missing else ""
+        self._print(f"[{len(self.finished)}/{self.total}] {run.name} {self.describe_result(run)}{more}")
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            tqdm.write(line, file=sys.stdout)
+        sys.stdout.flush()
+        self.shown_at = time.monotonic()

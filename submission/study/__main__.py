@@ -1,4 +1,7 @@
-"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow."""
+"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow.
+
+Points that this machine cannot make are left out, and said.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,14 @@ from typing import Final
 from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_dict
 from compliance.formats.table import output_width
-from submission.runs.execute import execute_plan
-from submission.runs.needs import announce_runs
 from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
-from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals, set_aside
-from submission.runs.scripts.cluster import add_cluster_options, read_cluster
+from submission.runs.processes import JobRunner, check_trainer, hold_lock, interrupt_by_signals, provide_data, set_aside
+from submission.runs.progress import announce_runs, execute_plan
+from submission.runs.scripts.cluster import add_cluster_options, quote_words, read_cluster
 from submission.runs.scripts.script import Script
-from submission.runs.scripts.site import quote_words
-from submission.runs.setup import check_trainer, provide_data
 from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
-from submission.study.machine import StudyMachine, probe_study_machine, split_points
-from submission.study.plan import (
-    SEED,
-    StudyPlan,
-    StudyPoint,
-    list_curves,
-    list_presets,
-    parse_axis,
-    plan_points,
-    read_plan,
-)
-from submission.study.quantities import describe_quantities
-from submission.study.records import StudyResult
-from submission.study.results import (
+from submission.study.page import (
     CSV,
     JSON,
     PAGE,
@@ -46,6 +33,20 @@ from submission.study.results import (
     format_runs,
     write_results,
 )
+from submission.study.plan import (
+    SEED,
+    StudyMachine,
+    StudyPlan,
+    StudyPoint,
+    list_curves,
+    list_presets,
+    parse_axis,
+    plan_points,
+    probe_study_machine,
+    read_plan,
+    split_points,
+)
+from submission.study.records import StudyResult, describe_quantities
 
 THREADS: Final = "OMP_NUM_THREADS"
 DESCRIPTION: Final = """\

@@ -21,8 +21,7 @@ from submission.runs.plan import PlannedRun, assign_folders, is_finished, read_r
 from submission.runs.processes import OUTPUT, SET_ASIDE, read_error, read_last_lines
 from submission.study.curves import name_value
 from submission.study.plan import StudyPoint
-from submission.study.quantities import QUANTITIES
-from submission.study.records import CurveSpec, StudyRun
+from submission.study.records import QUANTITIES, CurveSpec, StudyRun
 
 MAX_BYTES: Final = 1 << 24
 

@@ -10,13 +10,13 @@ from typing import Final
 
 from submission.results.export import standalone
 from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, scale
-from submission.results.figures.labels import LINE, amount, fitted, slug
+from submission.results.figures.labels import LINE, amount, fitted
 from submission.results.figures.panel import HALF, Axis, Figure, Panel, dots, logarithmic
 from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
 from submission.results.page.html import Html
 from submission.study.curves import Curve, CurveLine, CurvePoint, is_number
-from submission.study.records import CurveSpec
+from submission.study.records import figure_name, list_figures
 
 LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 24, 40, 320, 58
 """Space around the panel, and its height."""
@@ -25,16 +25,6 @@ COLOURS: Final = tuple(f"org-{number}" for number in (1, 3, 4, 2, 6, 10, 0, 5))
 SHAPES: Final = ("circle", "triangle", "star", "square")
 LawPath = list[tuple[float, float, Interval]]
 """Places along a law: x, y and interval."""
-
-
-def figure_name(spec: CurveSpec) -> str:
-    """Return the name of the file of a figure."""
-    return slug(f"curve {spec.title}")
-
-
-def list_figures(spec: CurveSpec) -> list[str]:
-    """Return the names of the files that `draw_files` can make of a curve."""
-    return [f"{figure_name(spec)}{end}.svg" for end in ("", "-best")[: 1 + (spec.law == "isoflop")]]
 
 
 def draw_curve(curve: Curve) -> Html:

@@ -1,13 +1,20 @@
-"""The plan of a study: a YAML file, a preset or options; it becomes points, and these become runs."""
+"""The plan of a study: a YAML file, a preset or options; it becomes points, and these become runs.
+
+A plan may compute: "16 * ranks" has numbers, names of axes, + - * / // % ** and parentheses, no other code.
+"""
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import math
+import operator
+import os
 import re
+import socket
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,16 +23,67 @@ import yaml
 from tqdm import tqdm
 
 from common.benchmarks import require_package
-from common.command import UsageError, suggest_name
+from common.command import UsageError, counted, suggest_name
 from common.config import Loader, load, rebuild, to_dict
-from common.named_configs import is_name
+from common.installed import is_name
+from common.measure.devices import POWERCAP
+from common.processes import usable_cores
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
-from submission.runs.plan import PlannedRun
-from submission.runs.setup import Setup, resolve_setup
-from submission.study.figures import list_figures
-from submission.study.formula import compute_formula
-from submission.study.quantities import QUANTITIES, has_quantity
-from submission.study.records import CurveSpec, Value
+from submission.results.page.html import shorten_end
+from submission.runs.plan import PlannedRun, is_finished
+from submission.runs.processes import Setup, resolve_setup
+from submission.study.records import QUANTITIES, CurveSpec, Value, has_quantity, list_figures
+from submission.system.machine import Machine, probe_machine
+
+LONGEST_FORMULA: Final = 200
+SHOWN: Final = 60
+"""Characters of a formula, or of what is wrong in it, in a message."""
+OPERATORS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: float(base) ** float(exponent),  # of whole numbers it could fill the memory
+}
+
+
+def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
+    """Return the number that a formula gives; whole numbers are of type int. values: of the names in it.
+
+    Raises ValueError, which says what is wrong in the formula.
+    """
+    try:
+        if len(text) > LONGEST_FORMULA:
+            raise ValueError(f"it is longer than {LONGEST_FORMULA} characters")
+        number = _compute(ast.parse(text.strip(), mode="eval").body, values)
+        return int(number) if number == int(number) else number
+    except (SyntaxError, RecursionError, MemoryError):
+        reason = "it is no formula"
+    except (ArithmeticError, TypeError, ValueError) as error:
+        reason = str(error)
+    raise ValueError(
+        f"{shorten_end(text, SHOWN)!r}: {shorten_end(reason, SHOWN)}; "
+        "expected numbers, names of axes, + - * / // % ** and parentheses"
+    )
+
+
+def _compute(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return number
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+            return OPERATORS[type(sign)](_compute(left, values), _compute(right, values))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_compute(operand, values)
+        case ast.Name() | ast.Attribute():
+            value = values.get(name := ast.unparse(node))
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name} is no axis with numbers ({', '.join(values) or 'there is none'})")
+            return value
+    raise ValueError(f"{ast.unparse(node)} is not allowed")
+
 
 PRESETS: Final = Path(__file__).parent / "presets"
 SUFFIXES: Final = (".yaml", ".yml")
@@ -342,3 +400,60 @@ def _plan_repetitions(
             group=run.group,
         )
         yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMachine:
+    """The facts of a machine. devices: model names. interfaces: of the network. meter: a power.source, or ""."""
+
+    cores: int
+    accelerators: int
+    interfaces: tuple[str, ...]
+    processor: str = ""
+    devices: str = ""
+    meter: str = ""
+
+    def describe(self) -> dict[str, str | int]:
+        """Return the facts for the record of a study."""
+        devices = {"devices": f"{self.accelerators} x {self.devices}"} if self.accelerators else {}
+        others = {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
+        return {"processor": self.processor, "cores": self.cores, **devices, **others}
+
+
+def probe_study_machine() -> StudyMachine:
+    """Return the facts about this machine."""
+    fields = probe_machine(Machine())
+    has_rapl = os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK)
+    return StudyMachine(
+        cores=usable_cores(),
+        accelerators=int(fields.get("accelerators_per_node", 0)),
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
+        processor=fields.get("host_processor_model_name", ""),
+        devices=fields.get("accelerator_model_name", ""),
+        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
+    )
+
+
+def split_points(points: Sequence[StudyPoint], machine: StudyMachine) -> tuple[list[StudyPoint], list[str]]:
+    """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
+    kept: list[StudyPoint] = []
+    excluded: dict[tuple[str, str], dict[str, None]] = {}
+    units = counted(machine.accelerators, "accelerator") if machine.accelerators else counted(machine.cores, "core")
+    for point in points:
+        run = point.run
+        missing = [
+            (name, value, ", ".join(machine.interfaces))
+            for name, value in run.environment.items()
+            if name in INTERFACES and value not in machine.interfaces
+        ]
+        if run.ranks > (machine.accelerators or machine.cores):
+            missing.append((RANKS, str(run.ranks), units))
+        if not missing or is_finished(run):  # made elsewhere
+            kept.append(point)
+            continue
+        for name, value, available in missing:
+            excluded.setdefault((name, available), {})[value] = None
+    return kept, [
+        f"left out: {name} {', '.join(values)}: this machine has {available}"
+        for (name, available), values in excluded.items()
+    ]

@@ -10,27 +10,32 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, clean, counted, file_place, run_command
+from common.console import print_warning, use_styles
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, find_rank_position
-from common.styles import print_warning, use_styles
 from common.tree import NAMED
-from compliance.check_system import check_description
 from compliance.cli import write_text
 from compliance.engine import Options
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import (
+    Node,
+    check_description,
     check_names,
     check_values,
     collect_notes,
+    count_parts,
+    describe_node,
     describe_system,
+    format_lines,
     merge_fields,
+    read_nodes,
     render_description,
 )
 from submission.system.hardware import Fields
 from submission.system.machine import check_source, power_note
-from submission.system.nodes import Node, count_parts, describe_node, format_lines, read_nodes
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the

@@ -1,20 +1,46 @@
-"""The description of a system: detected fields, those that the user must add, and where the nodes of a job differ."""
+"""The description of a system: detected fields, those that the user must add, and where the nodes of a job differ.
+
+Each node of a job prints lines about itself, and the lines of all nodes are read together; without torch.
+
+Check a system description by itself, without a submission, and whether logs agree with it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from common.command import suggest_name
+import msgspec
+from msgspec import structs
+
+from common.command import counted, suggest_name
 from common.errors import UsageError
-from compliance.model.system import OPEN, STATUSES, SystemDescription, is_placeholder
+from common.measure.power_sources import is_watts
+from common.ranks.launch import LaunchError, RankPosition
+from common.tree import NAMED
+from common.values import group_pairs
+from compliance.engine.checker import apply_rules, check_paths
+from compliance.engine.inputs import initial_case
+from compliance.engine.log_checker import Options
+from compliance.logs.run import Run
+from compliance.model.judging import Case, JudgedRun, add_judgement, listed
+from compliance.model.layout import STRONG
+from compliance.model.package import Package
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.system import OPEN, STATUSES, SystemDescription, is_placeholder, read_description
+from compliance.rules.catalog import import_all_rules
 from compliance.rules.package import FIELDS
-from compliance.rules.system import SYSTEM_TYPE, SYSTEM_TYPES
+from compliance.rules.rule import PackageRule, SetRule, rules_of
+from compliance.rules.system import SYSTEM_TYPE, SYSTEM_TYPES, DescribedSystem
 from submission.system.hardware import ACCELERATOR_DETAILS, Fields
-from submission.system.machine import Machine, probe_machine
+from submission.system.machine import NO_READING, Machine, Reading, probe_machine, read_node, source_name
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
 """The fields of a description, in order: the 33 that the official tools require, and the type from the policy."""
@@ -181,3 +207,179 @@ def _list_nodes(names: Sequence[str], total: int) -> str:
 
 def _count_rest(values: int) -> list[str]:
     return [f"{values - MOST_LISTED} more values"] if values > MOST_LISTED else []
+
+
+START: Final = '{"mlperf_hpc_node":'
+"""Start of a line about a node; what a launcher writes before it, such as the rank, is skipped."""
+LONGEST_LINE: Final = 1000
+"""Characters. srun passes on at most 1024 bytes at once, between those of other nodes: it cuts longer lines."""
+MOST_BYTES: Final = 1 << 28
+"""Of a file of lines."""
+MOST_NAMED: Final = 10
+"""Nodes that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as one of its processes describes it; in a line, perhaps only some of its fields. count: of all fields.
+
+    parts: the number of nodes or ranks it answers for, of a total; 0 if the launcher does not say who shares a node.
+    power: the reading, if requested. source: the name of its source, "" if no reading was requested.
+    """
+
+    host: str
+    rank: int
+    parts: int
+    total: int
+    count: int
+    fields: Fields
+    power: Reading = NO_READING
+    source: str = ""
+
+
+def count_parts(launch: RankPosition) -> tuple[int, int]:
+    """Return the number of nodes or ranks that this process answers for, and their total.
+
+    0: another process of the node answers. Counted are nodes, or ranks if the launcher does not number the nodes; each
+    rank answers for itself if the launcher does not say which ranks share a node.
+    Raises LaunchError if the launcher does not say how many ranks there are.
+    """
+    if launch.nodes is not None and launch.local_rank is not None:
+        return int(launch.local_rank == 0), launch.nodes
+    if launch.world_size is None:
+        raise LaunchError(f"{launch.launcher} does not say how many ranks there are: use srun, mpirun or torchrun")
+    if launch.local_size is not None and launch.local_rank is not None:
+        return (0 if launch.local_rank else launch.local_size), launch.world_size
+    return 1, launch.world_size
+
+
+def describe_node(launch: RankPosition, power: str | None) -> Node:
+    """Describe the node of this process. power: the source to read its power from, None for no reading."""
+    host, (parts, total) = socket.gethostname(), count_parts(launch)
+    reading = read_node(power, host) if power else NO_READING
+    total, fields = 0 if launch.local_rank is None else total, probe_machine(Machine())
+    return Node(host, launch.rank, parts, total, len(fields), fields, reading, source_name(power or ""))
+
+
+def format_lines(node: Node) -> Iterator[str]:
+    """Yield the line about a node; several with a part of the fields each where it would be too long."""
+    line, items = f"{START}{msgspec.json.encode(node).decode()}}}", list(node.fields.items())
+    if len(line.encode()) <= LONGEST_LINE or len(items) < 2:
+        yield line
+    else:
+        for part in (items[::2], items[1::2]):
+            yield from format_lines(replace(node, fields=dict(part)))
+
+
+def read_nodes(paths: Sequence[Path]) -> list[Node]:
+    """Return the nodes in lines of files, each once, in the order of their ranks; other lines are skipped.
+
+    Raises LaunchError if a line is damaged, lines differ about a node, or nodes are missing.
+    """
+    by_host: dict[str, Node] = {}
+    for path in paths:
+        for number, line in enumerate(NAMED.read(path, MOST_BYTES).decode(errors="replace").split("\n"), 1):
+            _, start, rest = line.partition(START)
+            if start:
+                node = _parse_line(start + rest, f"{path}:{number}")
+                first = by_host.setdefault(node.host, node)
+                differing = [
+                    name for name, value in node.fields.items() if first.fields.setdefault(name, value) != value
+                ]
+                if (node.total, node.count) != (first.total, first.count):
+                    differing.append("number of nodes or fields")
+                if differing:
+                    raise LaunchError(
+                        f"{path}:{number}: an earlier line about {node.host} has another {differing[0]}; remove the "
+                        "lines that are out of date, or give each node a host name of its own"
+                    )
+    nodes = sorted(by_host.values(), key=lambda node: (node.rank, node.host))
+    files, total = ", ".join(map(str, paths)), max((node.total for node in nodes), default=0)
+    if not nodes:
+        raise LaunchError(f"{files}: no lines about a node; `python -m submission.system --this-node` prints them")
+    for node in nodes:
+        if len(node.fields) != node.count:
+            raise LaunchError(
+                f"{files}: {len(node.fields)} of the {node.count} fields of {node.host}: a line is missing; repeat "
+                "--this-node there. Nothing is written"
+            )
+    if (parts := sum(node.parts for node in nodes)) < total:
+        hosts = listed([node.host for node in nodes], MOST_NAMED)
+        raise LaunchError(
+            f"{files}: {counted(len(nodes), 'node')} ({hosts}), which are {parts} of the {total} nodes or ranks that "
+            "the launcher started; add the lines of the others. Nothing is written"
+        )
+    return nodes
+
+
+def _parse_line(text: str, where: str) -> Node:
+    try:
+        [node] = msgspec.json.decode(text, type=dict[str, Node]).values()
+        watts = node.power.watts
+        if node.parts < 1 or not (watts is None or is_watts(watts)):
+            raise ValueError(f"{node.parts} parts, {watts} W")
+    except (ValueError, RecursionError) as error:
+        raise LaunchError(
+            f"{where}: not the description of a node ({error}): run --this-node on all nodes with this version of the "
+            "suite; nothing is written"
+        ) from error
+    return node
+
+
+ALONE = ("PKG04", "PKG05", "PKG06", "PKG07", "PKG20", "PKG21", "PKG35")
+"""Rules about a system description by itself."""
+WITH_LOGS = ("RUN08", "RUN09", "RUN10")
+"""Rules about a system description and the logs of the system."""
+
+
+def check_description(path: str, logs: Sequence[str], options: Options) -> Report:
+    """Return the report on a system description, and on whether the logs agree with it.
+
+    The logs themselves are neither judged nor listed: `check_paths` does that. If they belong to a submission, its own
+    descriptions are ignored. Never raises; a file that cannot be read is a finding.
+    """
+    if not logs:
+        return compare_description(path, (), options)
+    seen = check_paths(logs, options)
+    scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
+    report = compare_description(path, [(run, scalings.get(run.path, STRONG)) for run in seen.runs], options)
+    report.own.extend([] if seen.runs else seen.own)
+    return report
+
+
+def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Options) -> Report:
+    """Return the report on a system description, and on whether runs that were read agree with it.
+
+    runs: each with its scaling, "strong" or "weak".
+    """
+    case = initial_case(path, options)
+    report = options.start_report(rounds=[(path, case.round, case.round_why, "system description")])
+    description = read_description(path, NAMED)
+    package = Package(path, "", case.round, case.profile, flat=False, descriptions={description.name: description})
+    import_all_rules()
+    rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if rule.id in ALONE)
+    findings = apply_rules(rules, package, report, options)
+    for results in _make_results(runs, description, options):
+        applicable = rules_of(SetRule, results.round, results.division, options.profile)
+        together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
+        findings += apply_rules(together, results, report, options)
+    silent = (run.path for run, _ in runs if run.benchmark is None)
+    findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
+    report.packages.append(structs.replace(package, findings=findings))
+    return report
+
+
+def _make_results(
+    runs: Sequence[tuple[Run, str]], description: SystemDescription, options: Options
+) -> Iterator[ResultSet]:
+    """Yield the runs as results of the described system, by benchmark and scaling; skip runs without a benchmark."""
+    judged = [
+        (run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)), scaling)
+        for run, scaling in runs
+        if run.benchmark is not None
+    ]
+    groups = group_pairs(((run.round, run.benchmark, scaling), run) for run, scaling in judged)
+    for (round_, benchmark, scaling), members in groups.items():
+        case = Case(round_, options.profile, description.division, benchmark)
+        folder = os.path.dirname(members[0].path)
+        yield ResultSet(folder, case, scaling, runs=members, description=description, loose=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import UsageError
-from common.measure.power.keys import PARTS
-from common.measure.power.recorder import TimedReader
-from common.measure.power.sources import Clock, ReadingError, is_watts, open_source, parse_source
+from common.measure.power import TimedReader
+from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source
 from common.provenance import versions
+from common.record import PARTS_SCOPE
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
@@ -211,7 +211,7 @@ NO_READING: Final = Reading()
 
 def check_source(text: str) -> None:
     """Raise UsageError unless a text names a source of the power of whole nodes."""
-    if parse_source(text, "--power").scope == PARTS:
+    if parse_source(text, "--power").scope == PARTS_SCOPE:
         raise UsageError(f"--power {text} reads parts of a node; expected command:node:… or file:node:…")
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from common.command import CommandParser, as_called, describe_error, folder_place, run_command
-from common.styles import use_styles
+from common.console import use_styles
 from common.version import FOLDERS_VARIABLE
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from common import extras
+from common import installed
 from common.benchmarks import PACKAGES, Package
-from common.extras import missing_extra
+from common.installed import missing_extra
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "predict oc20": "oc20.predict",
     "data synthesize deepcam": "deepcam.synthesize",
     "evaluate cosmoflow": "cosmoflow.evaluate",
-    "weights export": "common.export",
+    "weights export": "common.training.weights",
 }
 
 
@@ -60,7 +60,7 @@ def test_a_program_that_imports_the_suite_has_its_own_traceback(bare):
 
 @pytest.mark.parametrize(("distribution", "requirement"), [("wave-speed", "wave-speed"), ("", f"{ROOT}[train]")])
 def test_a_plug_in_is_installed_with_its_own_distribution(distribution, requirement, monkeypatch):
-    monkeypatch.setattr(extras, "find_package", lambda name: Package(name, ROOT, "x", distribution=distribution))
+    monkeypatch.setattr(installed, "find_package", lambda name: Package(name, ROOT, "x", distribution=distribution))
     said = missing_extra(ModuleNotFoundError(name="torch_of_nobody"), "wave_speed.train")
     assert said == f"python -m wave_speed.train needs torch_of_nobody: pip install '{requirement}'"
 

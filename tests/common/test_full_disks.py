@@ -13,7 +13,7 @@ from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging.stage import StagingConfig, StagingError, source_files, stage_dataset
 from tests.common.commands.test_fetch import TAR, command
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from common import lease
-from common.lease import InUseError, Lease, LeaseLostError
+from common import locks
+from common.locks import InUseError, Lease, LeaseLostError
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from common.lease import Lease
+from common.locks import Lease
 held = Lease(Path(sys.argv[1]))
 assert held.take(wait=False)
 print("held", flush=True)
@@ -92,7 +92,7 @@ def test_the_clock_of_the_file_system_decides_about_other_machines(holder, tmp_p
     with pytest.raises(InUseError, match="on nid002"):
         Lease(tmp_path / "run").take(wait=False)
     monkeypatch.setenv("SLURM_JOB_ID", "61")  # queued again: waits for what is left of its earlier start
-    monkeypatch.setattr(lease, "STALE_S", 200.5)
+    monkeypatch.setattr(locks, "STALE_S", 200.5)
     first, second = Lease(tmp_path / "run"), Lease(tmp_path / "run")
     while not first.take(wait=False):
         time.sleep(0.1)
@@ -126,23 +126,23 @@ def test_of_many_that_take_over_at_once_one_wins(tmp_path):
 @pytest.mark.parametrize("number", [1, 5])
 def test_an_owner_that_gives_up_during_a_takeover_is_followed_by_one(tmp_path, monkeypatch, number):
     """One has seen its old lease, another the empty folder: they create different files."""
-    old, link = tmp_path / f"lease-{number}.json", lease._link_draft
+    old, link = tmp_path / f"lease-{number}.json", locks._link_draft
     old.touch()
     os.utime(old, (1, 1))
     first, second = Lease(tmp_path), Lease(tmp_path)
 
     def after_the_old_one_left(draft, path):
         def after_the_first(second_draft, second_path):
-            monkeypatch.setattr(lease, "_link_draft", link)
+            monkeypatch.setattr(locks, "_link_draft", link)
             link(draft, path)
             link(second_draft, second_path)
 
         old.unlink()
-        monkeypatch.setattr(lease, "_link_draft", after_the_first)
+        monkeypatch.setattr(locks, "_link_draft", after_the_first)
         with pytest.raises(InUseError):
             second.take(wait=False)
 
-    monkeypatch.setattr(lease, "_link_draft", after_the_old_one_left)
+    monkeypatch.setattr(locks, "_link_draft", after_the_old_one_left)
     assert first.take(wait=False) and not second.held
     first.check()
     assert [path.name for path in tmp_path.iterdir()] == [f"lease-{number + 1}.json"]
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("common.lease.new_file", refuse)
+    monkeypatch.setattr("common.locks.new_file", refuse)
     with pytest.raises(OSError, match=rf"^{tmp_path} cannot be used for a run \(.*: Read-only file system\); set"):
         Lease(tmp_path).take(wait=False)
 
@@ -220,8 +220,8 @@ def test_an_owner_whom_proc_hides_is_alive_as_long_as_its_heart_beats(holder, tm
     def hidden(pid, _):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    began = lease._read_start_time
-    monkeypatch.setattr(lease, "_read_start_time", lambda pid: "" if pid == holder.pid else began(pid))
+    began = locks._read_start_time
+    monkeypatch.setattr(locks, "_read_start_time", lambda pid: "" if pid == holder.pid else began(pid))
     monkeypatch.setattr(os, "kill", hidden)
     with pytest.raises(InUseError, match=f"process {holder.pid} "):
         Lease(tmp_path / "run").take(wait=False)

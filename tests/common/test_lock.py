@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.lock import LockedError, LockFile
+from common.locks import LockedError, LockFile
 
 
 def test_a_lock_is_held_alone_or_shared_and_names_its_holder(tmp_path):

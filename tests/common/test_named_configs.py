@@ -6,7 +6,7 @@ import pytest
 
 from common.benchmarks import PACKAGES
 from common.config import ConfigError
-from common.named_configs import find_config, named_configs
+from common.installed import find_config, named_configs
 from cosmoflow.train import main as train
 
 ROOT = Path(__file__).parents[2]

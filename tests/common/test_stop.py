@@ -72,12 +72,12 @@ def test_the_failure_of_another_rank_is_raised_wherever_the_run_looks():
 
 
 def test_signals_are_chosen_and_an_ignored_one_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before, of_term = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:
         with STOP.listening():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             STOP.choose_signals(["USR2", "HUP"])
-            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+            assert signal.getsignal(signal.SIGTERM) == of_term
             signal.raise_signal(signal.SIGUSR2)
             assert STOP.number == signal.SIGUSR2
     finally:

@@ -287,12 +287,12 @@ def test_without_any_output_there_is_still_a_status(logs):
 def test_an_interrupt_ends_all_processes_without_tracebacks(logs):
     """Ctrl-C reaches the whole process group, the workers too."""
     code = (
-        "import os, signal, sys; from compliance import check; from compliance.engine import parallel\n"
-        "parallel.PARALLEL_BYTES = 0\n"
-        "check_log = parallel.check_log\n"
+        "import os, signal, sys; from compliance import check; from compliance.engine import log_checker\n"
+        "log_checker.PARALLEL_BYTES = 0\n"
+        "check_log = log_checker.check_log\n"
         "def slow(task):\n"
         "    print('working', flush=True); import time; time.sleep(30); return check_log(task)\n"
-        "parallel.check_log = slow\n"
+        "log_checker.check_log = slow\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.exit(check.main(['good.txt', 'bad.txt', '--jobs', '2', '-o', 'report.txt']))"
     )

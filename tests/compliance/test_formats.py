@@ -12,15 +12,14 @@ from msgspec.structs import replace
 from common.command import clean
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
+from compliance.formats.style import Style
 from compliance.formats.words import minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
 from compliance.model import score
-from compliance.model.case import Case
-from compliance.model.finding import Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import Case, Finding, JudgedRun
 from compliance.model.package import Package
 from compliance.model.package_files import Scaling
 from compliance.model.report import Report

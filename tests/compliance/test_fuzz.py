@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.log import LogReader, parse_log, read_log
-from compliance.model.case import PROFILES, Case
+from compliance.model.judging import PROFILES, Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.samples.package import SamplePackage
 from submission.results.page.sections import how_scored
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 
-from common import closed as closed_division
 from common.reference import equals
+from common.settings import keys as closed_division
 from common.settings.keys import Closed
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import Case, JudgedRun
 
 FOLDER = Path(__file__).parent / "logs_of_0_2_0"
 BENCHMARKS = ("cosmoflow", "deepcam", "oc20")

@@ -13,10 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.errors import UsageError
-from common.extras import missing_extra
-from common.lock import try_lock
-from compliance.engine import Options, check_paths, parallel
-from compliance.formats import FORMATS, Style
+from common.installed import missing_extra
+from common.locks import try_lock
+from compliance.engine import Options, check_paths, log_checker
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -92,8 +93,8 @@ def test_commands_on_results_need_nothing_that_only_posix_has(tmp_path):
 def test_processes_that_are_not_forked_give_the_same_report(tmp_path, monkeypatch):
     paths = [SamplePackage().copy(3, 7).write(tmp_path / "University")]
     alone = FORMATS["json"](check_paths(paths, Options(jobs=1)), Style())
-    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
-    monkeypatch.setattr(parallel, "sys", SimpleNamespace(platform="darwin", modules=sys.modules, stderr=sys.stderr))
+    monkeypatch.setattr(log_checker, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(log_checker, "sys", SimpleNamespace(platform="darwin", modules=sys.modules, stderr=sys.stderr))
     assert FORMATS["json"](check_paths(paths, Options(jobs=2)), Style()) == alone
 
 
@@ -106,7 +107,7 @@ def test_what_only_posix_can_do_says_so_in_one_line(tmp_path, monkeypatch):
 
 
 def test_paths_of_findings_are_joined_by_slashes():
-    native = {"rules/own_rules.py", "rules/pace.py", "model/settings_file.py"}  # files of the user and of the suite
+    native = {"rules/catalog.py", "rules/pace.py", "model/settings_file.py"}  # files of the user and of the suite
     folder = ROOT / "compliance"
     modules = {path.relative_to(folder).as_posix(): path for path in folder.glob("[efmr]*/*.py")}
     joined = {name for name, path in modules.items() if "os.path.join(" in path.read_text(encoding="utf-8")}

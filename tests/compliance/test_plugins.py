@@ -18,8 +18,9 @@ from common.version import FOLDERS_VARIABLE
 from compliance import check_logs
 from compliance.benchmarks import list_references, load_plugin, reference_of, refuse_plugins_in
 from compliance.check import main
-from compliance.engine import parallel
-from compliance.formats import FORMATS, Style
+from compliance.engine import log_checker
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.log import LogReader
 from compliance.rcp.__main__ import main as rcp
 from compliance.rcp.points import load_points
@@ -340,7 +341,7 @@ def test_no_code_comes_from_what_is_judged(way, attack, tmp_path):
 
 def test_worker_processes_refuse_it_too(attack, monkeypatch, capsys, install):
     judged, mark = attack
-    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(log_checker, "PARALLEL_BYTES", 0)
     use_folders([str(judged)])
     main([str(judged), "--no-config", "--jobs", "2", "--format", "json"])
     report = json.loads(capsys.readouterr().out)

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING
 
 ABOUT_OTHER_THINGS = ("PKG07", "PKG08", "PKG25", "PRV", "SET06")
 """Warnings of packages that the untampered ones have as well: the archive holds neither code nor descriptions."""

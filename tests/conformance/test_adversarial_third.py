@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.model.finding import ERROR, WARNING
+from compliance.model.judging import ERROR, WARNING
 from tests.conformance.test_adversarial_second import ABOUT_OTHER_THINGS, verdict_of
 
 RULES_OF = {"A1": "AMT02", "A2": "AMT01", "A4": "QUA03", "A6": "ORD21", "A7": "RUN15", "A10": "RUN09"}

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.model.case import OFFICIAL
-from compliance.model.finding import ERROR
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, OFFICIAL, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.report import Report

@@ -8,7 +8,7 @@ import pytest
 
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.model.finding import ERROR, WARNING
+from compliance.model.judging import ERROR, WARNING
 from tests.conformance.disturbed_runs import ARCHIVE
 
 

@@ -6,7 +6,7 @@ To see a forgery again: `python -m tests.conformance.forgeries.packages --family
 
 import pytest
 
-from compliance.model.finding import NOTE
+from compliance.model.judging import NOTE
 from tests.conformance.forgeries.package_bases import BUILT, base_package
 from tests.conformance.forgeries.packages import NAMED, check_package, first_built, judge, make_cases
 

@@ -11,10 +11,8 @@ import pytest
 
 from compliance.engine.log_checker import LogTask, check_log, judge_log
 from compliance.logs.log import parse_log
-from compliance.model import case as judged_by
-from compliance.model.case import OFFICIAL
-from compliance.model.finding import ERROR
-from compliance.model.judged_run import JudgedRun
+from compliance.model import judging as judged_by
+from compliance.model.judging import ERROR, OFFICIAL, JudgedRun
 from compliance.rules import order
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 

@@ -15,8 +15,7 @@ import pytest
 
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import OFFICIAL, Case
-from compliance.model.finding import ERROR
+from compliance.model.judging import ERROR, OFFICIAL, Case
 from compliance.samples.log import SampleLog
 
 COSMOFLOW, DEEPCAM = ("cosmoflow", "closed"), ("deepcam", "closed")

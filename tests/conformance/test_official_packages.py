@@ -11,8 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.model.case import OFFICIAL, STRICT
-from compliance.model.finding import PASSING
+from compliance.model.judging import OFFICIAL, PASSING, STRICT
 from compliance.rules import copies
 from tests.conformance.package_mutations import PLAIN, Case, cases, mutations
 

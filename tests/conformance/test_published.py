@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.logs.personal_data import HOME, MAIL, personal
+from compliance.logs.privacy import HOME, MAIL, personal
 from tests.bench_script import bench_script
 
 amounts, finding_rates, published_rates = (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.model.case import OFFICIAL
+from compliance.model.judging import OFFICIAL
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.samples.package import SamplePackage

@@ -15,7 +15,7 @@ from typing import Any
 
 from compliance.benchmarks import REFERENCES, benchmarks_of
 from compliance.engine import Options, check_paths
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.judging import ERROR, WARNING, Finding
 from compliance.model.report import Report
 from compliance.samples.package import SamplePackage
 from tests.conformance.forgeries.logtext import TOKEN, LogText, Unsuitable

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from compliance.model.finding import Finding
+from compliance.model.judging import Finding
 from compliance.samples.package import SYSTEM, SamplePackage
 from tests.conformance import variations
 from tests.conformance.forgeries.logtext import COURSE, Line, LogText, Unsuitable

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.training.flops import count
+from common.training.profile import count
 from cosmoflow.model import CosmoFlow, ModelConfig, build_model, pool_and_activate
 
 FULL = (128, 128, 128, 4)

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
-from common.datasets.journal import Journal
-from common.datasets.manifest import read_manifest
+from common.data.build import Journal
+from common.data.manifest import read_manifest
 from common.reference import SPLITS
 from cosmoflow import prepare
 from cosmoflow.data import tfrecord

@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from common.datasets.manifest import read_manifest
+from common.data.manifest import read_manifest
 from cosmoflow import prepare, synthesize
 from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
-from cosmoflow.simulation.recipe import PRESETS, Recipe
+from cosmoflow.simulation import PRESETS, Recipe
 from cosmoflow.synthesize import plan_synthesis
 
 SMALL = ["--prior", "wide", "--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
@@ -162,7 +162,7 @@ def test_a_stopped_call_goes_on_where_it_stopped(tmp_path, number, code):
 
 
 def test_the_spectrum_of_a_plane_wave_is_measured_right():
-    from cosmoflow.simulation.plot import measured_power
+    from cosmoflow.synthesize import measured_power
 
     n, length_mpc_h, wave, amplitude = 16, 100.0, 3, 0.1
     phase = 2 * np.pi * wave * np.arange(n) / n

@@ -2,7 +2,7 @@
 
 import torch
 
-from deepcam.metrics import class_iou
+from deepcam.predictor import class_iou
 from tests.case import Case
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from deepcam.metrics import class_iou, cross_entropy
+from deepcam.predictor import class_iou, cross_entropy
 from deepcam.reference import CLASS_FREQUENCIES, CLASS_WEIGHTS
 
 WEIGHTS = torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from common.training.flops import count, table3
+from common.training.profile import count, table3
 from deepcam.model import DeepLab, ModelConfig, Shortcut, build_model
 
 SMALL = ModelConfig(width=0.125, middle_blocks=2)

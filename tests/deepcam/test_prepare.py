@@ -14,9 +14,10 @@ import pytest
 
 h5py = pytest.importorskip("h5py")
 
-from common.datasets.manifest import read_manifest  # noqa: E402
+from common.data.manifest import read_manifest  # noqa: E402
 from deepcam import prepare  # noqa: E402
-from deepcam.data import conversion, single_file, snapshot, stats  # noqa: E402
+from deepcam.data import conversion, snapshot, values  # noqa: E402
+from deepcam.data.conversion import locate_arrays  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
 
 SHAPE = (16, 16, len(CHANNELS))
@@ -36,8 +37,8 @@ def write_source(folder, train=TRAIN):
         for i in range(samples):
             data = rng.standard_normal(SHAPE).astype(np.float32)
             snapshot.write_snapshot(folder / split / name_of(i), data, rng.integers(0, 3, SHAPE[:2]))
-    vectors = {name: np.zeros(len(CHANNELS)) + (name == "maxval") for name in stats.VECTORS}
-    stats.write_stats(folder / "stats.h5", stats.Stats(train, **vectors))
+    vectors = {name: np.zeros(len(CHANNELS)) + (name == "maxval") for name in values.VECTORS}
+    values.write_stats(folder / "stats.h5", values.Stats(train, **vectors))
     return folder
 
 
@@ -92,7 +93,7 @@ def test_every_sample_is_that_of_its_snapshot(source, tmp_path, form, capsys):
 
 def test_samples_of_a_big_file_lie_at_pages(source, tmp_path):
     assert convert(source, tmp_path / "out", "hdf5-single") == 0
-    file = single_file.locate_arrays(tmp_path / "out" / "train.h5")
+    file = locate_arrays(tmp_path / "out" / "train.h5")
     assert file.data_NHWC.offset % 4096 == 0 and file.labels_NHW.offset % 4096 == 0
 
 

@@ -14,7 +14,7 @@ h5py = pytest.importorskip("h5py")
 
 from common.ranks.launch import LAUNCHERS  # noqa: E402
 from deepcam import summarize  # noqa: E402
-from deepcam.data import snapshot, stats  # noqa: E402
+from deepcam.data import snapshot, values  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,23 +136,23 @@ def test_statistics_that_are_there_are_checked_and_kept(data, capsys):
     folder, _ = data
     file = folder / "stats.h5"
     assert call(folder) == 0
-    right = stats.read_stats(file)
+    right = values.read_stats(file)
     before = file.read_bytes(), file.stat().st_mtime_ns
     assert call(folder) == 0
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
     file.write_bytes(before[0][:100])  # damaged: made again
     assert call(folder) == 0 and file.read_bytes() == before[0]
 
-    wrong = {name: getattr(right, name).copy() for name in stats.VECTORS}
+    wrong = {name: getattr(right, name).copy() for name in values.VECTORS}
     wrong["maxval"][4] += 1
     for other, message in [
-        (stats.Stats(right.count, **wrong), "maxval of VBOT is"),
+        (values.Stats(right.count, **wrong), "maxval of VBOT is"),
         (
-            stats.Stats(3, **{name: getattr(right, name) for name in stats.VECTORS}),
+            values.Stats(3, **{name: getattr(right, name) for name in values.VECTORS}),
             "is from 3 snapshots, but 2 were found",
         ),
     ]:
-        stats.write_stats(file, other)
+        values.write_stats(file, other)
         before = file.read_bytes()
         assert call(folder) == 1
         error = capsys.readouterr().err

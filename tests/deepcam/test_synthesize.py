@@ -6,13 +6,13 @@ import h5py
 import numpy as np
 import pytest
 
-from common.datasets.manifest import read_manifest
+from common.data.manifest import read_manifest
 from deepcam import synthesize
-from deepcam.data import stats
+from deepcam.data import values
 from deepcam.data.snapshot import NAME
 from deepcam.simulation.detection import detect
 from deepcam.simulation.planet import Planet
-from deepcam.simulation.recipe import PRESETS, Recipe, name_of
+from deepcam.simulation.snapshot_generator import PRESETS, Recipe, name_of
 from deepcam.synthesize import plan_synthesis
 
 SMALL = ["--height", "48", "--width", "72", "--train", "6", "--validation", "2", "--test", "1"]
@@ -73,7 +73,7 @@ def test_files_have_the_published_layout_and_hold_what_is_simulated(made):
 
 def test_statistics_are_those_of_the_training_snapshots(made):
     fields = np.stack([RECIPE.simulate_snapshot(5, 0, i)[0] for i in range(6)]).astype(np.float64)
-    found = stats.read_stats(made / "stats.h5")
+    found = values.read_stats(made / "stats.h5")
     assert found.count == 6
     np.testing.assert_allclose(found.mean, fields.mean((0, 1, 2)), rtol=1e-9)
     np.testing.assert_allclose(found.sqmean, (fields**2).mean((0, 1, 2)), rtol=1e-9)

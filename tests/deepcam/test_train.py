@@ -20,7 +20,7 @@ from common.precision import Precision, PrecisionConfig
 from common.ranks.dist import Dist, alone
 from common.ranks.launch import RankPosition
 from common.training import benchmark
-from deepcam.metrics import cross_entropy
+from deepcam.predictor import cross_entropy
 from deepcam.train import Config, DeepCam, compile_network
 from tests.deepcam.case import CASE
 from tests.tape import Tapes

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from oc20.flops import count_own, count_table3
 from oc20.graphs import build_graph, count_triplets
 from oc20.model import ModelConfig
-from submission.results.cost_model.model import read_workloads
+from submission.results.cost_model import read_workloads
 from tests.oc20.test_model import SMALL, Plain, crystal, framed, network
 
 

@@ -9,8 +9,7 @@ import torch
 
 from oc20.graphs import build_graph, find_neighbours
 from oc20.model import ModelConfig, build_model
-from oc20.operations import _silu_double_backward
-from oc20.triplets import Surroundings
+from oc20.operations import Surroundings, _silu_double_backward
 from tests.hopper import compile_for_amd, resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 from tests.tape import NeverWaits, leave_out_autocast

@@ -16,7 +16,7 @@ from ase.calculators.singlepoint import SinglePointCalculator  # noqa: E402
 from ase.constraints import FixAtoms  # noqa: E402
 from ase.neighborlist import neighbor_list  # noqa: E402
 
-from common.datasets.manifest import read_manifest  # noqa: E402
+from common.data.manifest import read_manifest  # noqa: E402
 from oc20 import prepare  # noqa: E402
 from oc20.data import compact, conversion, extxyz, records  # noqa: E402
 from oc20.data.dataset import DataConfig, Dataset  # noqa: E402

@@ -16,7 +16,7 @@ pytest.importorskip("lmdb")
 import ase.io
 from ase.calculators.emt import EMT
 
-from common.datasets.manifest import read_manifest
+from common.data.manifest import read_manifest
 from oc20 import synthesize
 from oc20.data import compact
 from oc20.simulation import surface

@@ -9,10 +9,8 @@ import torch
 
 from common.ranks.dist import alone
 from common.settings.run import TrainConfig
-from oc20.data import compact, metadata
-from oc20.data.buckets import Bucket, pad_frames
-from oc20.data.dataset import GraphBatch
-from oc20.data.metadata import Metadata
+from oc20.data import compact, dataset
+from oc20.data.dataset import Bucket, GraphBatch, Metadata, pad_frames
 from oc20.graphs import build_graph, join_frames, link_frames
 from oc20.model import ModelConfig
 from oc20.settings import Config, DataConfig
@@ -29,7 +27,7 @@ def problem(slabs, tmp_path):
         folder = tmp_path / split
         folder.mkdir()
         compact.write_frames(folder / "data.0000.bin", slabs)
-        metadata.write_metadata(folder / metadata.NAME, Metadata.from_sizes(map(metadata.count_parts, slabs)))
+        dataset.write_metadata(folder / dataset.NAME, Metadata.from_sizes(map(dataset.count_parts, slabs)))
 
     def made(model=(), **data):
         config = Config(

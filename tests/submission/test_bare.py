@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES, find_package
-from common.command_names import COMMANDS, RENAMED
+from common.command import COMMANDS, RENAMED
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("msgspec", "yaml", "tqdm")

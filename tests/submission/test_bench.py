@@ -14,7 +14,7 @@ MACHINE = {"date": "2026-01-02", "machine": "2 cores", "python": "3.11", "load":
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["--quick", "-o", "page"], 2, "omit -o"),
+        (["--quick", "--keep"], 2, "omit --keep"),
         (["--runs", "0"], 2, "expected at least 1"),
         (["--corpus", "."], 1, "has no published_v*.tar.xz"),
     ],

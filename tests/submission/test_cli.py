@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES, find_package
-from common.command_names import COMMANDS, RENAMED
+from common.command import COMMANDS, RENAMED
 from common.version import VERSION
 from compliance.samples.log import SampleLog
 from submission.cli import main, render_usage, resolve_command

@@ -2,7 +2,7 @@
 
 import pytest
 
-from compliance.model.finding import FAIL, INCOMPLETE
+from compliance.model.judging import FAIL, INCOMPLETE
 from submission import demo
 
 

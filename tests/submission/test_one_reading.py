@@ -11,8 +11,8 @@ from compliance.samples.log import SampleLog
 from submission.assemble.__main__ import main as assemble
 from submission.report import main as report
 from submission.round.make import RoundInputs, RoundPackage
-from submission.round.runs import plan_runs, read_logs
-from submission.runs.setup import Setup
+from submission.round.plan import plan_runs, read_logs
+from submission.runs.processes import Setup
 from submission.summary import main as summary
 
 PLATFORM = "two_cores"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from common.datasets.manifest import NAME, read_manifest
+from common.data.manifest import NAME, read_manifest
 
 from newbenchmark.data.dataset import Dataset
 from newbenchmark.reference import MINIS

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from common.training.predictions.report import NumberReport, number_columns
+from common.training.predictions import NumberReport, number_columns
 
 LABELS: Final = ("log10(D) - 0.5",)
 

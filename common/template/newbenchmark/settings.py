@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from common.reference import FREE, equals
 from common.settings.keys import ClosedRule, LogValue, check_least, key, take
+from common.settings.optim import EpochSchedule
 from common.settings.run import RunConfig, SamplesConfig
-from common.settings.schedule import EpochSchedule
 
 from newbenchmark.reference import REFERENCE
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from common.command import count, positive
 from common.commands.synthesize import Synthesis
-from common.datasets.build import DatasetPlan, Item
+from common.data.build import DatasetPlan, Item
 
 from newbenchmark.data import files
 from newbenchmark.reference import TARGET

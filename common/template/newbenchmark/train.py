@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
-    from common.extras import require_training
+    from common.installed import require_training
     from common.stop import STOP
 
     STOP.listen()
@@ -23,7 +23,7 @@ from common.data.prefetch import TensorBatch, read_batches
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.predictions.report import absolute_errors
+from common.training.predictions import absolute_errors
 from common.training.trainer import Trainer
 from torch import Tensor, nn
 

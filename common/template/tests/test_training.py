@@ -1,6 +1,6 @@
 """The mini problem from data to a checked log, in a new folder: whatever you change, this must pass."""
 
-from common import export
+from common.training import weights
 from compliance import check
 
 from newbenchmark import baselines, evaluate, predict, train
@@ -11,6 +11,6 @@ def test_the_mini_problem_meets_its_target_and_its_log_is_valid(tmp_path, monkey
     assert train.main(["mini", "output_dir=run", "train.seed=1"]) == 0
     assert check.main(["--allow-mini", "run/result_0.txt"]) == 0
     assert evaluate.main(["run"]) == predict.main(["run", "-o", "predictions.npz"]) == 0
-    assert export.main(["run", "weights.safetensors"]) == 0
+    assert weights.main(["run", "weights.safetensors"]) == 0
     baselines.main([])
     assert "linear model" in capsys.readouterr().out

@@ -103,11 +103,6 @@ def title_of(subject: str, sets: Sequence[AnalysedSet]) -> str:
     return f"{subject}: {', '.join(benchmarks)}, {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
 
 
-def slug(text: str) -> str:
-    """Return a text as the name of a file: lower case letters and digits, with hyphens between them."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
 def amount(value: float) -> str:
     """Return a number with at most three significant digits, of four those before the point."""
     least, letter = next((scale for scale in LETTERS if abs(value) >= scale[0]), (1.0, ""))

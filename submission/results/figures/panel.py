@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeGuard
 
-from compliance.model.finding import FAIL, INCOMPLETE
+from compliance.model.judging import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_steps, round_values, short
 from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width

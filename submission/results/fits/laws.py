@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from common.command import counted
-from common.extras import missing_extra
+from common.installed import missing_extra
 from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, fit_line, power_law
 
 BY_MEANS: Final = "Student's t over the means of the points, as these miss the law by more than repetitions differ"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compliance.rcp.stats import t_quantile
+from compliance.rcp.points import t_quantile
 
 CONFIDENCE: Final = 0.95
 Interval = tuple[float, float]

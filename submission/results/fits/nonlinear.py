@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import scipy.optimize
 
-from compliance.rcp.stats import t_quantile
+from compliance.rcp.points import t_quantile
 from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError
 
 SLOPES: Final = np.geomspace(0.02, 3.0, 24)

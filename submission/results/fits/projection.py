@@ -26,7 +26,7 @@ from typing import Any, Final
 from common.command import counted
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from submission.results.cost_model.model import CostModel
+from submission.results.cost_model import CostModel
 from submission.results.fits.fit import (
     FIRST_ROUND,
     LeftOut,

@@ -13,17 +13,15 @@ from common.command import clean, counted
 from compliance.formats.table import TextTable
 from compliance.formats.words import plain
 from submission.results.analysis import Analysis
-from submission.results.cost_model.model import cost_table, error_table
-from submission.results.figures.hardware import peak_against_power
-from submission.results.figures.labels import by_benchmark, slug
-from submission.results.figures.memory import data_per_node
+from submission.results.cost_model import cost_table, error_table
+from submission.results.figures.hardware import data_per_node, peak_against_power
+from submission.results.figures.labels import by_benchmark
 from submission.results.figures.runs import time_shares, variation
-from submission.results.figures.scaling import compute_analysis, time_to_solution
-from submission.results.figures.trends import best_by_round, draw_fit
+from submission.results.figures.scaling import best_by_round, compute_analysis, draw_fit, time_to_solution
 from submission.results.fits.fit import Fit
 from submission.results.fits.projection import Projections, projection_table
-from submission.results.page.html import Html, disclosure, element, joined, scrollable, table
-from submission.results.page.sheets import Part
+from submission.results.page.findings import Part
+from submission.results.page.html import Html, disclosure, element, joined, scrollable, slug, table
 from submission.results.quantities import QUANTITIES, AnalysedSet
 from submission.results.quantity_tables import number, short_name, tables
 

@@ -1,22 +1,128 @@
-"""The findings on the page: what was found and where, with an excerpt of the log."""
+"""The findings on the page, with excerpts of the log; the provenance of a package and its logs; the files of the page.
+
+Its sections stay on the page, or go into HTML files beside it if they are many.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import chain, groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import quote
 
 from common.command import counted
+from common.data.manifest import ManifestError
+from common.files import open_whole_file
 from common.tree import ANYWHERE
 from compliance.formats.findings import Group, Shown, extent, grouped
-from compliance.logs.inflate import InflateError, pieces
-from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
+from compliance.logs.file_kind import InflateError, pieces
+from compliance.model.judging import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
+from compliance.model.layout import PROVENANCE_FILE
+from compliance.model.package import Provenance, read_provenance
 from compliance.rules.rule import RULES
-from submission.results.page.html import Html, disclosure, element, escaped, file_link, joined, shorten_end
+from submission.results.page.html import (
+    Html,
+    disclosure,
+    document,
+    element,
+    escaped,
+    file_link,
+    generator_tag,
+    joined,
+    shorten_end,
+    stream,
+    table,
+    theme_switch,
+)
+
+MAX_ROWS: Final = 400
+MAX_TEXT: Final = 300
+MAX_DEPTH: Final = 12
+HASH_CHARACTERS: Final = 12
+
+
+def provenance_of(root: str) -> tuple[Provenance | None, str]:
+    """Return the provenance of a package, and the problem if it cannot be read; (None, "") without provenance."""
+    try:
+        return read_provenance(Path(root)), ""
+    except (ManifestError, OSError) as error:
+        return None, str(error).replace(root, "").lstrip(f"/{os.sep}") or "cannot be read"
+
+
+def package_provenance(provenance: Provenance) -> Html:
+    """Return the provenance of a package as tables: the package, its logs and configurations."""
+    state = "complete" if provenance.complete else "incomplete"
+    said = [("package", f"{state}, {len(provenance.files)} files recorded")]
+    said += list(provenance.incomplete.items())
+    said += [(name, f"sources {_short(found)}") for name, found in provenance.implementations.items()]
+    logs = [
+        (
+            name,
+            _shorten_value(record.seed),
+            _short(provenance.files[name].sha256 if name in provenance.files else None),
+            _short(record.source_sha256),
+            _short(record.git_revision),
+            _short(record.configuration),
+            "yes" if record.redaction else "",
+        )
+        for name, record in provenance.logs.items()
+    ]
+    head = ("log", "seed", "hash", "sources", "revision", "configuration", "redacted")
+    parts = [table(("item", "state"), said, "The package", 2), table(head, logs[:MAX_ROWS], "Logs", len(head))]
+    parts += [_more_rows(len(logs))]
+    parts += [
+        facts_table(f"Configuration {_short(name)}", list(facts(found)))
+        for name, found in list(provenance.configurations.items())[:MAX_ROWS]
+    ]
+    return disclosure(f"Provenance ({PROVENANCE_FILE})", *parts)
+
+
+def _short(text: str | None) -> str:
+    """Return the first characters of a hash."""
+    return "–" if text is None else text[:HASH_CHARACTERS]
+
+
+def _shorten_value(value: Any) -> str:
+    """Return a JSON value as text of bounded length."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return shorten_end(text, MAX_TEXT)
+
+
+def _more_rows(number: int) -> Html:
+    return element("p", f"and {number - MAX_ROWS} more") if number > MAX_ROWS else Html("")
+
+
+def facts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield (dotted name, text) of all plain values inside a JSON value."""
+    if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
+        for key, inside in value.items():
+            yield from facts(inside, f"{name}.{key}" if name else str(key), depth + 1)
+    else:
+        yield name, _shorten_value(value)
+
+
+def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the facts of several provenances, with the number of values for those that differ."""
+    found = [dict(facts(one)) for one in several if one]
+    names = dict.fromkeys(name for one in found for name in one)
+    shared = []
+    for name in names:
+        values = {one.get(name, "") for one in found}
+        shared.append((name, values.pop() if len(values) == 1 else f"differs: {len(values)} values"))
+    return shared
+
+
+def facts_table(summary: str, rows: Sequence[tuple[str, str]]) -> Html:
+    """Return the facts as a table that opens after a click."""
+    return disclosure(summary, table(("fact", "value"), rows[:MAX_ROWS], summary, 2), _more_rows(len(rows)))
+
 
 MAX_SHOWN_PLACES: Final = 3
 """Places of a finding that are shown with an excerpt; further ones are links after a click."""
@@ -161,3 +267,106 @@ def excerpt(path: str, line: int) -> list[tuple[int, str]]:
     numbered = enumerate(text.splitlines()[:last], 1)
     begins = ((number, content[: 4 * MAX_LINE + 4]) for number, content in numbered if number >= line - CONTEXT_LINES)
     return [(number, shorten_end(begin.decode("utf-8", "replace"), MAX_LINE)) for number, begin in begins]
+
+
+MOST_CHARACTERS: Final = 4_000_000
+"""Characters of the sections in one file; the main page has tables and figures besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a section of the page. section: the id of the section. name: the id of something in this piece."""
+
+    section: str
+    heading: str
+    body: Html
+    name: str = ""
+
+
+def draw_sections(parts: Iterable[Part]) -> Iterator[Html]:
+    """Yield each section with its heading and its pieces, which follow one another."""
+    for section, several in groupby(parts, attrgetter("section")):
+        pieces = list(several)
+        head = element("h2", pieces[0].heading)
+        yield from stream("section", [head, *(piece.body for piece in pieces)], id=section, class_="part")
+
+
+@dataclass(slots=True)
+class Sheets:
+    """Takes the sections of a page and writes them into files beside it when they are too many for one.
+
+    headings: of the sections, by id, in their order.
+    """
+
+    output: Path
+    title: str
+    site: Site
+    headings: dict[str, str] = field(default_factory=dict)
+    _parts: list[Part] = field(default_factory=list)
+    _size: int = 0
+    _number: int = 1
+
+    def add(self, part: Part) -> None:
+        """Take the next piece of a section."""
+        if self._size + len(part.body) > MOST_CHARACTERS and self._parts:
+            self._write(is_last=False)
+        self.headings.setdefault(part.section, part.heading)
+        self._parts.append(part)
+        self._size += len(part.body)
+
+    def finish(self) -> Sequence[Part]:
+        """Return the pieces for the main page: all, or none if they have become files; remove what an earlier page had.
+
+        Call it once, before a link to a section is made.
+        """
+        if self._number > 1:
+            self._write(is_last=True)
+        number = self._number + 1
+        while is_own_page(self._path(number), self.output.name):
+            self._path(number).unlink()
+            number += 1
+        return self._parts
+
+    def _path(self, number: int) -> Path:
+        return self.output.with_name(f"{self.output.stem}-{number}{self.output.suffix}")
+
+    def _write(self, is_last: bool) -> None:
+        """Write the pieces into the next file."""
+        self._number += 1
+        path = self._path(self._number)
+        for part in self._parts:
+            self.site.pages.setdefault(part.section, path.name)
+            self.site.pages[part.name] = path.name
+        links = [("All results", self.output)]
+        links += [("Previous page", self._path(self._number - 1))] if self._number > 2 else []
+        links += [] if is_last else [("Next page", self._path(self._number + 1))]
+        items = [element("li", element("a", text, href=f"./{quote(target.name)}")) for text, target in links]
+        title = f"{self.title}, page {self._number}"
+        header = element(
+            "header",
+            element("div", element("h1", title), theme_switch(), class_="title"),
+            element("nav", element("ul", *items), aria_label="Pages", class_="contents"),
+        )
+        write_page(path, title, chain([header], stream("main", draw_sections(self._parts))), self.output.name)
+        self._parts, self._size = [], 0
+
+
+def is_own_page(path: Path, main_page: str = "") -> bool:
+    """Return whether there is a file, and it is a page of this command: a main page, or one beside `main_page`."""
+    return os.path.lexists(path) and generator_tag(main_page).encode() in ANYWHERE.begin(path, 1024)
+
+
+def check_replaceable(path: Path, main_page: str = "") -> None:
+    """Raise FileExistsError if there is something else than such a page. main_page: see `is_own_page`."""
+    if os.path.lexists(path) and not is_own_page(path, main_page):
+        kind = f"a page beside {main_page}" if main_page else "a page of this command"
+        raise FileExistsError(f"{path} exists and is not {kind}; choose another name")
+
+
+def write_page(path: Path, title: str, body: Iterable[Html], main_page: str = "") -> None:
+    """Write a page atomically; FileExistsError if there is another kind of file. main_page: see `is_own_page`."""
+    check_replaceable(path, main_page)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_whole_file(path) as file:
+        for piece in document(title, body, main_page):
+            file.write(piece.encode(errors="backslashreplace"))

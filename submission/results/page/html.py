@@ -9,6 +9,7 @@ import base64
 import hashlib
 import html
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -173,3 +174,8 @@ def theme_switch() -> Html:
 
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def slug(text: str) -> str:
+    """Return a text as the name of a file: lower case letters and digits, with hyphens between them."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -12,7 +12,7 @@ from common.command import clean, counted
 from common.provenance import source_hash
 from common.version import VERSION
 from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
-from compliance.model.finding import INCOMPLETE
+from compliance.model.judging import INCOMPLETE
 from compliance.model.layout import NEWEST
 from compliance.model.package import Package
 from compliance.model.report import Report
@@ -21,22 +21,33 @@ from submission.results.figures.labels import by_benchmark
 from submission.results.figures.panel import HALF
 from submission.results.figures.scaling import time_to_solution
 from submission.results.page.analysis import WHICH_RUNS, draw_analysis
-from submission.results.page.findings import Site, badge, findings
+from submission.results.page.findings import (
+    Part,
+    Sheets,
+    Site,
+    badge,
+    check_replaceable,
+    draw_sections,
+    findings,
+    package_provenance,
+    provenance_of,
+    write_page,
+)
 from submission.results.page.glance import (
     ACROSS,
     FAILED,
     PACKAGE,
     Failure,
+    ResultLine,
     draw_best,
     draw_failures,
+    filter_form,
     package_id,
     read_failures,
+    tables,
 )
 from submission.results.page.html import Html, disclosure, element, joined, scrollable, stream, table, theme_switch
-from submission.results.page.provenance import package_provenance, provenance_of
-from submission.results.page.results_table import ResultLine, filter_form, tables
 from submission.results.page.sections import draw_card, label
-from submission.results.page.sheets import Part, Sheets, check_replaceable, draw_sections, write_page
 from submission.results.quantities import definitions
 from submission.results.read_rows import every_set, row_of, rows
 

@@ -12,17 +12,15 @@ from common.values import is_number
 from compliance.formats.findings import shown_of
 from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
-from compliance.model.finding import INCOMPLETE
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import INCOMPLETE, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
 from submission.results.figures import result_charts as charts
-from submission.results.page.findings import Site, badge, findings
+from submission.results.page.findings import Site, badge, facts_table, findings, shared_facts
+from submission.results.page.glance import ResultLine
 from submission.results.page.html import Html, disclosure, element, joined, scrollable, shorten_end, table
-from submission.results.page.provenance import facts_table, shared_facts
-from submission.results.page.results_table import ResultLine
 
 Score = TimeToTrain | Throughput | None
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"

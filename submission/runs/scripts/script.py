@@ -13,18 +13,17 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-from common.datasets import manifest
+from common.data import manifest
 from common.ending import FINAL
 from common.ending import NAME as ENDED
 from common.errors import UsageError
 from common.files import LOG_NAME
-from common.lease import JOB_VARIABLES
+from common.locks import JOB_VARIABLES
 from common.reference import FULL, OWN
 from compliance.benchmarks import require_reference
 from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders
-from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
-from submission.runs.scripts.site import END_OF_JOB, quote_words
-from submission.runs.setup import Setup, resolve_setup
+from submission.runs.processes import Setup, resolve_setup
+from submission.runs.scripts.cluster import END_OF_JOB, RESTARTS, SUBMIT, Cluster, quote_words
 
 STAGE_DIR: Final = "staging.stage_dir="
 SECTION: Final = re.compile(r"^#: (\w+)\n", re.MULTILINE)

@@ -16,14 +16,14 @@ import pytest
 
 from common.benchmarks import PACKAGES
 from common.commands.fetch import FetchCommand
-from common.datasets.manifest import NAME, read_manifest
-from common.fetch import download
-from common.fetch.published import Archive, Published
+from common.data import fetch as download
+from common.data.fetch import Archive, Published
+from common.data.manifest import NAME, read_manifest
 from cosmoflow.fetch import FETCH as COSMOFLOW
 from cosmoflow.fetch import SAMPLES
 from deepcam.fetch import FETCH as DEEPCAM
 from oc20.fetch import FETCH as OC20
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 
 HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp")))
 pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec and aiohttp: pip install '.[storage]'")

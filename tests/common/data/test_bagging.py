@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.config import ConfigError, load
-from common.data.bagging import draw_samples, drawn_samples, out_of_bag
+from common.data.sampling import draw_samples, drawn_samples, out_of_bag
 from common.settings.run import InstancesConfig
 
 N = 20_000

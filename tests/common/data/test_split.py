@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from common.data.manifest import NAME, ManifestEntry, read_manifest, write_manifest
 from common.data.split import DatasetError
-from common.datasets.manifest import NAME, ManifestEntry, read_manifest, write_manifest
 from common.files import is_foreign
 from common.tree import RefusedFileError
 from cosmoflow.prepare import find_universes

@@ -7,11 +7,10 @@ from xml.etree import ElementTree
 import pytest
 
 from common.measure.__main__ import main
-from common.measure.accelerators import ceilings_of, read_ceilings
+from common.measure.devices import ceilings_of, read_ceilings
 from common.measure.fom import read_measurement
-from common.measure.roofline.ceilings import ceilings_file
-from common.measure.roofline.picture import draw_picture
-from common.measure.roofline.report import Ceilings, build_report
+from common.measure.roofline import ceilings_file
+from common.measure.roofline_report import Ceilings, build_report, draw_picture
 from tests.measurement import STEPS
 
 TOP = Ceilings(
@@ -95,7 +94,7 @@ def test_the_analysis_reads_the_ceilings(tmp_path):
 
 
 def test_measured_here(empty_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("common.measure.roofline.ceilings.SECONDS", 0.01)
+    monkeypatch.setattr("common.measure.roofline.SECONDS", 0.01)
     data = tmp_path / "data"
     data.mkdir()
     (data / "a").write_bytes(bytes(100_000))

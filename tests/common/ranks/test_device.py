@@ -1,4 +1,4 @@
-"""common.ranks.device: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
+"""common.ranks.connect: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
 
 import re
 import types
@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.ranks import device  # noqa: E402
+from common.ranks import connect  # noqa: E402
 from common.ranks.launch import LaunchError, RankPosition  # noqa: E402
 
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -38,7 +38,7 @@ def become(monkeypatch):
 
     def become(seen):
         mask, devices = seen
-        for name in device.MASKS:
+        for name in connect.MASKS:
             monkeypatch.delenv(name, raising=False)
         if mask is not None:
             monkeypatch.setenv(MASK, mask)
@@ -58,15 +58,15 @@ def test_each_rank_takes_a_device_of_its_own(ranks, expected, become):
     only = []
     for seen in ranks:
         become(seen)
-        only.append(device.identify_only_device("cuda"))
+        only.append(connect.identify_only_device("cuda"))
     for rank, seen in enumerate(ranks):
         chosen = become(seen)
         position = RankPosition("slurm", rank, len(ranks), rank, len(ranks), 0, 1)
         if expected is None:
             with pytest.raises(LaunchError, match=f"{len(ranks)} ranks on .* at most one rank per device"):
-                device.choose_device("cuda", position, only)
+                connect.choose_device("cuda", position, only)
         else:
-            assert device.choose_device(device.find_device_type("auto"), position, only) == torch.device(
+            assert connect.choose_device(connect.find_device_type("auto"), position, only) == torch.device(
                 "cuda", expected[rank]
             )
             assert chosen[-1] == expected[rank]
@@ -97,12 +97,12 @@ def test_no_silent_cpu_where_slurm_gave_gpus(environ, told, mask, become, monkey
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert device.find_device_type("cpu") == "cpu"
+    assert connect.find_device_type("cpu") == "cpu"
     if not told:
-        assert device.find_device_type("auto") == "cpu"
+        assert connect.find_device_type("auto") == "cpu"
         return
     with pytest.raises(LaunchError, match=rf"Slurm gave this job GPUs \({told}\).*sees none.*dist.device=cpu") as error:
-        device.find_device_type("auto")
+        connect.find_device_type("auto")
     assert (f"{MASK}={mask!r}" in str(error.value)) == (mask is not None)
 
 
@@ -111,13 +111,13 @@ def test_torch_2_9_is_refused_on_gpus_of_nvidia(found, become, monkeypatch):
     become((None, "a"))
     monkeypatch.setattr(torch, "__version__", found)
     with pytest.raises(LaunchError, match=rf"torch {re.escape(found)} computes .* without cuDNN.*install torch 2\.8"):
-        device.find_device_type("auto")
-    assert device.find_device_type("cpu") == "cpu"
+        connect.find_device_type("auto")
+    assert connect.find_device_type("cpu") == "cpu"
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert device.find_device_type("cuda") == "cuda"
+    assert connect.find_device_type("cuda") == "cuda"
 
 
 def test_a_missing_kind_of_device(become):
     become((None, "a"))
     with pytest.raises(LaunchError, match=r"dist.device is 'xpu'.* has cuda: expected auto, cpu or cuda"):
-        device.find_device_type("xpu")
+        connect.find_device_type("xpu")

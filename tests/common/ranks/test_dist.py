@@ -238,7 +238,7 @@ def test_the_limit_of_open_files_is_raised_and_checked():
     """In a process of its own, since a hard limit cannot be raised again."""
     code = """
 import resource
-from common.ranks.connections import check_open_files
+from common.ranks.groups import check_open_files
 from common.ranks.launch import LaunchError
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 check_open_files(0, 100, lazy=False)

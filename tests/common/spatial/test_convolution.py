@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.spatial import convolution
-from common.spatial.convolution import PaddedConv3d, compute_gradients, convolve_padded
+from common.spatial import halo
+from common.spatial.halo import PaddedConv3d, compute_gradients, convolve_padded
 
 LAST = torch.channels_last_3d
 # Shape of the input, of the kernel, and the zeros before and after the voxels along D, H and W.
@@ -79,7 +79,7 @@ def test_only_small_inputs_in_float32_are_halved(monkeypatch):
     """What is halved has twice the samples when torch sees it."""
     seen = []
     monkeypatch.setitem(
-        convolution.CONVOLUTIONS, 3, lambda x, *others, **named: seen.append(len(x)) or F.conv3d(x, *others, **named)
+        halo.CONVOLUTIONS, 3, lambda x, *others, **named: seen.append(len(x)) or F.conv3d(x, *others, **named)
     )
     weight = torch.randn(2, 4, 3, 3, 3)
     pads = ((1, 1),) * 3

@@ -22,7 +22,7 @@ from common.settings.machine import DistConfig
 from common.staging import plan
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
 from common.staging.stage_dir import UnfinishedFile
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 
 SAMPLES = {"train": 12, "validation": 3}
 

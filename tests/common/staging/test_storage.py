@@ -12,13 +12,13 @@ import pytest
 
 from common.address import check_redirect
 from common.config import ConfigError, load
-from common.fetch import download
+from common.data import fetch
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir, storage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
 from cosmoflow.settings import Config
-from tests.common.fetch.server import FileServer
+from tests.common.data.server import FileServer
 from tests.common.staging import swift
 from tests.cosmoflow.case import CASE
 from tests.problems import curve
@@ -155,7 +155,7 @@ def test_a_wrong_redirect_is_named_at_once(server, staging, target, message):
     server.faults = [("redirect", target)] * 20
     with pytest.raises(StagingError, match=rf"{MANIFEST} {message}"):
         stage(staging)
-    assert len(server.asked) <= 1 + download.MOST_REDIRECTS
+    assert len(server.asked) <= 1 + fetch.MOST_REDIRECTS
 
 
 def test_a_redirect_to_another_host_is_printed(server, staging, capsys):
@@ -266,12 +266,12 @@ def train(run):
     def trained(folder, *arguments):
         assert run(f"output_dir={folder}", "train.epochs=2", *arguments) == 4
         exported = Path(folder, "weights.safetensors")
-        assert export.main([folder, str(exported)]) == 0
+        assert weights.main([folder, str(exported)]) == 0
         return curve(folder), load_file(exported)
 
     from safetensors.torch import load_file
 
-    from common import export
+    from common.training import weights
 
     return trained
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from common.precision import Precision, PrecisionConfig
 from common.ranks.dist import alone
-from common.training import apex
+from common.training import optim
 from common.training.optim import OptimConfig, build
 from common.training.step import Step
 from tests import amp_c
@@ -40,7 +40,7 @@ def real(importable, monkeypatch):
     """Take the real sources, with kernels that compute on the CPU, which here passes for a GPU."""
     importable(SOURCES)
     monkeypatch.setitem(sys.modules, "amp_C", amp_c)
-    monkeypatch.setattr(apex, "_on_gpu", lambda parameters: True)
+    monkeypatch.setattr(optim, "_on_gpu", lambda parameters: True)
     make_tensor = torch.tensor
 
     def make_here(*values, device=None, **options):  # FusedAdam makes a buffer on "cuda"
@@ -137,7 +137,7 @@ def parameters():
 
 
 def test_without_apex_its_optimizers_are_an_error_and_no_silent_fallback(monkeypatch):
-    monkeypatch.setattr(apex, "find_spec", lambda name: None)
+    monkeypatch.setattr(optim, "find_spec", lambda name: None)
     for config in (LAMB, OTHER_LAMB, ADAMW):
         with pytest.raises(ValueError, match=rf"optim\.fused is {config.fused}, which needs NVIDIA's apex: build it"):
             build(config, parameters(), 0.1)
@@ -178,7 +178,7 @@ def test_apex_without_kernels_or_without_a_gpu_is_refused(written):
     ids=["no class", "another constructor", "another step", "another rate"],
 )
 def test_an_apex_with_other_classes_is_refused(written, monkeypatch, optimizers, reason):
-    monkeypatch.setattr(apex, "_on_gpu", lambda parameters: True)
+    monkeypatch.setattr(optim, "_on_gpu", lambda parameters: True)
     written(f"from torch import tensor\nfrom torch.optim import SGD\n{optimizers}")
     with pytest.raises(ValueError, match=rf"optim\.fused is apex, but {reason}; install that one"):
         build(LAMB, parameters(), 0.1)

@@ -7,8 +7,17 @@ from importlib import import_module
 import pytest
 
 from common.benchmarks import PACKAGES
-from common.closed import find_rows, find_rows_of
-from common.settings.keys import DRAW, LENGTH, RECIPE, DeclarationError, closed_rows, key, leaves
+from common.settings.keys import (
+    DRAW,
+    LENGTH,
+    RECIPE,
+    DeclarationError,
+    closed_rows,
+    find_rows,
+    find_rows_of,
+    key,
+    leaves,
+)
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from cosmoflow import settings as cosmoflow

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.export import main as export
 from common.ranks.dist import Dist
 from common.ranks.launch import RankPosition
 from common.training import checkpoint, weights
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
+from common.training.weights import main as export
 
 STATE = {"model": {"layer.weight": torch.arange(6.0).reshape(2, 3)}, "config": {"optim": {"name": "sgd"}}, "seed": 7}
 

@@ -7,7 +7,7 @@ import pytest
 
 from common.benchmarks import PACKAGES
 from common.config import load
-from common.named_configs import named_configs
+from common.installed import named_configs
 from common.training.resolve import check_combinations
 
 

@@ -10,16 +10,15 @@ import pytest
 
 import compliance
 from common.benchmarks import PACKAGES
-from common.closed import compare, find_config_class, find_log_values, find_rows_of
 from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
-from common.settings.keys import hyperparameters
+from common.settings.keys import compare, find_config_class, find_log_values, find_rows_of, hyperparameters
 from common.training import resolve
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 
 ROOT = Path(__file__).parents[3]

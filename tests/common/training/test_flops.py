@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from common.training.flops import count, table3
+from common.training.profile import count, table3
 from cosmoflow.model import CosmoFlow, ModelConfig
 
 

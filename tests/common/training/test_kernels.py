@@ -5,8 +5,8 @@ import types
 import pytest
 import torch
 
-from common.training import kernels
-from common.training.kernels import check_kernels
+from common import precision
+from common.precision import check_kernels
 from tests.interpreter import needs_triton, not_interpreted
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -14,14 +14,14 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 def test_kernels_are_refused_where_they_cannot_run(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(kernels, "find_spec", lambda name: name)
+    monkeypatch.setattr(precision, "find_spec", lambda name: name)
     check_kernels("torch", CPU)
     for device in (CPU, torch.device("xpu")):
         with pytest.raises(ValueError, match=rf"model\.kernels is fused, which needs a GPU of .* is {device}: set it"):
             check_kernels("fused", device)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     check_kernels("fused", CPU)
-    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    monkeypatch.setattr(precision, "find_spec", lambda name: None)
     check_kernels("torch", GPU)
     with pytest.raises(ValueError, match=r"model\.kernels is triton, which needs Triton: `pip install triton`, or set"):
         check_kernels("triton", GPU)

@@ -19,13 +19,14 @@ from common.ranks.launch import RankPosition
 from common.reference import Target
 from common.settings.run import TrainConfig
 from common.training import checkpoint, loop
+from common.training.callbacks import Progress
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 from common.training.evaluators import Evaluator
-from common.training.loop import Fit, Polls, fit
+from common.training.faults import Sanity
+from common.training.loop import Loop
 from common.training.optim import OptimConfig, build
 from common.training.profile import ProfileConfig, Profiler
-from common.training.progress import Progress
-from common.training.sanity import Sanity
+from common.training.step import Polls
 from cosmoflow.reference import REFERENCE
 
 DIST = Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
@@ -100,8 +101,8 @@ class Late(Evaluator):
 
 
 def history_of(run):
-    fit(run)
-    return run.history
+    run.fit()
+    return run.state.history
 
 
 def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, kept=None, max_steps=None, **changes):
@@ -109,9 +110,9 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
     folder.mkdir(exist_ok=True)
     task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
     precision = Precision(PrecisionConfig(dtype="fp32"), DIST.device)
-    return Fit(
+    return Loop(
         problem=task,
-        config=config,
+        settings=config,
         target=goal,
         optimizer=build(OptimConfig(), task.model.parameters(), 0.1),
         precision=precision,
@@ -130,8 +131,8 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
 
 def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
     run = run_of(tmp_path)
-    assert fit(run).how == TARGET_MET
-    qualities = [epoch.quality for epoch in run.history]
+    assert run.fit().how == TARGET_MET
+    qualities = [epoch.quality for epoch in run.state.history]
     assert qualities[-1] <= 0.3 and all(quality > 0.3 for quality in qualities[:-1])
     assert 1 < len(qualities) < 12
     said = capsys.readouterr()
@@ -140,7 +141,7 @@ def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
 
 def test_the_log_has_each_epoch_and_its_evaluation(tmp_path):
     run = run_of(tmp_path, target=1e-9, epochs=2)
-    assert fit(run).how == TARGET_NOT_MET
+    assert run.fit().how == TARGET_NOT_MET
     keys = [line.split('"key": "')[1].split('"')[0] for line in run.log.path.read_text().splitlines()]
     assert (
         keys
@@ -164,8 +165,10 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
     expected = history_of(run_of(tmp_path / "at_once"))
     late = run_of(tmp_path / "late")
     late.evaluator = Late(late.problem, late.precision)
-    assert fit(late).how == TARGET_MET
-    assert [(e.epoch, e.loss, e.quality) for e in late.history] == [(e.epoch, e.loss, e.quality) for e in expected]
+    assert late.fit().how == TARGET_MET
+    assert [(e.epoch, e.loss, e.quality) for e in late.state.history] == [
+        (e.epoch, e.loss, e.quality) for e in expected
+    ]
     events = [re.search(r'"key": "(\w+)".*"epoch_num": (\d+)', line) for line in late.log.path.open()]
     last = len(expected)
     # The next epoch had started when the target was met, and ended with it.
@@ -177,7 +180,7 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
     # The newest checkpoint has the weights that met it.
     again = run_of(tmp_path / "late")
     saved = again.checkpoints.load()
-    again.load(saved)
+    again.restore(saved)
     assert saved.position == Position(last, 0) and history_of(again)[-1].quality == expected[-1].quality
 
 
@@ -193,7 +196,7 @@ class Judge(Evaluator):
 
     def quality(self, wait):
         self.asked += 1
-        return QUALITIES[self.run.history[-1].epoch - 1] if wait or not self.late or self.asked > 3 else None
+        return QUALITIES[self.run.state.history[-1].epoch - 1] if wait or not self.late or self.asked > 3 else None
 
 
 QUALITIES = (0.9, 0.5, 0.7, 0.5, 0.4, 0.8, 0.6)
@@ -210,17 +213,17 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
 
     whole = run_of(tmp_path / "whole", target=1e-9, epochs=7, kept={"keep": 9})
     whole.evaluator = Judge(whole, late)
-    fit(whole)
+    whole.fit()
     config = {"best": True, "keep": 1, "every_epochs": every_epochs}
     first = run_of(tmp_path / "run", target=1e-9, epochs=7, at_step=stop, kept=config)
     first.evaluator = Judge(first, late)
-    assert fit(first).how == STOPPED
+    assert first.fit().how == STOPPED
     folder = first.checkpoints.folder
     assert checkpoint.load(folder / "best.pt").content["position"] == [BEST_SO_FAR[stop_at[0] - 1], 0]
     second = run_of(tmp_path / "run", target=1e-9, epochs=7, kept=config)
     second.evaluator = Judge(second, late)
-    second.load(second.checkpoints.load())
-    fit(second)
+    second.restore(second.checkpoints.load())
+    second.fit()
     assert len(second.checkpoints.files()) == 1 and not list(folder.glob("*.tmp"))
     content = checkpoint.load(folder / "best.pt").content
     expected = checkpoint.load(tmp_path / "whole/checkpoints/epoch-0005-step-0000000.pt").content
@@ -235,8 +238,8 @@ def test_a_best_checkpoint_is_copied_where_a_file_has_one_name(tmp_path, monkeyp
 
     monkeypatch.setattr(os, "link", refuse)
     run = run_of(tmp_path, target=1e-9, epochs=2, kept={"best": True})
-    fit(run)
-    best = min(run.history, key=lambda epoch: epoch.quality).epoch
+    run.fit()
+    best = min(run.state.history, key=lambda epoch: epoch.quality).epoch
     assert checkpoint.load(run.checkpoints.folder / "best.pt").content["position"] == [best, 0]
 
 
@@ -269,15 +272,15 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
     whole = history_of(run_of(tmp_path / "whole", target=1e-9, epochs=4))
     first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
     first.evaluator = evaluator(first.problem, first.precision)
-    ending = fit(first)
+    ending = first.fit()
     # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
     epochs = stop_at[0] + (stop_at[1] == LAST_STEP)
-    assert ending == Ending(STOPPED, "SIGUSR1", epochs) and len(first.history) == epochs
+    assert ending == Ending(STOPPED, "SIGUSR1", epochs) and len(first.state.history) == epochs
     second = run_of(tmp_path / "parts", target=1e-9, epochs=4)
     saved = second.checkpoints.load()
     assert saved.position == Position(epochs, 0 if stop_at[1] == LAST_STEP else stop_at[1] + 1)
     torch.manual_seed(99)  # whatever the new process has drawn until then
-    second.load(saved)
+    second.restore(saved)
     resumed = history_of(second)
     assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in resumed] == [
         (e.epoch, e.loss, e.quality, e.learning_rate) for e in whole
@@ -290,23 +293,23 @@ def test_a_run_ends_after_the_steps_that_it_may_make(tmp_path, stop_at, max_step
     whole = run_of(tmp_path / "whole", target=1e-9, max_steps=max_steps)
     steps, rate = [], whole.rate
     whole.rate = lambda *step: steps.append(step) or rate(*step)
-    assert fit(whole) == Ending(TARGET_NOT_MET, epochs=-(-max_steps // 7))
+    assert whole.fit() == Ending(TARGET_NOT_MET, epochs=-(-max_steps // 7))
     assert list(dict.fromkeys(steps)) == [(number // 7, number % 7, 7) for number in range(max_steps)]
     stopped = run_of(tmp_path / "parts", 1e-9, lambda *step: step == stop_at and ask_to_stop(), max_steps=max_steps)
-    assert fit(stopped).how == STOPPED
+    assert stopped.fit().how == STOPPED
     resumed = run_of(tmp_path / "parts", target=1e-9, max_steps=max_steps)
-    resumed.load(resumed.checkpoints.load())
-    assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in whole.history]
+    resumed.restore(resumed.checkpoints.load())
+    assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in whole.state.history]
 
 
 def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, late_answers, monkeypatch):
     late = history_of(run_of(tmp_path / "late", target=1e-9, epochs=3))
     stopped = run_of(tmp_path / "stopped", epochs=3, at_step=lambda epoch, step: step == 2 and ask_to_stop())
-    assert fit(stopped).cause == "SIGUSR1"
+    assert stopped.fit().cause == "SIGUSR1"
     saved = stopped.checkpoints.load()
     assert saved.position == Position(0, 4)  # step 3 was on its way when the request of step 2 was read
     resumed = run_of(tmp_path / "stopped", target=1e-9, epochs=3)
-    resumed.load(saved)
+    resumed.restore(saved)
     assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in late]
     monkeypatch.undo()
     plain = history_of(run_of(tmp_path / "plain", target=1e-9, epochs=3))
@@ -317,8 +320,8 @@ def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
     run = run_of(tmp_path)
     epochs = len(history_of(run))
     again = run_of(tmp_path)
-    again.load(again.checkpoints.load())
-    assert fit(again).how == TARGET_MET and len(again.history) == epochs
+    again.restore(again.checkpoints.load())
+    assert again.fit().how == TARGET_MET and len(again.state.history) == epochs
 
 
 @pytest.mark.parametrize(
@@ -333,17 +336,17 @@ def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
 )
 def test_a_run_does_not_go_on_from_a_forged_state(tmp_path, changes, says):
     run = run_of(tmp_path, target=1e-9, epochs=2)
-    fit(run)
+    run.fit()
     [path] = run.checkpoints.files()[-1:]
     content = torch.load(path)
     torch.save({**content, "state": {**content["state"], **changes}}, path)
     again = run_of(tmp_path, target=1e-9, epochs=2)
     with pytest.raises(CheckpointError, match=rf"epoch-0002-step-0000000.pt: the run cannot go on from it .*{says}"):
-        again.load(again.checkpoints.load())
+        again.restore(again.checkpoints.load())
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
     run = run_of(tmp_path)
     run.rate = lambda epoch, step, steps: 1e30
     with pytest.raises(FloatingPointError, match=r"epoch 1, step \d.*lower schedule.base_lr"):
-        fit(run)
+        run.fit()

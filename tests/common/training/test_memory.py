@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from common.ranks.dist import alone  # noqa: E402  (needs torch)
 from common.settings.run import TrainConfig  # noqa: E402
-from common.training.memory import OutOfMemoryError, explain_out_of_memory  # noqa: E402
+from common.training.faults import OutOfMemoryError, explain_out_of_memory  # noqa: E402
 
 
 class Config:

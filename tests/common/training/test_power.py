@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from common.config import rebuild
-from common.measure.power.recorder import Measurement, read_energy, record_power
-from common.measure.power.sources import Clock, open_source
+from common.measure.power import Measurement, read_energy, record_power
+from common.measure.power_sources import Clock, open_source
 from common.ranks.dist import alone
-from common.training import power
-from common.training.power import PowerConfig, recording_power
+from common.training import merit
+from common.training.merit import PowerConfig, recording_power
 from compliance.logs.power import read_power
 from compliance.logs.run import parse_run
 from tests.cosmoflow.case import CASE
@@ -130,7 +130,7 @@ def test_a_resumed_run_goes_on_with_its_file(run):
     ],
 )
 def test_a_source_without_readings_fails_the_run_before_it_begins(arguments, status, message, run, monkeypatch, capsys):
-    monkeypatch.setattr(power, "FIRST_READING_S", 1.0)
+    monkeypatch.setattr(merit, "FIRST_READING_S", 1.0)
     assert run(*arguments) == status
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and error.count("\n") == 1
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_a_former_source_can_be_read():
 def processes(monkeypatch):
     started, begin = [], subprocess.Popen
     monkeypatch.setattr(
-        power.subprocess, "Popen", lambda *words, **how: started.append(begin(*words, **how)) or started[-1]
+        merit.subprocess, "Popen", lambda *words, **how: started.append(begin(*words, **how)) or started[-1]
     )
     return started
 
@@ -164,7 +164,7 @@ def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, caps
 
 
 def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monkeypatch):
-    monkeypatch.setattr(power, "FIRST_READING_S", 5.0)
+    monkeypatch.setattr(merit, "FIRST_READING_S", 5.0)
     ahead = Clock(wall=lambda: time.time() + 10_000)
     (tmp_path / "power").mkdir()
     source = open_source("command:node:watts:echo 1", ahead)[1]

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from common.training import profile
-from common.training.loop import fit
 from common.training.profile import TABLE, TRACE, ProfileConfig, Profiler
 from tests.common.training.test_loop import DIST, run_of
 
@@ -22,9 +21,9 @@ def log_of(run):
 def test_a_traced_run_is_the_same_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(profile, "ROWS", 1000)  # which ones are heaviest in so small a step, chance decides
     plain = run_of(tmp_path / "plain", target=1e-9, epochs=2)
-    fit(plain)
+    plain.fit()
     traced = run_of(tmp_path / "traced", target=1e-9, epochs=2, profile={"steps": 2})
-    fit(traced)
+    traced.fit()
     assert not (tmp_path / "plain/profile").exists()
     for name, tensor in plain.problem.model.state_dict().items():
         assert torch.equal(tensor, traced.problem.model.state_dict()[name]), name
@@ -50,7 +49,7 @@ def test_a_traced_run_is_the_same_run(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_an_epoch_may_have_fewer_steps(tmp_path, capsys, config, told, files):
-    fit(run_of(tmp_path, target=1e-9, epochs=2, profile=config))
+    run_of(tmp_path, target=1e-9, epochs=2, profile=config).fit()
     said = capsys.readouterr().out
     assert f"profile: {told}" in said and said.count("profile: ") == 1
     assert len(list((tmp_path / "profile").iterdir())) == files
@@ -59,8 +58,8 @@ def test_an_epoch_may_have_fewer_steps(tmp_path, capsys, config, told, files):
 def test_a_profile_that_cannot_be_written_does_not_end_the_run(tmp_path, capsys):
     run = run_of(tmp_path, target=1e-9, epochs=1, profile={"steps": 1})
     (tmp_path / "profile" / TRACE / "in the way").mkdir(parents=True)
-    fit(run)
-    assert len(run.history) == 1
+    run.fit()
+    assert len(run.state.history) == 1
     assert re.search(rf"profile: .*{TRACE}.*; going on without it", capsys.readouterr().out)
 
 
@@ -68,7 +67,7 @@ def test_a_run_that_fails_writes_no_profile(tmp_path):
     run = run_of(tmp_path, profile={"steps": 50})
     run.rate = lambda epoch, step, steps: 1e30
     with pytest.raises(FloatingPointError):
-        fit(run)
+        run.fit()
     assert not list((tmp_path / "profile").iterdir())
 
 

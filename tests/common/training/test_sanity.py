@@ -1,4 +1,4 @@
-"""common.training.sanity: signs that a network does not learn are said once, and others are not."""
+"""common.training.faults: signs that a network does not learn are said once, and others are not."""
 
 import re
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from common.reference import Target
-from common.training.sanity import Sanity
+from common.training.faults import Sanity
 from cosmoflow.reference import REFERENCE
 
 

@@ -6,8 +6,8 @@ from dataclasses import make_dataclass
 import pytest
 
 from common.settings.keys import hyperparameters
+from common.settings.optim import BoundarySchedule, EpochSchedule, StepSchedule
 from common.settings.run import TrainConfig
-from common.settings.schedule import BoundarySchedule, EpochSchedule, StepSchedule
 
 
 def logged(schedule, global_batch_size):

@@ -12,8 +12,7 @@ from common.ranks.dist import alone
 from common.settings.run import TrainConfig
 from common.training import optim
 from common.training.optim import OptimConfig
-from common.training.step import Step
-from common.training.warm_up import warm_up, warms_up
+from common.training.step import Step, warm_up, warms_up
 from tests.tape import Tapes
 
 

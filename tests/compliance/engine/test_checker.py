@@ -9,8 +9,8 @@ import pytest
 
 import compliance
 from common import processes
-from compliance.engine import Options, check_paths, parallel
-from compliance.model.case import Case
+from compliance.engine import Options, check_paths, log_checker
+from compliance.model.judging import Case
 from compliance.rules.catalog import all_rules
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -34,11 +34,11 @@ def in_two_processes(path, change="pass"):
     """Return what a process that has no other thread prints of a check in two more. change: what these run first."""
     script = f"""
 import multiprocessing, os, signal
-from compliance.engine import parallel
+from compliance.engine import log_checker
 from compliance.engine import check_paths
-from compliance.engine.options import Options
+from compliance.engine.log_checker import Options
 
-plain, parent = parallel.check_log, os.getpid()
+plain, parent = log_checker.check_log, os.getpid()
 
 def changed(task):
     if os.getpid() != parent:
@@ -46,7 +46,7 @@ def changed(task):
         {change}
     return plain(task)
 
-parallel.PARALLEL_BYTES, parallel.check_log = 0, changed
+log_checker.PARALLEL_BYTES, log_checker.check_log = 0, changed
 report = check_paths([{str(path)!r}], Options(jobs=2))
 print(*report.findings, *(run.fingerprint for run in report.runs), sep="\\n")
 """
@@ -68,7 +68,7 @@ def test_many_processes_find_the_same_also_if_one_is_killed(tmp_path, change):
 
 def test_beside_other_threads_no_process_is_forked(tmp_path, monkeypatch):
     SamplePackage().write(tmp_path / "Example")
-    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(log_checker, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(processes, "in_processes", None)
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait)

@@ -6,8 +6,7 @@ import pytest
 
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
-from compliance.model.finding import ERROR
+from compliance.model.judging import ERROR, Case
 from compliance.samples.log import SampleLog
 
 KEYS = (("epoch_start", "epoch_stop"), ("eval_start", "eval_stop"), ("eval_error",))

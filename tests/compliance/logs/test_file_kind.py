@@ -19,7 +19,7 @@ from compliance.formats.style import Style
 from compliance.formats.text import render
 from compliance.logs.file_kind import _KINDS, _TRAINING
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.model.system import read_description
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

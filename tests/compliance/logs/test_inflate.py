@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from compliance.engine import Options, check_paths, parallel
-from compliance.logs import inflate
-from compliance.logs.inflate import InflateError, pieces
+from compliance.engine import Options, check_paths, log_checker
+from compliance.logs import file_kind
+from compliance.logs.file_kind import InflateError, pieces
 from compliance.logs.log import parse_log
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -18,7 +18,7 @@ def test_a_file_is_read_in_pieces_of_bounded_size():
     data = bytes(range(256)) * 20_000
     for file in (data, gzip.compress(data), gzip.compress(data[:99]) + b"\0" * 99 + gzip.compress(data[99:]) + b"\0"):
         found = list(pieces(io.BytesIO(file))[1])
-        assert b"".join(found) == data and max(map(len, found)) <= inflate.PIECE_BYTES
+        assert b"".join(found) == data and max(map(len, found)) <= file_kind.PIECE_BYTES
 
 
 BEYOND = {
@@ -31,7 +31,7 @@ BEYOND = {
 @pytest.mark.parametrize("what", BEYOND)
 def test_what_is_beyond_a_limit_is_not_read(what, monkeypatch):
     for name, limit in {"MAX_FILE_BYTES": 1024, "ANY_RATIO_BYTES": 500, "MAX_RATIO": 3, "MAX_MEMBERS": 3}.items():
-        monkeypatch.setattr(inflate, name, limit)
+        monkeypatch.setattr(file_kind, name, limit)
     make, reason = BEYOND[what]
     with pytest.raises(InflateError, match=reason):
         list(pieces(io.BytesIO(make()))[1])
@@ -49,8 +49,8 @@ def test_files_of_a_thousand_times_their_size_and_of_empty_members_cost_little()
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_the_limit_of_a_package_is_the_same_for_any_number_of_processes(jobs, tmp_path, monkeypatch):
     size = len(SampleLog().bytes())
-    monkeypatch.setattr(parallel, "MAX_PACKAGE_BYTES", 5 * size // 2)
-    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(log_checker, "MAX_PACKAGE_BYTES", 5 * size // 2)
+    monkeypatch.setattr(log_checker, "PARALLEL_BYTES", 0)
     package = SamplePackage()
     for number in range(1, 9):
         name = f"{package.folder}/result_{number}.txt"

@@ -6,8 +6,8 @@ import pytest
 
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import LogReader, parse_log
-from compliance.logs.personal_data import HOME, MAIL, masked, personal
-from compliance.model.case import Case
+from compliance.logs.privacy import HOME, MAIL, masked, personal
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 
 FOUND = {

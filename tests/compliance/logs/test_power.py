@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.measure.power.keys import EFFICIENCY, READING, START, STOP
+from common.record import CONVERSION_EFFICIENCY, POWER_READING, POWER_START, POWER_STOP
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.power import (
     ESTIMATE,
     equal_readings,
@@ -34,7 +35,7 @@ def written(folder, name, *records):
 
 
 def readings(watts, first=1, last=100):
-    return [(READING, watts, second) for second in range(first, last + 1)]
+    return [(POWER_READING, watts, second) for second in range(first, last + 1)]
 
 
 def power_findings(report, severity="error"):
@@ -48,7 +49,7 @@ PTDAEMON = "Time,28-12-2020 15:21:14.682,Watts,22.950000,Volts,228.570000,Amps,0
 def test_a_channel_of_invalid_readings_is_reported_once(value, tmp_path):
     def invalidate(file):
         for record in file.records:
-            record["value"] = value if record["key"] == READING else record["value"]
+            record["value"] = value if record["key"] == POWER_READING else record["value"]
 
     report = check_paths([SamplePackage("deepcam").power(node=invalidate).write(tmp_path)], Options())
     assert power_findings(report) == {"POW11"}
@@ -62,11 +63,18 @@ def test_a_log_of_ptdaemon_is_named(tmp_path):
 
 
 def test_energy_is_what_nodes_and_switches_drew_during_the_run(tmp_path):
-    one = written(tmp_path, "node_0", (START, None, 0), (EFFICIENCY, 0.9, 0), *readings(300), (STOP, None, 100))
+    one = written(
+        tmp_path,
+        "node_0",
+        (POWER_START, None, 0),
+        (CONVERSION_EFFICIENCY, 0.9, 0),
+        *readings(300),
+        (POWER_STOP, None, 100),
+    )
     # Before and after the run it draws something else; in it 100 W for 50 s, then 200 W.
     outside = (*readings(7, -9, 0), *readings(100, 1, 50), *readings(200, 51, 100), *readings(9, 101, 110))
-    two = written(tmp_path, "node_1", (START, None, -10), *outside, (STOP, None, 110))
-    switch = written(tmp_path, "sw_0", (ESTIMATE, 40, 0), (EFFICIENCY, 0.5, 0))
+    two = written(tmp_path, "node_1", (POWER_START, None, -10), *outside, (POWER_STOP, None, 110))
+    switch = written(tmp_path, "sw_0", (ESTIMATE, 40, 0), (CONVERSION_EFFICIENCY, 0.5, 0))
     power = read_power([one, two], [switch], *RUN_MS)
     assert [log.joules for log in power.nodes] == pytest.approx([0.9 * 300 * 100, 100 * 50 + 200 * 50])
     assert power.switches[0].joules == pytest.approx(0.5 * 40 * 100)
@@ -78,11 +86,11 @@ def test_energy_is_what_nodes_and_switches_drew_during_the_run(tmp_path):
     [
         [],
         readings(300),
-        [(START, None, 0), *readings(300, 1, 50), (READING, "x", 51), *readings(300, 52)],
-        [(START, None, 0), *readings(300, 1, 50), *readings(300, 10)],
-        [(START, None, 0), (EFFICIENCY, 3, 0), *readings(300)],
-        [(START, None, 200), *readings(300, 201, 300)],
-        [(START, None, 0), *readings(1e308), (STOP, None, 100)],
+        [(POWER_START, None, 0), *readings(300, 1, 50), (POWER_READING, "x", 51), *readings(300, 52)],
+        [(POWER_START, None, 0), *readings(300, 1, 50), *readings(300, 10)],
+        [(POWER_START, None, 0), (CONVERSION_EFFICIENCY, 3, 0), *readings(300)],
+        [(POWER_START, None, 200), *readings(300, 201, 300)],
+        [(POWER_START, None, 0), *readings(1e308), (POWER_STOP, None, 100)],
     ],
     ids=["empty", "no start", "no number", "time back", "efficiency", "another time", "too much"],
 )
@@ -90,7 +98,7 @@ def test_there_is_no_energy_where_it_cannot_be_known(records, tmp_path):
     node = written(tmp_path, "node_0", *records)
     assert read_power([node], [], *RUN_MS).joules is None
     assert read_power([], [], *RUN_MS).joules is None
-    good = written(tmp_path, "node_1", (START, None, 0), *readings(300))
+    good = written(tmp_path, "node_1", (POWER_START, None, 0), *readings(300))
     assert read_power([good], [], None, None).joules is None
     assert read_power([good], [], *RUN_MS).joules == pytest.approx(30_000)
 
@@ -173,7 +181,7 @@ def test_a_failing_run_may_lack_power_since_its_energy_does_not_count(tmp_path):
 def test_one_finding_for_all_nodes_of_a_run(tmp_path):
     package = SamplePackage("deepcam").power(margin_ms=-5000, nodes=3)
     report = check_paths([package.write(tmp_path / "Example")], Options())
-    late = [f for f in report.findings if f.rule == "POW07" and f.key == START]
+    late = [f for f in report.findings if f.rule == "POW07" and f.key == POWER_START]
     assert len(late) == 5 and "2 other power files" in late[0].message
 
 
@@ -190,11 +198,11 @@ def test_power_files_of_a_loose_folder_are_no_logs(tmp_path):
 
 def measurement(tmp_path, watts, start_ms=1_694_000_000_000):
     file = SamplePower(start_ms, start_ms + 1000 * len(watts), "node_0")
-    file.add(START, None, start_ms)
+    file.add(POWER_START, None, start_ms)
     for at, value in enumerate(watts):
-        file.add(READING, value, start_ms + 1000 * at)
+        file.add(POWER_READING, value, start_ms + 1000 * at)
     path = tmp_path / f"node_{start_ms}.txt"
-    path.write_bytes(file.add(STOP, None, file.stop_ms).bytes())
+    path.write_bytes(file.add(POWER_STOP, None, file.stop_ms).bytes())
     return read_power([str(path)], [], start_ms, file.stop_ms).nodes[0]
 
 
@@ -261,10 +269,10 @@ def test_readings_in_another_order_are_recognised(tmp_path):
 
     first, other = (read(f"node_{number}.txt", SamplePower.node(*RUN_MS, number)) for number in (0, 1))
     moved = SamplePower.node(*RUN_MS, 0)
-    values = [record["value"] for record in moved.records if record["key"] == READING]
+    values = [record["value"] for record in moved.records if record["key"] == POWER_READING]
     random.Random(3).shuffle(values)
     for number, value in enumerate(values):
-        moved.set(READING, value, number)
+        moved.set(POWER_READING, value, number)
     again = read("node_2.txt", moved)
     assert shared_readings(first, again) and not equal_readings(first, again)
     assert not shared_readings(other, again)
@@ -282,7 +290,7 @@ def test_readings_in_another_order_are_recognised(tmp_path):
 )
 def test_where_and_by_what_a_node_was_measured(metadata, host, of_parts, tmp_path):
     file = SamplePower(*RUN_MS, "")
-    file.add(START, None, RUN_MS[0])
+    file.add(POWER_START, None, RUN_MS[0])
     file.records[0]["metadata"] = metadata
     path = tmp_path / "node_0.txt"
     path.write_bytes(file.bytes())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.logs.secrets import secrets
+from compliance.logs.privacy import secrets
 
 LETTERS = string.ascii_letters + string.digits
 BEGIN = "-----BEGIN"  # in pieces, so that no tool that searches this repository takes it for a key

@@ -12,9 +12,8 @@ from compliance.engine import Options, check_paths
 from compliance.logs.fingerprint import EXACT_MS, NO_FINGERPRINT, alike, fingerprint, match_values, value_keys
 from compliance.logs.log import parse_log
 from compliance.logs.run import parse_run
-from compliance.model.case import Case
 from compliance.model.copies import find_copies
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import Case, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

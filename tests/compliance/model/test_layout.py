@@ -6,7 +6,8 @@ import re
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.model.layout import discover, round_of_path
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.samples.package import SamplePackage
 
 SET = "results/example_n64/strong/cosmoflow"

@@ -4,9 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from compliance.engine import Options, check_paths
-from compliance.model.case import Case
-from compliance.model.finding import Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import Case, Finding, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.model.score import olympic_mean, throughput, time_to_train
 from compliance.model.system import SystemDescription

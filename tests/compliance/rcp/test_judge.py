@@ -12,8 +12,7 @@ from compliance.benchmarks import REFERENCES
 from compliance.logs.log import read_log
 from compliance.logs.official import official_convergence
 from compliance.rcp.judge import judge
-from compliance.rcp.points import Mode, interpolate, load_points
-from compliance.rcp.stats import min_acceptable_mean
+from compliance.rcp.points import Mode, interpolate, load_points, min_acceptable_mean
 from tests.conformance.mutations import PUBLISHED
 
 ROUNDS_WITH_TABLES = [

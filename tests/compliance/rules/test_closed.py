@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from common import closed
 from common.reference import FREE, equals
+from common.settings import keys as closed
 from common.settings.keys import Closed
 from common.version import DISTRIBUTION, VERSION
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 

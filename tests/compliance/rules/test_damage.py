@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.model.finding import OFFICIAL_RULE
+from compliance.model.judging import OFFICIAL_RULE
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 

@@ -9,7 +9,7 @@ from common import provenance
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.rules.evidence import MINI_DATA
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

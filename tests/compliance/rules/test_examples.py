@@ -14,8 +14,7 @@ from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import PROFILES, Case
-from compliance.model.finding import OFFICIAL_RULE, SEVERITIES
+from compliance.model.judging import OFFICIAL_RULE, PROFILES, SEVERITIES, Case
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import LogRule

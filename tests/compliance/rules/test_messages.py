@@ -4,7 +4,7 @@ import pytest
 
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
+from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 
 

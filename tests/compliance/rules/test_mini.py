@@ -12,10 +12,10 @@ from common.benchmarks import ROOT
 from compliance.benchmarks import MINIS, REFERENCES, reference_of
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
+from compliance.formats.style import Style
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import Case, JudgedRun
 from compliance.model.report import Report
 from compliance.rcp import points
 from compliance.rcp.__main__ import main as rcp_main

@@ -13,10 +13,9 @@ import compliance
 from common.errors import UsageError
 from compliance.check import main
 from compliance.explain import explain, list_rules
-from compliance.model.finding import OFFICIAL_RULE
-from compliance.rules import own_rules
-from compliance.rules.catalog import all_rules
-from compliance.rules.own_rules import load_rules
+from compliance.model.judging import OFFICIAL_RULE
+from compliance.rules import catalog
+from compliance.rules.catalog import all_rules, load_rules
 from compliance.rules.rule import FAMILIES, RETIRED, LogRule, forget, prefix
 from compliance.samples.log import SampleLog
 
@@ -105,9 +104,9 @@ def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeyp
     info = tmp_path / "own_installed-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-installed\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{own_rules.GROUP}]\nown = own_installed\n")
+    (info / "entry_points.txt").write_text(f"[{catalog.GROUP}]\nown = own_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
-    own_rules._load_installed.cache_clear()
+    catalog._load_installed.cache_clear()
     assert "OWN04" in {found.rule for found in compliance.check_logs(log).findings}
 
 
@@ -115,10 +114,10 @@ def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
     script = tmp_path / "check_spawned.py"
     script.write_text(
         "import multiprocessing, sys\n"
-        "from compliance.model.case import Case\n"
-        "from compliance.engine.parallel import Examine\n"
+        "from compliance.model.judging import Case\n"
+        "from compliance.engine.log_checker import Examine\n"
         "from compliance.engine.log_checker import LogTask\n"
-        "from compliance.rules.own_rules import load_rules\n"
+        "from compliance.rules.catalog import load_rules\n"
         "if __name__ == '__main__':\n"
         "    load_rules([sys.argv[1]])\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"

@@ -13,9 +13,7 @@ from typing import NamedTuple
 from compliance.benchmarks import REFERENCES, benchmarks_of
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.case import Case
-from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judging import ERROR, WARNING, Case, Finding, JudgedRun
 from compliance.samples.log import SampleLog
 
 BUILDER_ROUNDS = ("0.7", "1.0", "2.0", "3.0")

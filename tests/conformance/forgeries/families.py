@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compliance.engine import Options, check_paths
-from compliance.model.finding import Finding
+from compliance.model.judging import Finding
 from tests.conformance import variations
 from tests.conformance.forgeries import clock, numbering, results
 from tests.conformance.forgeries.bases import Base, Source, accepted, built, counted, judge, published

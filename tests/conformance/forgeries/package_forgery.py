@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from compliance.model.finding import ERROR, WARNING
+from compliance.model.judging import ERROR, WARNING
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package
 

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from common.measure.power.keys import READING
+from common.record import POWER_READING
 from compliance.logs.power import ESTIMATE
-from compliance.model.finding import ERROR, NOTE, WARNING
+from compliance.model.judging import ERROR, NOTE, WARNING
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package, number_of
 from tests.conformance.forgeries.package_course import states
@@ -175,7 +175,7 @@ def readings_of(value: Callable[[float, str, random.Random], float]) -> Forge:
     def change(records: list[dict[str, Any]], name: str, rng: random.Random) -> None:
         """Set each."""
         for record in records:
-            if record["key"] == READING and name.startswith("node_"):
+            if record["key"] == POWER_READING and name.startswith("node_"):
                 record["value"] = value(record["value"], name, rng)
 
     return in_power_files(change)
@@ -192,7 +192,7 @@ def readings_of_node_0(jitter_ms: int = 0, digits: int = 9) -> Forge:
                 for line in package.files[f"{folder}/node_0.txt"].splitlines():
                     record = json.loads(line.partition(b" ")[2])
                     record["metadata"]["host"] = file.removesuffix(".txt")
-                    if record["key"] == READING:
+                    if record["key"] == POWER_READING:
                         record["time_ms"] += rng.randint(-jitter_ms, jitter_ms)
                         record["value"] = round(record["value"], digits)
                     lines.append(b":::MLLOG " + json.dumps(record).encode() + b"\n")

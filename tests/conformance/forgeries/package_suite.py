@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from common.provenance import ROOT
-from compliance.model.finding import ERROR, NOTE, WARNING
-from submission.assemble.provenance import record_package
+from compliance.model.judging import ERROR, NOTE, WARNING
+from submission.assemble.implementation import record_package
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_amounts import STEPS, epoch_of_few_steps, rates_times, steps_times
 from tests.conformance.forgeries.package_bases import Package

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compliance.engine import Options, check_paths
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding
 from tests.conformance.forgeries import (
     package_amounts,
     package_blocks,

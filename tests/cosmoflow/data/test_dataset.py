@@ -12,8 +12,7 @@ import torch
 from common.data.prefetch import read_batches
 from common.spatial.grid import Block
 from cosmoflow.data import tfrecord
-from cosmoflow.data.augment import SYMMETRIES, augment_batch, turn_labels
-from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
+from cosmoflow.data.dataset import SYMMETRIES, DataConfig, Dataset, DatasetError, augment_batch, to_input, turn_labels
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import RecordError
 

@@ -15,10 +15,9 @@ from common.data.sampling import Batching, permutation, sample_seed, shard_assig
 from common.settings.machine import StagingConfig
 from common.settings.run import TrainConfig
 from deepcam.data import snapshot
-from deepcam.data.augment import augment_batch
-from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization
+from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, augment_batch
 from deepcam.data.snapshot import NPY_DATA, NPY_LABEL, SnapshotError
-from deepcam.data.stats import Stats
+from deepcam.data.values import Stats
 from deepcam.reference import CHANNELS
 from deepcam.settings import Config
 from deepcam.train import check_shares

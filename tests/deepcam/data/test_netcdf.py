@@ -8,7 +8,7 @@ import pytest
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
 
-from common.datasets.manifest import read_manifest  # noqa: E402
+from common.data.manifest import read_manifest  # noqa: E402
 from deepcam import prepare  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
 

@@ -4,9 +4,9 @@ import h5py
 import numpy as np
 import pytest
 
-from deepcam.data import snapshot, stats
+from deepcam.data import snapshot
 from deepcam.data.snapshot import DATA, LABELS, SnapshotError
-from deepcam.data.stats import Stats, StatsError
+from deepcam.data.values import VECTORS, Stats, StatsError, read_range, read_stats, write_stats
 from deepcam.reference import CHANNELS
 
 H, W = 32, 48
@@ -170,22 +170,22 @@ STATS = Stats(7, RNG.normal(size=16), RNG.normal(size=16) ** 2, np.float64(X.min
 
 @pytest.fixture
 def stats_path(tmp_path):
-    stats.write_stats(tmp_path / "stats.h5", STATS)
+    write_stats(tmp_path / "stats.h5", STATS)
     return tmp_path / "stats.h5"
 
 
 def test_statistics_are_read_back(stats_path):
-    found = stats.read_stats(stats_path)
+    found = read_stats(stats_path)
     assert found.count == 7
-    assert all(np.array_equal(getattr(found, name), getattr(STATS, name)) for name in stats.VECTORS)
+    assert all(np.array_equal(getattr(found, name), getattr(STATS, name)) for name in VECTORS)
 
 
 @pytest.mark.parametrize("kind", ["<f4", ">f8"])
 def test_statistics_of_other_types_are_read(stats_path, kind):
-    for name in stats.VECTORS:
+    for name in VECTORS:
         change(stats_path, f"climate/{name}", getattr(STATS, name).astype(kind))
     change(stats_path, "climate/count", [7.0])
-    found = stats.read_stats(stats_path)
+    found = read_stats(stats_path)
     assert found.count == 7 and np.array_equal(found.minval, STATS.minval)
 
 
@@ -193,10 +193,10 @@ def test_training_needs_nothing_but_the_range(stats_path):
     with h5py.File(stats_path, "a") as file:
         for name in ("count", "mean", "sqmean"):
             del file[f"climate/{name}"]
-    found = stats.read_range(stats_path)
+    found = read_range(stats_path)
     assert np.array_equal(found.minval, STATS.minval) and np.array_equal(found.maxval, STATS.maxval)
     with pytest.raises(StatsError, match="`climate/count` is missing"):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)
 
 
 def test_unusable_statistics_are_refused_with_the_way_to_fix_them(stats_path):
@@ -204,22 +204,22 @@ def test_unusable_statistics_are_refused_with_the_way_to_fix_them(stats_path):
     with h5py.File(stats_path, "a") as file:
         file["climate/maxval"][3] = file["climate/minval"][3]
     with pytest.raises(StatsError, match=rf"stats.h5: UBOT has minval .*; expected minval < maxval.*{command}"):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)
     change(stats_path, "climate/maxval", np.full(16, np.nan))
     with pytest.raises(StatsError, match=r"TMQ has minval .* and maxval nan"):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)
     change(stats_path, "climate/maxval", np.ones(15))
     with pytest.raises(StatsError, match=rf"`climate/maxval` has the shape \(15,\) where \(16,\).*{command}"):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)
     with h5py.File(stats_path, "a") as file:
         del file["climate/maxval"]
     with pytest.raises(StatsError, match=rf"`climate/maxval` is missing; .*{command}"):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)
     stats_path.write_bytes(b"damage")
     with pytest.raises(StatsError, match=rf"stats.h5: not a readable HDF5 file.*{command}"):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)
     stats_path.unlink()
     with pytest.raises(
         StatsError, match=rf"stats.h5 is missing: make it from the training snapshots by `{command}{stats_path.parent}`"
     ):
-        stats.read_stats(stats_path)
+        read_stats(stats_path)

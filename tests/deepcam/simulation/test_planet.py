@@ -12,13 +12,15 @@ from deepcam.simulation.planet import (
     GRAVITY,
     LAPSE_RATE,
     Planet,
+    Plume,
+    Sky,
+    Storm,
     saturated_column,
     saturated_humidity,
     saturation_pressure,
     separation_km,
 )
 from deepcam.simulation.snapshot_generator import season, simulate
-from deepcam.simulation.weather import Plume, Sky, Storm
 
 PLANET = Planet(96, 144, 3.0)
 NUMBER = {channel.name: number for number, channel in enumerate(CHANNELS)}

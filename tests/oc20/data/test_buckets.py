@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from oc20.data import metadata
-from oc20.data.buckets import Bucket, choose_buckets, pad_frames
-from oc20.data.metadata import Metadata
+from oc20.data import dataset
+from oc20.data.dataset import Bucket, Metadata, choose_buckets, pad_frames
 from oc20.graphs import EdgeTable, Graph, join_frames, link_frames
 
 
@@ -50,7 +49,7 @@ def test_frames_of_one_size_have_one_bucket_and_those_without_edges_none():
 
 
 def test_batches_of_a_bucket_have_one_shape_and_the_first_frames_unchanged(slabs):
-    some = choose_buckets(Metadata.from_sizes(map(metadata.count_parts, slabs)), 3)
+    some = choose_buckets(Metadata.from_sizes(map(dataset.count_parts, slabs)), 3)
     chosen = [slabs[:3], slabs[5:6], slabs[4:7], []]
     graphs = [link_frames(pad_frames(frames, some[-1:])) for frames in chosen]
     assert all(shapes(graph) == shapes(graphs[0]) for graph in graphs)
@@ -84,7 +83,7 @@ def test_the_first_bucket_that_fits_is_taken_and_none_if_none_fits(slabs):
 
 
 def test_batches_with_wider_tables_than_all_others_are_not_padded(slabs, monkeypatch):
-    fits, joined = choose_buckets(Metadata.from_sizes(map(metadata.count_parts, slabs)), 3)[-1:], join_frames(slabs[:3])
+    fits, joined = choose_buckets(Metadata.from_sizes(map(dataset.count_parts, slabs)), 3)[-1:], join_frames(slabs[:3])
     assert link_frames(pad_frames(slabs[:3], fits)).outgoing.members.shape == (fits[0].atoms, 80)
-    monkeypatch.setattr("oc20.data.buckets.WIDTHS", (50, 49))  # the padding takes 50
+    monkeypatch.setattr("oc20.data.dataset.WIDTHS", (50, 49))  # the padding takes 50
     assert pad_frames(slabs[:3], fits).widths == joined.widths

@@ -10,9 +10,17 @@ import torch
 
 from common.data.split import DatasetError
 from common.settings.machine import StagingConfig
-from oc20.data import compact, metadata, records
-from oc20.data.dataset import DataConfig, Dataset, load_batches
-from oc20.data.metadata import Metadata
+from oc20.data import compact, records
+from oc20.data.dataset import (
+    NAME,
+    DataConfig,
+    Dataset,
+    Metadata,
+    count_parts,
+    load_batches,
+    read_arrays,
+    write_metadata,
+)
 from oc20.graphs import Frame, build_graph, link_frames
 from oc20.settings import Config
 
@@ -30,7 +38,7 @@ def write(root, slabs, format="lmdb", split="train"):
         else:
             compact.write_frames(folder / f"data.{number:04}.bin", some)
     (folder / "data_log.0000.txt").touch()
-    metadata.write_metadata(folder / metadata.NAME, Metadata.from_sizes(map(metadata.count_parts, slabs)))
+    write_metadata(folder / NAME, Metadata.from_sizes(map(count_parts, slabs)))
     return folder
 
 
@@ -110,8 +118,8 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
 
 def test_wrong_sizes_are_found(slabs, tmp_path):
     folder = write(tmp_path, slabs)
-    path, fix = folder / metadata.NAME, f"python -m oc20.prepare metadata {re.escape(str(tmp_path))}"
-    right = metadata.read_arrays(path)
+    path, fix = folder / NAME, f"python -m oc20.prepare metadata {re.escape(str(tmp_path))}"
+    right = read_arrays(path)
 
     def opened(**arrays):
         np.savez(path, **arrays)

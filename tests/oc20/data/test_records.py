@@ -19,9 +19,8 @@ import torch
 
 from oc20.data import records
 from oc20.data.lmdb_file import LmdbError, LmdbFile
-from oc20.data.pickles import PickleError
+from oc20.data.pickles import PickleError, encode_tensor
 from oc20.data.records import FrameError, LmdbShard
-from oc20.data.tensors import encode_tensor
 from oc20.graphs import Frame
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oc20.data import reference_edges
+from oc20.data import conversion
 from oc20.graphs import MOST_NEIGHBOURS, find_neighbours
 
 build = pytest.importorskip("ase.build")
@@ -32,7 +32,7 @@ def edges_of(function, atoms):
 )
 def test_counts_are_those_of_the_reference(given, official, ours):
     atoms = slab(*given)
-    theirs, all_of_them = edges_of(reference_edges.find_neighbours, atoms), edges_of(find_neighbours, atoms)
+    theirs, all_of_them = edges_of(conversion.find_reference_neighbours, atoms), edges_of(find_neighbours, atoms)
     assert (len(theirs), len(all_of_them)) == (official, ours)
     degree = np.bincount([edge[1] for edge in theirs])
     assert set(degree[degree < np.bincount([edge[1] for edge in all_of_them])]) <= {MOST_NEIGHBOURS - 1}
@@ -44,7 +44,7 @@ def test_atoms_outside_of_the_cell_have_the_same_neighbours():
     shift = np.random.default_rng(0).integers(-2, 3, (len(atoms), 3))
     moved = atoms.copy()
     moved.positions += shift @ atoms.cell.array
-    edges, offsets = reference_edges.find_neighbours(moved.positions, np.asarray(atoms.cell.array))
+    edges, offsets = conversion.find_reference_neighbours(moved.positions, np.asarray(atoms.cell.array))
     back = offsets + shift[edges[:, 0]] - shift[edges[:, 1]]
     found = set(map(tuple, np.hstack([edges, back]).tolist()))
     assert found <= set(edges_of(find_neighbours, atoms)) and len(found) >= 1570 - len(atoms)
@@ -52,10 +52,10 @@ def test_atoms_outside_of_the_cell_have_the_same_neighbours():
 
 def test_a_cell_without_volume_is_refused():
     with pytest.raises(ValueError, match="span a volume"):
-        reference_edges.find_neighbours(np.zeros((1, 3)), np.ones((3, 3)))
+        conversion.find_reference_neighbours(np.zeros((1, 3)), np.ones((3, 3)))
 
 
 def test_the_inverse_by_elimination():
     cells = np.random.default_rng(0).uniform(-10, 10, (50, 3, 3))
     for cell in cells:
-        np.testing.assert_allclose(reference_edges._invert_by_elimination(cell) @ cell, np.eye(3), atol=1e-9)
+        np.testing.assert_allclose(conversion._invert_by_elimination(cell) @ cell, np.eye(3), atol=1e-9)

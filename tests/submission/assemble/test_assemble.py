@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from common.errors import UsageError
-from common.measure.power.keys import PARTS, START
 from common.provenance import ROOT, source_hash
+from common.record import PARTS_SCOPE, POWER_START
 from compliance.engine import Options, check_paths
 from compliance.model.layout import discover
-from compliance.model.provenance import read_provenance
+from compliance.model.package import read_provenance
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
 from submission.assemble import writing
@@ -541,7 +541,7 @@ def power_folder(place, number, scope="node", name="node_0.txt"):
     path.parent.mkdir(exist_ok=True)
     log = SampleLog(run=number)
     begin_ms, end_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
-    path.write_bytes(SamplePower.node(begin_ms, end_ms, number).set(START, None, scope=scope).bytes())
+    path.write_bytes(SamplePower.node(begin_ms, end_ms, number).set(POWER_START, None, scope=scope).bytes())
     return path
 
 
@@ -568,7 +568,7 @@ def test_power_files_go_where_the_layout_wants_them(place):
 @pytest.mark.parametrize("name", ["rapl_0.txt", "node_0.txt"])
 def test_estimates_of_parts_are_told_and_not_packed(name, place):
     place.run(1)
-    power_folder(place, 1, PARTS, name)
+    power_folder(place, 1, PARTS_SCOPE, name)
     made = place.make()
     (warning,) = [text for text in made.warnings if "power" in text]
     assert "its power was only estimated" in warning and name in warning

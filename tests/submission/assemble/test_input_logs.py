@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.logs.personal_data import personal
+from compliance.logs.privacy import personal
 from submission.assemble.input_logs import redact_text
 
 PIECES = st.sampled_from(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.measure import accelerators
+from common.measure import devices
 from compliance.samples.package import SamplePackage
 from submission.report import main
 from submission.results import quantity_tables
@@ -71,7 +71,7 @@ def test_force_removes_what_the_new_analysis_does_not_have_and_nothing_else(tree
 def test_what_of_the_users_files_has_no_effect_is_said(tree, tmp_path, capsys):
     facts, ceilings = tmp_path / "facts.yaml", tmp_path / "ceilings.yaml"
     facts.write_text("power_cap_watts: {3.0/Example/example_n46/strong/oc20: 250}")
-    shipped = Path(accelerators.__file__).with_name("accelerators.yaml").read_text()
+    shipped = Path(devices.__file__).with_name("accelerators.yaml").read_text()
     ceilings.write_text(shipped)
     assert run(tree / "v3.0", "--data", tmp_path / "out", "--facts", facts, "--ceilings", ceilings) == 0
     said = capsys.readouterr().err

@@ -17,12 +17,12 @@ from compliance.engine import Options, check_paths
 from compliance.formats.words import aligned
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.assemble.provenance import record_package
+from submission.assemble.implementation import record_package
 from submission.report import main
-from submission.results.page import sheets
+from submission.results.page import findings
 from submission.results.page.findings import MAX_LINE, excerpt
+from submission.results.page.glance import short_framework, short_model
 from submission.results.page.page import write_report
-from submission.results.page.results_table import short_framework, short_model
 from tests.submission.results.browser import browser, chromium
 
 VOID = {"br", "col", "input", "link", "meta", "wbr"}
@@ -291,7 +291,7 @@ def test_logs_without_a_package(tmp_path):
 def test_a_large_page_becomes_several(tmp_path, monkeypatch):
     package = SamplePackage(runs=10).copy_to("other_n64").copy_to("third_n64").copy_to("fourth_n64")
     whole = page_of(tmp_path, package)
-    monkeypatch.setattr(sheets, "MOST_CHARACTERS", 60_000)
+    monkeypatch.setattr(findings, "MOST_CHARACTERS", 60_000)
     mine = tmp_path / "report-9.html"
     mine.write_text("mine")
     main_page = page_of(tmp_path)
@@ -309,7 +309,7 @@ def test_a_large_page_becomes_several(tmp_path, monkeypatch):
     (tmp_path / "report-2.html").write_bytes(main_page.path.read_bytes())
     page_of(tmp_path)
     assert (tmp_path / "report-2.html").exists(), "a page of its own"
-    monkeypatch.setattr(sheets, "MOST_CHARACTERS", 60_000)
+    monkeypatch.setattr(findings, "MOST_CHARACTERS", 60_000)
     with pytest.raises(FileExistsError, match=r"report-2\.html exists and is not a page beside report\.html"):
         page_of(tmp_path)
 

@@ -13,13 +13,12 @@ import cosmoflow.synthesize
 from common.benchmarks import PACKAGES
 from common.errors import UsageError
 from compliance.benchmarks import REFERENCES
-from compliance.model.finding import PASSING
+from compliance.model.judging import PASSING
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
 from submission.round.make import RoundInputs, RoundPackage
-from submission.round.plan import Series, check_series, read_plan
-from submission.round.runs import plan_runs, read_logs
-from submission.runs.setup import Setup
+from submission.round.plan import Series, check_series, plan_runs, read_logs, read_plan
+from submission.runs.processes import Setup
 
 ROOT = Path(__file__).parents[3]
 SUBMISSION = {

@@ -15,9 +15,9 @@ import pytest
 from common.ending import NAME as ENDED
 from common.ending import Ending, write_ending
 from common.files import instance_folder
-from common.lock import LockedError
+from common.locks import LockedError
 from compliance.model.layout import discover
-from submission.round.runs import make_runs, plan_runs
+from submission.round.plan import make_runs, plan_runs
 from submission.runs.plan import RECORD, PlanError, PlannedRun, check_records, is_finished
 from submission.runs.processes import JobRunner, hold_lock
 
@@ -124,7 +124,7 @@ def test_concurrent_runs_share_the_cores(folder):
 
 
 def test_what_takes_long_says_so_and_gives_no_advice(folder, capfd, monkeypatch):
-    monkeypatch.setattr("submission.runs.execute.BEAT_S", 0.0)
+    monkeypatch.setattr("submission.runs.progress.BEAT_S", 0.0)
     make(folder, {"first": 1})
     line = capfd.readouterr().out.splitlines()[0]
     assert line.startswith("first/run_0: ") and "so far; 0 of 1 run finished, time left: no basis" in line

@@ -9,11 +9,9 @@ import pytest
 
 from common.ending import Ending, write_ending
 from compliance.samples.log import SampleLog
-from submission.runs import needs
-from submission.runs.needs import announce_runs, find_usual_minutes
 from submission.runs.plan import RECORD, PlanError, PlannedRun
-from submission.runs.progress import Estimator, RunProgress, read_progress
-from submission.runs.setup import resolve_setup
+from submission.runs.processes import resolve_setup
+from submission.runs.progress import Estimator, RunProgress, announce_runs, find_usual_minutes, read_progress, shutil
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, empty_folder, monkeypa
     full = [resolve_setup("cosmoflow", "config", ("data.data_dir=nowhere", "staging.stage_dir=null"))]
     announce_runs(runs[1:2], full, 1, find_usual_minutes(full))
     assert "without runs of cosmoflow (no basis yet)" in (out := capsys.readouterr().out) and "time: unknown" in out
-    monkeypatch.setattr(needs.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e6))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1e6))
     with pytest.raises(PlanError, match=r"MB are needed .* but 1 MB are free; nothing was started"):
         announce_runs(runs, setups, 1, usual)
     assert not Path("data").exists()

@@ -13,13 +13,12 @@ import pytest
 from common.benchmarks import PACKAGES
 from common.config import leaves
 from common.errors import UsageError
-from common.lease import JOB_VARIABLES
+from common.locks import JOB_VARIABLES
 from common.version import FOLDERS_VARIABLE
 from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record
-from submission.runs.scripts.cluster import Cluster
+from submission.runs.scripts.cluster import Cluster, Site, list_sites, read_site
 from submission.runs.scripts.script import Script
-from submission.runs.scripts.site import Site, list_sites, read_site
 
 ROOT = Path(__file__).parents[3]
 STAND_INS = {

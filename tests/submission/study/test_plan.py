@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from common.command import UsageError
-from submission.study.formula import compute_formula
-from submission.study.machine import StudyMachine, split_points
-from submission.study.plan import list_curves, list_presets, parse_axis, plan_points, read_plan
+from submission.study.plan import (
+    StudyMachine,
+    compute_formula,
+    list_curves,
+    list_presets,
+    parse_axis,
+    plan_points,
+    read_plan,
+    split_points,
+)
 
 PLAN = """
 title: Weak scaling

@@ -7,8 +7,7 @@ import pytest
 
 from common.ranks.launch import LaunchError, find_rank_position
 from submission.system.__main__ import main
-from submission.system.describe import collect_notes, merge_fields
-from submission.system.nodes import count_parts
+from submission.system.describe import collect_notes, count_parts, merge_fields
 
 
 def srun(rank, nodes=2, per_node=1):

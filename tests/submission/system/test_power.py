@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from common.measure.power.sources import Clock
+from common.measure.power_sources import Clock
 from submission.system.__main__ import main
 from submission.system.machine import Reading, power_note, read_node
 

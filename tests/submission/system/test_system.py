@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from compliance.check_system import check_description
 from compliance.engine import Options
 from compliance.model.system import OPEN
 from compliance.rules.package import FIELDS
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.system.__main__ import main
-from submission.system.describe import describe_system, render_description
+from submission.system.describe import check_description, describe_system, render_description
 from submission.system.machine import Machine, probe_machine
 
 KNOWN = {"submitter": "Example University", "division": "closed", "status": "onprem", "system_name": SYSTEM}

@@ -26,8 +26,7 @@ from submission.results.figures.labels import (
 )
 from submission.results.figures.panel import HALF, STATES, WIDE, Iso
 from submission.results.figures.runs import time_shares, variation
-from submission.results.figures.scaling import compute_analysis, time_to_solution
-from submission.results.figures.trends import best_by_round, draw_fit, fit_name
+from submission.results.figures.scaling import best_by_round, compute_analysis, draw_fit, fit_name, time_to_solution
 from submission.results.fits.fit import epochs_against_batch
 from submission.results.quantities import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
 from submission.results.sets import log_pca, summarise

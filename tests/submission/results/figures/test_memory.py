@@ -3,8 +3,8 @@
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from submission.results.cost_model.node_data import NodeData
-from submission.results.figures.memory import data_per_node
+from submission.results.figures.hardware import data_per_node
+from submission.results.quantities import NodeData
 from tests.submission.results.conftest import analysed_set
 
 

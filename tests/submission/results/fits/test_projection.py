@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from common.measure.accelerators import read_ceilings
+from common.measure.devices import read_ceilings
 from compliance.formats.table import plain_text
-from submission.results.cost_model.model import CostModel, read_workloads
+from submission.results.cost_model import CostModel, read_workloads
 from submission.results.fits.projection import project_sets, projection_table, read_published, share_samples
 
 MODEL = CostModel(read_workloads(), read_ceilings())

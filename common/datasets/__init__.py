@@ -1,1 +1,0 @@
-"""Building, describing and verifying datasets."""

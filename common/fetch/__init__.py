@@ -1,1 +1,0 @@
-"""Fetching published datasets: resumable downloads, checksums, unpacking; `<benchmark>/fetch.py` lists the files."""

@@ -1,1 +1,0 @@
-"""Record the power of a node."""

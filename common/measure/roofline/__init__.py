@@ -1,1 +1,0 @@
-"""Measure what the parts of a machine can do, and which part limits a training step."""

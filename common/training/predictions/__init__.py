@@ -1,1 +1,0 @@
-"""Per-sample predictions: their files, how good they are, and pictures of them."""

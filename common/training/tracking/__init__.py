@@ -1,1 +1,0 @@
-"""Records of a training, each a callback: files, TensorBoard, Weights & Biases, MLflow."""

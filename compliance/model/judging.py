@@ -1,0 +1,204 @@
+"""What judges and what is judged: the case (round, profile, division, benchmark), the findings, and the judged run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+
+from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting
+from compliance.benchmarks import reference_of
+from compliance.logs.official import OfficialReading
+from compliance.logs.power import RunPower
+from compliance.logs.run import Run
+
+STRICT: Final = "strict"
+OFFICIAL: Final = "official"
+PROFILES: Final = (STRICT, OFFICIAL)
+
+
+class Case(Struct, frozen=True):
+    """What a log or a result is judged by; can be sent to another process.
+
+    Before its logs are read it holds what the user asks for and what folder and system description say; the logs
+    complete it. division and benchmark are None where nothing states them. variant: "full" or the name of a mini
+    problem. suite_code: the package says that this suite made the log. round_why: how the round was chosen, see
+    `compliance.model.layout`.
+    """
+
+    round: str
+    profile: str = STRICT
+    division: str | None = None
+    benchmark: str | None = None
+    variant: str = FULL
+    allow_mini: bool = False
+    suite_code: bool = False
+    round_why: str = ""
+
+    @property
+    def strict(self) -> bool:
+        """Whether the written rules apply; otherwise only what the official tool checks."""
+        return self.profile == STRICT
+
+    @property
+    def reference(self) -> Reference | None:
+        """The facts of the benchmark; None if there is no such benchmark, or no mini problem of it."""
+        return reference_of(self.benchmark, self.variant)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """The settings that a log of this division may state; of an unknown benchmark, those that all have."""
+        benchmark = self.benchmark if self.reference else None  # a plug-in may be refused in the next check
+        return _settings_of(benchmark, self.variant, self.round, self.division)
+
+
+@lru_cache(maxsize=64)
+def _settings_of(benchmark: str | None, variant: str, round_: str, division: str | None) -> tuple[Setting, ...]:
+    reference = reference_of(benchmark, variant)
+    if reference is None or division is None:
+        common = COMMON_SETTINGS if division == "closed" else ()
+        return (*(setting for setting in common if round_ in setting.rounds), *OPEN_SETTINGS)
+    return reference.settings_of(round_, division)
+
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+SKIPPED: Final = "skipped"
+SEVERITIES: Final = (ERROR, WARNING, NOTE, SKIPPED)
+PASS: Final = "PASS"
+WARN: Final = "WARN"
+INCOMPLETE: Final = "INCOMPLETE"
+FAIL: Final = "FAIL"
+PARTIAL: Final = "PARTIAL"
+"""What takes the place of PASS and WARN where rules were left out."""
+PASSING: Final = (PASS, WARN, PARTIAL)
+"""The verdicts that a result may be submitted with."""
+BENCHMARK_RULE = "SET02"
+"""The rule that a log names a benchmark."""
+OFFICIAL_RULE: Final = "OFFICIAL"
+"""The rule that tells where the official tool refuses what the written rules accept."""
+SHOWN: Final = 20
+"""Findings of one kind about a package that are shown one by one."""
+LISTED: Final = 5
+"""Names that a message lists."""
+
+
+class Finding(NamedTuple):
+    """One thing that a rule found.
+
+    path, line: where (line counts from 1; 0 means the file or folder as a whole).
+    key: the log key that it is about, if any. expected: what would have been right, in words.
+    incomplete: of an error that says only that runs are missing, which their submitter can still make.
+    fix: how to fix this one, where the rule's own text does not fit; cause: the rule whose finding it follows from.
+    """
+
+    rule: str
+    severity: str
+    path: str
+    line: int
+    message: str
+    expected: str = ""
+    key: str = ""
+    incomplete: bool = False
+    fix: str = ""
+    cause: str = ""
+
+
+def lower_errors(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings of a tolerated run as they count for the verdict: errors are warnings."""
+    for finding in findings:
+        yield finding._replace(severity=WARNING) if finding.severity == ERROR else finding
+
+
+def worst(findings: Iterable[Finding]) -> str:
+    """Return the verdict: FAIL with an error, INCOMPLETE if runs are missing, WARN with a warning, else PASS."""
+    kinds = {(finding.severity, finding.incomplete) for finding in findings}
+    if (ERROR, False) in kinds:
+        return FAIL
+    if (ERROR, True) in kinds:
+        return INCOMPLETE
+    return WARN if any(severity == WARNING for severity, _ in kinds) else PASS
+
+
+def few(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the first findings, and a count of the others."""
+    kept = list(findings)
+    yield from kept[:SHOWN]
+    if len(kept) > SHOWN:
+        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")
+
+
+def listed(names: Sequence[object], most: int = LISTED) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
+DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
+"""Rules that find a file damaged as a whole; on it no rule about its records is applied."""
+
+OTHER_SUITE: Final = "SET02"
+"""The rule that says that a log is of another suite."""
+
+
+class JudgedRun(Run, frozen=True, kw_only=True):
+    """What one log says, and how it was judged.
+
+    case: what it was judged by. power: what its power files say, None without them.
+    findings: of the rules about logs; ignored: those that do not count, with the reason.
+    only_rule: that was applied to a file that is no log of MLPerf HPC, else "".
+    parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
+    profile strict. by_official: the same run judged by the profile official, where that was asked for.
+    repaired_minutes: time to train of a damaged log once it is repaired; None if it is unknown.
+    """
+
+    case: Case
+    power: RunPower | None = None
+    findings: list[Finding] = field(default_factory=list)
+    ignored: list[tuple[Finding, str]] = field(default_factory=list)
+    only_rule: str = ""
+    parsed_clean: bool = True
+    official: OfficialReading | None = None
+    repaired_minutes: float | None = None
+    by_official: JudgedRun | None = None
+
+    @property
+    def round(self) -> str:
+        """The round by whose rules it was judged."""
+        return self.case.round
+
+    @property
+    def division(self) -> str | None:
+        """The division by whose rules it was judged."""
+        return self.case.division
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL from the rules about the log itself."""
+        return worst(self.findings)
+
+    @property
+    def damage(self) -> Finding | None:
+        """What says that the file is damaged, so that it tells little of the run; None in the profile official."""
+        if not self.case.strict:
+            return None
+        rules = (self.only_rule,) if self.only_rule else DAMAGE_RULES
+        return next((finding for finding in self.findings if finding.rule in rules and finding.severity == ERROR), None)
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy of nodes and switches from run_start to run_stop, in joules; None if it was not measured."""
+        return self.power.joules if self.power else None
+
+    @property
+    def total_inflated_bytes(self) -> int:
+        """What was read of the compressed log and its compressed power files."""
+        return self.inflated_bytes + (self.power.inflated_bytes if self.power else 0)
+
+
+def add_judgement(run: Run, case: Case, **judgement: Any) -> JudgedRun:
+    """Return a run that was read with what it was judged by, and the other fields of `JudgedRun`."""
+    return JudgedRun(**{name: getattr(run, name) for name in Run.__struct_fields__}, case=case, **judgement)

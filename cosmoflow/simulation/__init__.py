@@ -1,1 +1,0 @@
-"""The synthetic universes: physics, recipes and pictures."""

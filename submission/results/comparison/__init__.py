@@ -1,1 +1,0 @@
-"""Two results, or two rounds, side by side."""

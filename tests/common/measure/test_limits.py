@@ -1,0 +1,58 @@
+"""Limits of devices: what nvidia-smi and the kernel tell, and nothing where they do not."""
+
+import pytest
+
+from common.measure.devices import QUERY, Limits, find_lowest, read_gpus, read_processors
+
+UUIDS = ("6e5b1f34-0001", "6e5b1f34-0002")
+ROW = "GPU-{}, {}, 700.00, 1755, 1980"
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Return a function that puts a tool with this script in front of others."""
+
+    def write(script):
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f'#!/bin/sh\n[ "$1" = "--query-gpu={QUERY}" ] || exit 2\n{script}\n')
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return write
+
+
+def test_gpus_of_this_run_are_read(nvidia_smi):
+    rows = [ROW.format(UUIDS[0], "400.00"), ROW.format("other", "100.00"), ROW.format(UUIDS[1], "500.00")]
+    nvidia_smi("\n".join(f"echo '{row}'" for row in rows))
+    assert read_gpus(UUIDS) == (Limits(400, 700, 1755, 1980), Limits(500, 700, 1755, 1980))
+    assert find_lowest(read_gpus(UUIDS)) == Limits(400, 700, 1755, 1980)
+
+
+@pytest.mark.parametrize("script", ["echo 'No devices were found'", "echo broken; exit 9", "printf '\\377\\n'"])
+def test_a_tool_without_an_answer_gives_nothing(script, nvidia_smi):
+    nvidia_smi(script)
+    assert read_gpus(UUIDS) == () and find_lowest(()) == Limits()
+
+
+def test_what_one_gpu_does_not_tell_is_unknown(nvidia_smi):
+    nvidia_smi(f"echo '{ROW.format(UUIDS[0], '[N/A]')}'; echo '{ROW.format(UUIDS[1], '500.00')}'")
+    assert find_lowest(read_gpus(UUIDS)) == Limits(None, 700, 1755, 1980)
+
+
+def test_processors_are_read_from_the_kernel(tmp_path):
+    files = {
+        "powercap/intel-rapl:0/constraint_0_power_limit_uw": 250_000_000,
+        "powercap/intel-rapl:0/constraint_0_max_power_uw": 350_000_000,
+        "powercap/intel-rapl:1/constraint_0_power_limit_uw": 200_000_000,
+        "powercap/intel-rapl:0:0/constraint_0_power_limit_uw": 1,  # a part of package 0
+        "cpufreq/scaling_cur_freq": 2_100_000,
+        "cpufreq/cpuinfo_max_freq": 3_800_000,
+    }
+    for name, value in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+    packages = (Limits(250, 350, 2100, 3800), Limits(200, None, 2100, 3800))
+    assert read_processors(tmp_path / "powercap", str(tmp_path / "cpufreq")) == packages
+    assert read_processors(tmp_path, str(tmp_path / "cpufreq")) == (Limits(None, None, 2100, 3800),)
+    assert read_processors(tmp_path, str(tmp_path)) == ()

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the folder with published logs, where it is there."""
+"""Fixtures for all tests: small problems and finished runs, and the folder with published logs, where it is there."""
 
 import os
 import signal
@@ -21,6 +21,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 SIDE_BY_SIDE = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if SIDE_BY_SIDE > 1:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // SIDE_BY_SIDE)))
+pytest_plugins = ["tests.problems"]
 HERE = Path(__file__).resolve().parent
 BESIDE_THE_CHECKOUT = HERE.parents[1] / "shared"
 
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     share = config.getoption("exhaustive")
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if item.get_closest_marker("one_benchmark") and "case" in parameters and parameters["case"].name != PACKAGES[0]:
+        if item.get_closest_marker("one_benchmark") and parameters.get("case", PACKAGES[0]) != PACKAGES[0]:
             item.add_marker("exhaustive")
 
     def is_wanted(item: pytest.Item) -> bool:
@@ -62,6 +63,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"needs {how}", pytrace=False)
         if not found:
             pytest.skip(f"needs {how}")
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder; return it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

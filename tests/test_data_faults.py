@@ -17,7 +17,7 @@ from cosmoflow.data import tfrecord
 from deepcam.data.snapshot import DATA
 from oc20.data import records
 from tests.cosmoflow.case import CASE
-from tests.test_train import case, config, data, one_thread, start  # noqa: F401  # fixtures
+from tests.problems import write_config
 
 
 def change_universe(folder, x_or_y, value):
@@ -70,9 +70,9 @@ FAULTS = {
 @pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize("fault", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
-    case,  # noqa: F811  # fixtures
-    data,  # noqa: F811
-    config,  # noqa: F811
+    case,
+    data,
+    config,
     split,
     fault,
     monkeypatch,
@@ -80,7 +80,7 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
 ):
     monkeypatch.setattr("common.training.run.check_some_samples", lambda _: None)  # which tests/test_values.py shows
     shutil.copytree(data, "data")
-    Path(config).write_text(case.config.replace("DATA", "data"))
+    write_config(case, "data", Path())
     change, text = FAULTS[case.name][fault]
     path = change(Path("data", split), monkeypatch)
     for number, words in enumerate([(), ("train.accumulation=5",)] if case.name != "deepcam" else [()]):
@@ -95,24 +95,23 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
         assert stop["metadata"]["ended"] == "failed" and path.name in stop["metadata"]["cause"]
 
 
+@pytest.mark.usefixtures("empty_folder")
 @pytest.mark.parametrize(
     ("split", "value", "words"),
     [("train", 1e12, ("train.global_batch_size=1",)), ("train", 1e4, ()), ("validation", 1e5, ())],
 )
-def test_a_finite_number_that_is_wrong_is_no_result_either(tmp_path, monkeypatch, capsys, split, value, words):
+def test_a_finite_number_that_is_wrong_is_no_result_either(problems, monkeypatch, capsys, split, value, words):
     """In training it ruins the weights in a step before that whose loss is not finite."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("common.training.run.check_some_samples", lambda _: None)
-    assert CASE.synthesize.main(["data", *CASE.made.split(), "--workers", "1"]) == 0
-    Path("c.yaml").write_text(CASE.config.replace("DATA", "data"))
+    shutil.copytree(problems.make_data(CASE), "data")
+    write_config(CASE, "data", Path())
     path = change_universe(Path("data", split), "y", value)
-    assert CASE.train.main(["c.yaml", "output_dir=run", "train.epochs=3", *words]) == 1
+    assert CASE.train.main(["small.yaml", "output_dir=run", "train.epochs=3", *words]) == 1
     assert re.search(rf"{path}: labels\[2\] is .*; expected -1.01 to 1.01", capsys.readouterr().err)
     assert read_ending(Path("run")).how == "failed"
 
 
-def test_evaluate_and_predict_name_it(case, data, config, monkeypatch, capsys):  # noqa: F811  # fixtures
-    assert case.train.main([config, "output_dir=run", "train.epochs=1"]) in (0, 4)
+def test_evaluate_and_predict_name_it(case, data, run_copy, monkeypatch, capsys):
     shutil.copytree(data, "data")
     change, text = FAULTS[case.name][0]
     path = change(Path("data", "validation"), monkeypatch)
@@ -128,9 +127,9 @@ def test_evaluate_and_predict_name_it(case, data, config, monkeypatch, capsys): 
 @pytest.mark.exhaustive
 @pytest.mark.one_benchmark
 @pytest.mark.parametrize("words", [("train",), ("validation", "train.eval_ranks=1")])
-def test_of_two_ranks_says_it_once(case, data, config, start, words, monkeypatch):  # noqa: F811  # fixtures
+def test_of_two_ranks_says_it_once(case, data, config, start, words, monkeypatch):
     shutil.copytree(data, "data")
-    Path(config).write_text(case.config.replace("DATA", "data"))
+    write_config(case, "data", Path())
     split, *overrides = words
     change, text = FAULTS[case.name][0]
     path = change(Path("data", split), monkeypatch)

@@ -15,7 +15,7 @@ import compliance
 from common.config import load
 from common.data.sampling import draw_samples
 from common.ranks.dist import make_single_dist
-from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
+from tests.problems import ROOT, SAME, curve, flat
 
 pytestmark = pytest.mark.one_benchmark
 
@@ -23,7 +23,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 
 
 @pytest.fixture
-def two_ranks(case):  # noqa: F811  # a fixture
+def two_ranks(case):
     """Run a command of the benchmark on two ranks; return what it says."""
 
     def ran(command, *arguments):
@@ -35,7 +35,7 @@ def two_ranks(case):  # noqa: F811  # a fixture
 
 
 @pytest.fixture
-def members(run, data):  # noqa: F811  # fixtures
+def members(run, data):
     """Train three instances, one of them by itself; return what evaluates their folder."""
     bagged = ("train.epochs=1", "output_dir=job", "instances.bagging=bootstrap")
     run(*bagged, "instances.count=2", "instances.ranks=1")
@@ -44,7 +44,7 @@ def members(run, data):  # noqa: F811  # fixtures
 
 
 @pytest.mark.exhaustive
-def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two_ranks, capsys):  # noqa: F811
+def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two_ranks, capsys):
     """The log says how samples were drawn, and the checker that this is not a result."""
     kind = "bootstrap" if case.name == "deepcam" else "poisson"
     bagged = (f"instances.bagging={kind}", "train.epochs=2", "train.tail=drop")
@@ -59,7 +59,7 @@ def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two
     assert "bagging" not in Path("all/result_0.txt").read_text().replace('"bagging": "none"', "")
 
 
-def test_a_problem_orders_and_stages_what_is_drawn(case, config):  # noqa: F811  # fixtures
+def test_a_problem_orders_and_stages_what_is_drawn(case, config):
     def problem(*overrides):
         return case.train.BENCHMARK.problem(load(case.train.Config, Path(config), overrides), make_single_dist(), 14)
 
@@ -72,7 +72,7 @@ def test_a_problem_orders_and_stages_what_is_drawn(case, config):  # noqa: F811 
     assert set(bagged.staged_files()) == kept
 
 
-def test_the_table_has_members_and_ensemble(case, members, capsys):  # noqa: F811  # fixtures
+def test_the_table_has_members_and_ensemble(case, members, capsys):
     assert case.evaluate.main(["job", "-o", "all.json", members]) == 1
     said = capsys.readouterr().out
     found = json.loads(Path("all.json").read_text())
@@ -88,14 +88,14 @@ def test_the_table_has_members_and_ensemble(case, members, capsys):  # noqa: F81
 
 
 @pytest.mark.exhaustive
-def test_two_ranks_find_the_ensemble_of_one(case, members, two_ranks):  # noqa: F811  # fixtures
+def test_two_ranks_find_the_ensemble_of_one(case, members, two_ranks):
     case.evaluate.main(["job", "-o", "one.json", members])
     found = json.loads(Path("one.json").read_text())
     assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks("evaluate", "job", members)
 
 
 @pytest.mark.exhaustive
-def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):  # noqa: F811  # fixtures
+def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):
     shutil.copytree("job/instance_1", "twin")
     newest, twin = (f"{folder}/checkpoints/epoch-0001-step-0000000.pt" for folder in ("job/instance_1", "twin"))
     for runs, message in (
@@ -111,7 +111,7 @@ def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):  # noq
 
 
 @pytest.mark.exhaustive
-def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, two_ranks, capsys):  # noqa: F811
+def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, two_ranks, capsys):
     assert case.evaluate.main(["job", "--out-of-bag", "-o", "out.json", members]) == 1
     found = json.loads(Path("out.json").read_text())
     drawn = [set(draw_samples("bootstrap", 11, instance, 24).tolist()) for instance in range(3)]
@@ -131,7 +131,7 @@ def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, co
     assert found["members"][2]["quality"] == pytest.approx(total / count, rel=1e-4)
 
 
-def test_members_that_do_not_go_together_have_a_clear_error(case, run, members, capsys):  # noqa: F811  # fixtures
+def test_members_that_do_not_go_together_have_a_clear_error(case, run, members, capsys):
     network = {"cosmoflow": "model.fc1=8", "deepcam": "model.width=0.25", "oc20": "model.hidden=8"}[case.name]
     key = network.partition("=")[0]
     run("train.epochs=1", "output_dir=other", network)
@@ -145,7 +145,7 @@ def test_members_that_do_not_go_together_have_a_clear_error(case, run, members, 
     assert "trained without bagging (instances.bagging=none)" in capsys.readouterr().err
 
 
-def test_shards_of_all_samples_are_not_drawn_from(config, run, capsys):  # noqa: F811  # fixtures
+def test_shards_of_all_samples_are_not_drawn_from(config, run, capsys):
     if "height" not in Path(config).read_text():
         pytest.skip("only DeepCAM shuffles within shards")
     assert run("instances.bagging=poisson", "data.shuffle=rank") == 2

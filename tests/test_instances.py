@@ -1,11 +1,9 @@
 """Several trainings in one job: the same curves as alone, each byte staged once, and errors that end one of them."""
 
-import csv
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,7 +12,6 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
-import torch
 
 import cosmoflow.train
 import submission.round.__main__
@@ -36,46 +33,14 @@ from common.training.job import (
 )
 from submission.round.make import find_best_count
 from tests.cosmoflow.case import CASE
+from tests.problems import ROOT, curve
 
-ROOT = Path(__file__).parents[1]
 FOUR = ("instances.count=4", "instances.ranks=1")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "cosmoflow"
-    assert CASE.synthesize.main([str(folder), *CASE.made.split(), "--workers", "1"]) == 0
-    return folder
-
-
 @pytest.fixture
-def config(data, tmp_path, monkeypatch):
-    """Return a configuration file in an empty working directory; with one thread, like the ranks of a launcher."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "small.yaml"
-    path.write_text(CASE.config.replace("DATA", str(data)))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield str(path)
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def train(config):
-    """Train in this process; return the exit code."""
-    return lambda *arguments: cosmoflow.train.main([config, *arguments])
-
-
-@pytest.fixture
-def start(config):
-    """Start a job by a launcher."""
-
-    def started(launcher, *arguments):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        command = [*launcher, "-m", "cosmoflow.train", config, *arguments]
-        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    return started
+def case():
+    return CASE
 
 
 def torchrun(ranks):
@@ -88,11 +53,6 @@ def mpirun(ranks):
     if not command.exists():
         pytest.skip("no mpirun beside this Python")
     return [str(command), "-n", str(ranks), sys.executable]
-
-
-def curve(folder):
-    with (Path(folder) / "history.csv").open() as file:
-        return [(row["loss"], row["quality"]) for row in csv.DictReader(file)]
 
 
 def endings(job):
@@ -112,12 +72,12 @@ def staged_bytes(job):
 # -- in one process ------------------------------------------------------------------------------------------
 
 
-def test_an_instance_has_the_curve_that_it_has_alone(train, data, capsys):
+def test_an_instance_has_the_curve_that_it_has_alone(run, data, capsys):
     staging = ("staging.mode=replicate", "staging.stage_dir=node")
-    assert train(*FOUR, "output_dir=job", "train.epochs=2", *staging) == 4
+    assert run(*FOUR, "output_dir=job", "train.epochs=2", *staging) == 4
     out = capsys.readouterr().out
     assert "4 instances of 1 rank(s) each, 1 at a time" in out and "0 of 4 instances met the target" in out
-    assert train("instances.first=2", "output_dir=alone", "train.epochs=2") == 4
+    assert run("instances.first=2", "output_dir=alone", "train.epochs=2") == 4
     assert curve("job/instance_2") == curve("alone/instance_2") != curve("job/instance_1")
     logs = [records(f"job/instance_{number}") for number in range(4)]
     assert [[r["value"] for r in log if r["key"] == "seed"] for log in logs] == [[11], [12], [13], [14]]
@@ -131,21 +91,21 @@ def test_an_instance_has_the_curve_that_it_has_alone(train, data, capsys):
     assert not list(Path("node").rglob("*.tfrecord"))
 
 
-def test_one_instance_logs_as_before(train):
-    train("train.epochs=1")
+def test_one_instance_logs_as_before(run):
+    run("train.epochs=1")
     found = records("run")
     assert [r["metadata"].keys() for r in found if r["key"] == "submission_benchmark"] == [{"file", "lineno"}]
     keys = [record["key"] for record in found]
     assert keys[:2] == ["cache_clear", "init_start"] and keys.index("staging_start") == keys.index("run_start") - 2
 
 
-def test_instance_0_alone_is_an_instance_like_the_others(train):
-    train("train.epochs=1", "instances.first=0", "output_dir=alone")
+def test_instance_0_alone_is_an_instance_like_the_others(run):
+    run("train.epochs=1", "instances.first=0", "output_dir=alone")
     found = records("alone/instance_0")
     assert [r["metadata"]["instance"] for r in found if r["key"] == "submission_benchmark"] == [0]
 
 
-def test_an_error_ends_one_instance(train, monkeypatch, capsys):
+def test_an_error_ends_one_instance(run, monkeypatch, capsys):
     """Then they go on: those that have a result stay as they are, to the byte."""
     loss = cosmoflow.train.CosmoFlow.loss
 
@@ -157,7 +117,7 @@ def test_an_error_ends_one_instance(train, monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr(cosmoflow.train.CosmoFlow, "loss", with_errors)
-        assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9") == 1
+        assert run(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9") == 1
     assert endings("job") == ["target_met", "failed", "diverged", "target_met"]
     assert read_ending(Path("job")) == Ending("failed", "1 of 4 instances failed", 2)
     stops = [records(f"job/instance_{number}")[-1]["metadata"]["status"] for number in range(4)]
@@ -169,19 +129,19 @@ def test_an_error_ends_one_instance(train, monkeypatch, capsys):
         "instance 1: error:" in errors and "lost.tfrecord" in errors and "instance 2: error: the loss is nan" in errors
     )
     before = {path: path.read_bytes() for path in Path("job").glob("instance_[023]/*.*")}
-    assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9", "--resume") == 4
+    assert run(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9", "--resume") == 4
     assert endings("job") == ["target_met", "target_met", "diverged", "target_met"]
     said = capsys.readouterr().out
     assert "3 of 4 instances met the target, in" in said and "continue those" not in said
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_drawn_seed_is_kept_by_all(train, capsys):
-    assert train(*FOUR, "output_dir=job", "train.seed=null", "train.epochs=1", "train.target=0.9") == 0
+def test_a_drawn_seed_is_kept_by_all(run, capsys):
+    assert run(*FOUR, "output_dir=job", "train.seed=null", "train.epochs=1", "train.target=0.9") == 0
     seeds = [read_value(Path(f"job/instance_{number}/result_0.txt"), "seed") for number in range(4)]
     assert [seed - seeds[0] for seed in seeds] == [0, 1, 2, 3]
     again = ("train.seed=null", "output_dir=job", "train.epochs=1", "train.target=0.9", "instances.ranks=1")
-    assert train(*again, "instances.count=5", "--auto-resume") == 0
+    assert run(*again, "instances.count=5", "--auto-resume") == 0
     assert read_value(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
     out = capsys.readouterr().out
     assert "1 instance of 1 rank(s) each, 1 at a time; already finished: 4" in out
@@ -195,13 +155,13 @@ def test_a_drawn_seed_is_kept_by_all(train, capsys):
     assert float(merit["flop/s"]) == pytest.approx(flop * sum(rates) / 5, rel=1e-5)
     figure = json.loads(Path("job/fom.json").read_text())
     jsonschema.validate(figure, json.loads((ROOT / "docs/reference/fom.schema.json").read_text()))
-    qualities = [float(curve(f"job/instance_{number}")[-1][1]) for number in range(5)]
+    qualities = [curve(f"job/instance_{number}")[-1][1] for number in range(5)]
     assert figure["qualities"] == qualities and figure["quality"] == pytest.approx(sum(qualities) / 5)
     valid = sum(flop * rate * (0.124 / quality) ** 5 for rate, quality in zip(rates, qualities, strict=True)) / 5
     assert float(merit["vflop/s"]) == pytest.approx(valid, rel=1e-5) == pytest.approx(figure["vflop_per_s"])
 
 
-def test_what_cannot_be_is_said_in_one_line(train, capsys):
+def test_what_cannot_be_is_said_in_one_line(run, capsys):
     for arguments, message in (
         (("instances.count=4",), "instances.ranks is null, all ranks divided by instances.count, but 1 rank(s) do not"),
         (("instances.ranks=2",), "instances.ranks is 2, which does not divide the 1 rank(s) of the job; expected 1"),
@@ -213,15 +173,15 @@ def test_what_cannot_be_is_said_in_one_line(train, capsys):
             "submission.round is '2.0', in which staging is part of each run's time",
         ),
     ):
-        assert train(*arguments) in (1, 2)
+        assert run(*arguments) in (1, 2)
         error = capsys.readouterr().err
         assert error.startswith("error: ") and message in error and error.count("\n") == 1
         assert not Path("run").exists()
 
 
-def test_instances_in_one_folder_are_alike(train, capsys):
+def test_instances_in_one_folder_are_alike(run, capsys):
     few = (*FOUR, "output_dir=job", "train.epochs=1")
-    assert train(*few) == 4
+    assert run(*few) == 4
     before = {path: path.read_bytes() for path in Path("job").rglob("*.*") if path.is_file()}
     for arguments, message in (
         ((), "job/instance_0/result_0.txt: a log already exists; continue the instances by --resume"),
@@ -229,21 +189,21 @@ def test_instances_in_one_folder_are_alike(train, capsys):
         (("--auto-resume", "train.seed=12"), "has seed 11, so that instance 0 has 11, but train.seed is 12"),
     ):
         capsys.readouterr()
-        assert train(*few, *arguments) in (1, 2)
+        assert run(*few, *arguments) in (1, 2)
         assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_two_folders_with_one_seed_are_refused(train, capsys):
-    train(*FOUR, "output_dir=job", "train.epochs=1")
+def test_two_folders_with_one_seed_are_refused(run, capsys):
+    run(*FOUR, "output_dir=job", "train.epochs=1")
     shutil.copytree("job/instance_0", "job/instance_7")
-    assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.seed=null", "--auto-resume") == 2
+    assert run(*FOUR, "output_dir=job", "train.epochs=1", "train.seed=null", "--auto-resume") == 2
     assert "job/instance_7/result_0.txt has seed 11, so that instance 0 has 4, but" in capsys.readouterr().err
 
 
-def test_a_single_run_and_instances_do_not_share_a_folder(train, capsys):
+def test_a_single_run_and_instances_do_not_share_a_folder(run, capsys):
     few = "train.epochs=1"
-    assert train("output_dir=run", few) == 4 and train("output_dir=job", few, "instances.first=2") == 4
+    assert run("output_dir=run", few) == 4 and run("output_dir=job", few, "instances.first=2") == 4
     before = {path: path.read_bytes() for path in Path().rglob("*/*.*") if path.is_file()}
     for arguments, message in (
         ((*FOUR, "output_dir=run"), "run/result_0.txt: the log of a single run; instances cannot be trained in the"),
@@ -252,7 +212,7 @@ def test_a_single_run_and_instances_do_not_share_a_folder(train, capsys):
     ):
         for flag in ((), ("--auto-resume",)):
             capsys.readouterr()
-            assert train(*arguments, few, *flag) == 1
+            assert run(*arguments, few, *flag) == 1
             error = capsys.readouterr().err
             assert message in error and error.count("\n") == 1
     assert {path: path.read_bytes() for path in Path().rglob("*/*.*") if path.is_file()} == before
@@ -270,27 +230,27 @@ def stop_this_process(*_):
     STOP.check()
 
 
-def test_a_job_that_cannot_stage_its_data_has_failed(train):
+def test_a_job_that_cannot_stage_its_data_has_failed(run):
     staging = ("staging.mode=replicate", "staging.stage_dir=node", "train.epochs=1")
     Path("node").touch()
-    assert train(*FOUR, "output_dir=job", *staging) == 1
+    assert run(*FOUR, "output_dir=job", *staging) == 1
     ended = record("job")
     assert ended["how"] == "failed" and "staging.stage_dir node: File exists" in ended["cause"]
     Path("node").unlink()
-    assert train(*FOUR, "output_dir=job", *staging) == 4
+    assert run(*FOUR, "output_dir=job", *staging) == 4
     assert record("job") == {"how": "target_not_met", "cause": "4 of 4 instances missed the target", "epochs": 4}
-    assert train(*FOUR, "output_dir=job", *staging) == 1  # a log exists
+    assert run(*FOUR, "output_dir=job", *staging) == 1  # a log exists
     assert record("job")["how"] == "target_not_met"
-    assert train(*FOUR, "output_dir=wrong", "data.train_samples=25") == 1 and not Path("wrong").exists()
+    assert run(*FOUR, "output_dir=wrong", "data.train_samples=25") == 1 and not Path("wrong").exists()
 
 
 @pytest.mark.parametrize("moment", ["stage", "read_from"])
-def test_a_stop_signal_while_staging_is_recorded(train, monkeypatch, moment):
+def test_a_stop_signal_while_staging_is_recorded(run, monkeypatch, moment):
     """Also when all data are staged, but the job does not know it yet: they are removed."""
     staging = ("staging.mode=replicate", "staging.stage_dir=node", "train.epochs=1")
     with monkeypatch.context() as patch:
         patch.setattr(cosmoflow.train.CosmoFlow, moment, stop_this_process)
-        assert train(*FOUR, "output_dir=job", *staging) == 3
+        assert run(*FOUR, "output_dir=job", *staging) == 3
     assert record("job")["how"] == "stopped" and not [path for path in Path("node").rglob("*") if path.is_file()]
 
 
@@ -365,14 +325,15 @@ def test_pruning_by_hand():
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("launcher", "size"), [(torchrun(2), 1), (torchrun(4), 2), ("mpirun", 2)])
-def test_curves_under_launchers(train, start, data, launcher, size):
+def test_curves_under_launchers(run, start, data, launcher, size):
     """Four instances, two at a time; staged in shards. Alone, on as many ranks, instance 3 has the same curve."""
     of_all, alone = (mpirun(4), mpirun(2)) if launcher == "mpirun" else (launcher, torchrun(size))
     staging = ("staging.mode=shard", "staging.stage_dir=node")
-    job = start(of_all, "instances.count=4", f"instances.ranks={size}", "output_dir=job", "train.target=0.4", *staging)
+    many = ("instances.count=4", f"instances.ranks={size}", "output_dir=job", "train.target=0.4")
+    job = start(*many, *staging, launcher=of_all)
     out, err = job.communicate(timeout=300)
     assert f"4 instances of {size} rank(s) each, 2 at a time" in out, err
-    one = start(alone, "instances.first=3", "output_dir=alone", "train.target=0.4")
+    one = start("instances.first=3", "output_dir=alone", "train.target=0.4", launcher=alone)
     _, err = one.communicate(timeout=300)
     assert curve("job/instance_3") == curve("alone/instance_3"), err
     whole = sum(path.stat().st_size for path in data.rglob("*.tfrecord"))
@@ -384,11 +345,11 @@ def children(pid):
 
 
 @pytest.mark.exhaustive
-def test_a_killed_rank_ends_the_job(train, start, capsys):
+def test_a_killed_rank_ends_the_job(run, start, capsys):
     """Resumed, all four have the curves of an undisturbed job, and those that were finished stay as they were."""
-    assert train(*FOUR, "output_dir=whole") == 4
+    assert run(*FOUR, "output_dir=whole") == 4
     slow = ("dist.device=cpu", "train.epochs=4", "output_dir=job")
-    job = start(torchrun(2), *FOUR, *slow)
+    job = start(*FOUR, *slow, launcher=torchrun(2))
     begin = time.monotonic()
     while endings("job").count("target_not_met") < 2 and time.monotonic() - begin < 120:
         time.sleep(0.01)
@@ -397,7 +358,7 @@ def test_a_killed_rank_ends_the_job(train, start, capsys):
     assert record("job")["how"] == "failed"
     ended = [number for number, how in enumerate(endings("job")) if how == "target_not_met"]
     before = {path: path.read_bytes() for number in ended for path in Path(f"job/instance_{number}").glob("*.*")}
-    _, err = start(torchrun(2), *FOUR, *slow, "--resume").communicate(timeout=300)
+    _, err = start(*FOUR, *slow, "--resume", launcher=torchrun(2)).communicate(timeout=300)
     assert endings("job") == ["target_not_met"] * 4, err
     assert {path: path.read_bytes() for path in before} == before
     assert [curve(f"job/instance_{i}") for i in range(4)] == [curve(f"whole/instance_{i}") for i in range(4)]

@@ -43,8 +43,7 @@ def measured(text, path):
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_mini(benchmark, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_mini(benchmark, empty_folder, tmp_path, capsys):
     measure, variant = bind_command(benchmark, "measure").main, MINIS[benchmark][0].variant
     # Four steps also where they take long: float32 is not emulated anywhere.
     assert measure(["mini", "precision.dtype=fp32", "--steps", "4", "--seconds", "1000"]) == 0
@@ -72,8 +71,7 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert "read profile/table.txt, and open profile/trace.json.gz" in out
 
 
-def test_fidelity(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_fidelity(empty_folder, monkeypatch, capsys):
     monkeypatch.setattr("common.commands.measure.FIDELITY_SEEDS", 2)
     monkeypatch.setattr("common.commands.measure.FIDELITY_STEPS", 4)
     small = ["mini", "model.conv_size=4", "train.global_batch_size=2", "schedule.warmup_epochs=0"]
@@ -106,8 +104,7 @@ def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
     assert all(2**-12 < error < 2**-8 for error in found["gradient_errors"]) and min(found["loss_errors"]) > 0
 
 
-def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_training_is_not_measured_over(empty_folder, tmp_path, capsys):
     for name in ("result_0.txt", "fom.json"):
         Path(name).write_text("of a training")
     assert bind_command("cosmoflow", "measure").main(["mini", "-o", "fom.json"]) == 2
@@ -157,8 +154,7 @@ def test_operations_do_not_depend_on_the_kernels():
         (["mini", "power.source=meter"], 2, "power.source is 'meter'; expected one of command"),
     ],
 )
-def test_wrong_use(words, status, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_use(words, status, told, empty_folder, tmp_path, capsys):
     measure = bind_command("cosmoflow", "measure").main
     try:
         found = measure(words)
@@ -167,8 +163,7 @@ def test_wrong_use(words, status, told, tmp_path, monkeypatch, capsys):
     assert found == status and told in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_a_configuration_whose_data_are_not_read_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_configuration_whose_data_are_not_read_says_so(empty_folder, tmp_path, capsys):
     mini = Path(__file__).parents[1] / "cosmoflow" / "mini.yaml"
     (tmp_path / "mine.yaml").write_text(
         f"base: {mini}\ndata: {{data_dir: /data/mine}}\ntrain: {{global_batch_size: 1}}\nprecision: {{dtype: fp32}}\n"
@@ -178,8 +173,7 @@ def test_a_configuration_whose_data_are_not_read_says_so(tmp_path, monkeypatch, 
 
 
 @pytest.mark.exhaustive
-def test_steps_are_recorded_also_where_a_batch_repeats_samples(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_steps_are_recorded_also_where_a_batch_repeats_samples(empty_folder, monkeypatch, capsys):
     tapes = Tapes()
     record_on(tapes, monkeypatch.setattr)
     # Of 32 samples.

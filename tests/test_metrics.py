@@ -22,8 +22,7 @@ from common.training.checkpoint import START, load
 from common.training.tracking import History, read_history
 from cosmoflow.reference import MINIS
 from tests.cosmoflow.case import CASE
-from tests.test_instances import data  # noqa: F401  (a fixture)
-from tests.test_train import SAME, curve, one_thread  # noqa: F401  (a fixture)
+from tests.problems import ROOT, SAME, curve
 
 TIMES = ("samples_per_s", "wait_s", "train_s", "eval_s")
 MINE = """
@@ -79,14 +78,17 @@ class Fails(Callback):
 
 
 @pytest.fixture
-def run(data, tmp_path, monkeypatch):  # noqa: F811  (the fixture)
-    """Train in this process, in an empty working directory with a module `mine`; return the exit status."""
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
+def case():
+    return CASE
+
+
+@pytest.fixture
+def run(config, tmp_path, monkeypatch):
+    """Train in this process, in a working directory with a module `mine`; return the exit status."""
     Path("mine.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    return lambda *arguments: CASE.train.main(["small.yaml", *arguments])
+    return lambda *arguments: CASE.train.main([config, *arguments])
 
 
 def lines(folder, *, without=TIMES):
@@ -95,15 +97,14 @@ def lines(folder, *, without=TIMES):
     return [{name: value for name, value in one.items() if name not in without} for one in records]
 
 
-def test_each_step_and_epoch_has_a_line(run):
-    assert run("output_dir=run") == 4
-    found = lines("run", without=())
+def test_each_step_and_epoch_has_a_line(finished_run):
+    found = lines(finished_run, without=())
     steps = [one for one in found if one["kind"] == "step"]
     assert [(one["epoch"], one["step"], one["global_step"]) for one in steps] == [
         (epoch + 1, step + 1, 5 * epoch + step + 1) for epoch in range(4) for step in range(5)
     ]
     epochs = [one for one in found if one["kind"] == "epoch"]
-    header, *rows = (line.split(",") for line in Path("run/history.csv").read_text().splitlines())
+    header, *rows = (line.split(",") for line in (finished_run / "history.csv").read_text().splitlines())
     assert [[str(one[name]) for name in header] for one in epochs] == rows
     first = steps[:5]
     mean = sum(one["loss"] * samples for one, samples in zip(first, (5, 5, 5, 5, 4), strict=True)) / 24
@@ -113,24 +114,22 @@ def test_each_step_and_epoch_has_a_line(run):
     assert [one["kind"] for one in found] == (["step"] * 5 + ["epoch"]) * 4
 
 
-def test_metrics_change_nothing_that_is_computed(run):
-    run("output_dir=all")
+def test_metrics_change_nothing_that_is_computed(run, finished_run):
     run("output_dir=none", "track.every_steps=0")
     run("output_dir=some", "track.every_steps=3")
-    assert curve("none") == curve("all") == curve("some")
+    assert curve("none") == curve(finished_run) == curve("some")
     assert [one["kind"] for one in lines("none")] == ["epoch"] * 4
-    told = [one for one in lines("all") if one["kind"] == "epoch" or one["global_step"] % 3 == 0]
+    told = [one for one in lines(finished_run) if one["kind"] == "epoch" or one["global_step"] % 3 == 0]
     assert lines("some") == told and len(told) == 4 + 6
 
 
-def test_a_stopped_run_goes_on_with_the_same_lines(run):
-    run("output_dir=whole")
+def test_a_stopped_run_goes_on_with_the_same_lines(run, finished_run):
     assert run("output_dir=parts", "--callback", "mine:Asks", "--callback", "mine:Told") == 3
     assert lines("parts")[-1]["global_step"] == 9  # in the middle of an epoch
     with Path("parts/metrics.jsonl").open("a") as file:
         file.write('{"kind": "step", "epoch": 2, "step": 5, "global_step": 10}\n{"kind": "st')  # of a killed process
     assert run("output_dir=parts", "--resume", "--callback", "mine:Told") == 4
-    assert lines("parts") == lines("whole") and curve("parts") == curve("whole")
+    assert lines("parts") == lines(finished_run) and curve("parts") == curve(finished_run)
     told = Path("told-0.txt").read_text().splitlines()
     first, second = told[: told.index("end stopped") + 1], told[told.index("end stopped") + 1 :]
     assert first[0] == "begin cosmoflow parts False 0 0 11" and first[-2:] == ["saving", "end stopped"]
@@ -139,14 +138,13 @@ def test_a_stopped_run_goes_on_with_the_same_lines(run):
 
 
 @pytest.mark.exhaustive
-def test_a_killed_run_goes_on_with_the_same_lines(run):
-    run("output_dir=whole")
+def test_a_killed_run_goes_on_with_the_same_lines(run, finished_run):
     command = [sys.executable, "-m", "cosmoflow.train", "small.yaml", "output_dir=killed", "--callback", "mine:Kills"]
     done = subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(lines("killed")) >= 6  # those of the epoch that has a checkpoint
     assert run("output_dir=killed", "--resume") == 4
-    assert lines("killed") == lines("whole")
+    assert lines("killed") == lines(finished_run)
 
 
 def test_a_run_that_starts_over_keeps_the_earlier_lines_apart(run):
@@ -157,18 +155,15 @@ def test_a_run_that_starts_over_keeps_the_earlier_lines_apart(run):
     assert Path("run/metrics.jsonl.interrupted-1").read_bytes() == before and len(lines("run")) == 24
 
 
-def test_a_callback_that_fails_is_left_out_after_a_warning(run, capsys):
-    run("output_dir=plain")
-    capsys.readouterr()
+def test_a_callback_that_fails_is_left_out_after_a_warning(run, finished_run, capsys):
     assert run("output_dir=run", "--callback", "mine:Fails", "--callback", "mine:Told") == 4
     warning = "warning: Fails: KeyError: 'no such key' (mine.py:49); training goes on without it\n"
     assert capsys.readouterr().err == warning
-    assert lines("run") == lines("plain") and Path("told-0.txt").read_text().count("step") == 20
+    assert lines("run") == lines(finished_run) and Path("told-0.txt").read_text().count("step") == 20
 
 
-def test_files_that_an_error_has_interrupted_are_whole_at_the_end(run, monkeypatch, capsys):
+def test_files_that_an_error_has_interrupted_are_whole_at_the_end(run, finished_run, monkeypatch, capsys):
     """Each second time that one is opened, after a part of it was written; and each second time that one is renamed."""
-    run("output_dir=plain")
     calls = Counter()
 
     def fails_in_turn(path):
@@ -192,7 +187,7 @@ def test_files_that_an_error_has_interrupted_are_whole_at_the_end(run, monkeypat
     assert run("output_dir=run") == 4
     warnings = capsys.readouterr().err.splitlines()
     assert sorted(warning.split(":")[1] for warning in warnings) == [" history.csv", " metrics.jsonl"]
-    assert min(calls.values()) > 3 and lines("run") == lines("plain") and curve("run") == curve("plain")
+    assert min(calls.values()) > 3 and lines("run") == lines(finished_run) and curve("run") == curve(finished_run)
     assert len(read_history(Path("run"))) == 4
 
 
@@ -215,12 +210,12 @@ def test_a_row_is_added_to_the_history_and_removed_ones_come_back(tmp_path):
 
 
 def environment():
-    path = f"{Path(__file__).parents[1]}:{Path.cwd()}"
+    path = f"{ROOT}:{Path.cwd()}"
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
 def test_the_callback_of_the_guide_works_as_printed(run, capsys):
-    guide = (Path(__file__).parents[1] / "docs/guide/train.md").read_text()
+    guide = (ROOT / "docs/guide/train.md").read_text()
     (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", guide, re.DOTALL)
     (option,) = re.findall(r"mini (--callback .*)", guide)
     Path("mine.py").write_text(code.replace("> 100", "> 3"))
@@ -251,8 +246,8 @@ def test_a_callback_that_cannot_be_is_refused(run, name, message, capsys):
 
 
 @pytest.mark.exhaustive
-def test_only_rank_0_of_several_tells(run):
-    run("output_dir=one")
+@pytest.mark.usefixtures("run")
+def test_only_rank_0_of_several_tells(finished_run):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
     options = ["output_dir=three", "train.eval_ranks=1", "checkpoint.best=true", "--callback", "mine:Told"]
     command = [*launcher, "-m", "cosmoflow.train", "small.yaml", *options]
@@ -264,16 +259,16 @@ def test_only_rank_0_of_several_tells(run):
     assert kept["position"] == [1 + qualities.index(min(qualities)), 0]
     by_kind = {
         folder: {kind: [one for one in lines(folder) if one["kind"] == kind] for kind in ("step", "epoch")}
-        for folder in ("one", "three")
+        for folder in (finished_run, "three")
     }
     for kind, names in (("step", ("loss", "gradient_norm")), ("epoch", ("loss", "quality"))):
-        one, three = by_kind["one"][kind], by_kind["three"][kind]
+        one, three = by_kind[finished_run][kind], by_kind["three"][kind]
         assert [each["epoch"] for each in three] == [each["epoch"] for each in one]
         for name in names:
             assert [each[name] for each in three] == pytest.approx([each[name] for each in one], **SAME)
 
 
-def test_the_best_checkpoint_is_evaluated_and_exported(run, data, capsys):  # noqa: F811  (the fixture)
+def test_the_best_checkpoint_is_evaluated_and_exported(run, data, finished_run, capsys):
     assert run("output_dir=run", "checkpoint.best=true", "checkpoint.keep=1", "checkpoint.every_epochs=0") == 4
     qualities = [quality for _, quality in curve("run")]
     best = min(qualities)
@@ -282,9 +277,8 @@ def test_the_best_checkpoint_is_evaluated_and_exported(run, data, capsys):  # no
     said = f"run/checkpoints/best.pt: eval_error {best:.6g} on 7 validation samples, after {qualities.index(best) + 1} "
     assert said in capsys.readouterr().out
     assert weights.main(["run", "best.safetensors", "--best"]) == 0
-    run("output_dir=without", "train.epochs=1")
-    assert CASE.evaluate.main(["without", "--best"]) == 1
-    assert "without: there is no checkpoints/best.pt; expected the folder of a run" in capsys.readouterr().err
+    assert CASE.evaluate.main([str(finished_run), "--best"]) == 1
+    assert f"{finished_run}: there is no checkpoints/best.pt" in capsys.readouterr().err
 
 
 # -- the trackers, where they are installed ------------------------------------------------------------------

@@ -5,12 +5,11 @@ from importlib import import_module
 from pathlib import Path
 
 from compliance.check import main as check
-from tests.test_train import case, config, data, one_thread, run  # noqa: F401  # fixtures
 
 TARGET = "train.target=0.001"
 
 
-def test_own_data_are_trained_until_the_target_that_the_user_sets(case, data, config, run, capsys):  # noqa: F811
+def test_own_data_are_trained_until_the_target_that_the_user_sets(case, data, config, run, capsys):
     assert run("variant=own") == 2
     key = case.train.BENCHMARK.reference.target.key
     message = f"variant is own, for data of your own, which have no target: set train.target to the {key}"

@@ -10,16 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conformance.mutations import PUBLISHED
-from tests.test_train import ROOT, case, config, data, one_thread, run  # noqa: F401  # some are fixtures
+from tests.problems import ROOT
 
-pytestmark = [pytest.mark.one_benchmark, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.one_benchmark
 
 
 @pytest.fixture
-def trained(case, run, data):  # noqa: F811  # fixtures
-    """Train for two epochs; return what finds the data again."""
-    assert run("train.epochs=2") == 4
+def trained(run_copy, data):
+    """Return what finds the data of the finished run again."""
     return f"data.data_dir={data}"
 
 
@@ -28,22 +26,22 @@ def arrays(path):
         return {name: file[name] for name in file.files}
 
 
-def test_the_quality_is_that_of_evaluate(case, trained, capsys):  # noqa: F811  # fixtures
+def test_the_quality_is_that_of_evaluate(case, trained, capsys):
     assert case.evaluate.main(["run", trained, "-o", "numbers.json"]) in (0, 1)
     quality = json.loads(Path("numbers.json").read_text())["members"][0]["quality"]
     capsys.readouterr()
     for output in ("out.npz", "out.h5"):
         assert case.predict.main(["run", trained, "-o", output]) == 0
         said = capsys.readouterr().out
-        on = "on 7 validation samples, after 2 epochs; target "
-        assert f"epoch-0002-step-0000000.pt: {case.quality} {quality:.6g} {on}" in said
+        on = "on 7 validation samples, after 4 epochs; target "
+        assert f"epoch-0004-step-0000000.pt: {case.quality} {quality:.6g} {on}" in said
         assert said.endswith(f"{output}: predictions and truth of 7 samples\n") and len(said.splitlines()) > 4
     report = case.train.BENCHMARK.report()
     report.add(arrays("out.npz"))
     assert report.quality == pytest.approx(quality, rel=1e-6)
 
 
-def test_a_file_has_every_sample_once_under_its_name(case, trained, capsys):  # noqa: F811  # fixtures
+def test_a_file_has_every_sample_once_under_its_name(case, trained, capsys):
     for split, samples in (("train", 24), ("validation", 7)):
         assert case.predict.main(["run", trained, "-o", f"{split}.npz", "--split", split]) == 0
         found = arrays(f"{split}.npz")
@@ -53,7 +51,7 @@ def test_a_file_has_every_sample_once_under_its_name(case, trained, capsys):  # 
         assert ("target" in capsys.readouterr().out) == (split == "validation")
 
 
-def test_nothing_is_overwritten_or_guessed(case, trained, capsys):  # noqa: F811  # fixtures
+def test_nothing_is_overwritten_or_guessed(case, trained, capsys):
     Path("out.npz").write_bytes(b"before")
     for command in (case.predict.main, case.evaluate.main):
         assert command(["run", trained, "-o", "out.npz"]) == 2
@@ -70,7 +68,7 @@ def test_nothing_is_overwritten_or_guessed(case, trained, capsys):  # noqa: F811
     assert error.count("\n") == 1
 
 
-def test_two_ranks_write_the_file_of_one(case, trained):  # noqa: F811  # fixtures
+def test_two_ranks_write_the_file_of_one(case, trained):
     words = ["run", trained, "train.eval_batch_size=2", "-o"]
     assert case.predict.main([*words, "one.npz"]) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", case.name, "predict"]
@@ -81,7 +79,7 @@ def test_two_ranks_write_the_file_of_one(case, trained):  # noqa: F811  # fixtur
     assert Path("one.npz").read_bytes() == Path("two.npz").read_bytes()
 
 
-def test_what_pads_a_batch_is_not_written(case, trained):  # noqa: F811  # fixtures
+def test_what_pads_a_batch_is_not_written(case, trained):
     if not case.recorded:
         pytest.skip("batches are not padded")
     assert case.predict.main(["run", trained, "-o", "plain.npz"]) == 0
@@ -94,7 +92,7 @@ def test_what_pads_a_batch_is_not_written(case, trained):  # noqa: F811  # fixtu
         assert close and padded[name].dtype == values.dtype, name
 
 
-def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):  # noqa: F811  # fixtures
+def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     assert case.predict.main(["run", trained, "-o", "out.npz", "--plot", "out.png"]) == 0
     assert Path("out.png").read_bytes().startswith(b"\x89PNG")
@@ -112,7 +110,7 @@ def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):  # noqa: F811
     assert "pip install matplotlib" in capsys.readouterr().err and not Path("x.npz").exists()
 
 
-def test_large_predictions_do_not_go_to_npz(case, trained, monkeypatch, capsys):  # noqa: F811  # fixtures
+def test_large_predictions_do_not_go_to_npz(case, trained, monkeypatch, capsys):
     monkeypatch.setattr("common.training.predictions.MOST_NPZ_BYTES", 100)
     assert case.predict.main(["run", trained, "-o", "out.npz"]) == 1
     assert "name a file that ends in .h5" in capsys.readouterr().err and not list(Path().glob("out*"))
@@ -121,7 +119,7 @@ def test_large_predictions_do_not_go_to_npz(case, trained, monkeypatch, capsys):
 PAGE = ROOT / "docs" / "guide" / "predict.md"
 
 
-def test_the_examples_of_the_page_run(case, trained):  # noqa: F811  # fixtures
+def test_the_examples_of_the_page_run(case, trained):
     if case.name != "cosmoflow":
         pytest.skip("the examples are of cosmoflow")
     assert case.predict.main(["run", trained, "-o", "predictions.npz"]) == 0
@@ -129,17 +127,3 @@ def test_the_examples_of_the_page_run(case, trained):  # noqa: F811  # fixtures
     for example in examples:
         exec(example, {})
     assert len(examples) == 1
-
-
-def test_the_page_lists_the_columns(case):  # noqa: F811  # a fixture
-    if case.name not in PUBLISHED:
-        pytest.skip("the page is about the official benchmarks")
-    table = PAGE.read_text().partition("\n| | array |")[2].partition("\n\n")[0]
-    rows, benchmark = [], ""
-    for first, names, kind in re.findall(r"^\| (\w*) ?\| ([^|]+) \| ([^|]+) \|", table, re.MULTILINE):
-        benchmark = first or benchmark
-        if benchmark == case.name:
-            kinds = re.findall(r"(\w+) \(", kind)
-            rows += zip(re.findall(r"`(\w+)`", names), kinds * 2, strict=False)
-    columns = case.train.BENCHMARK.report.columns
-    assert sorted(rows) == sorted((column.name, str(np.dtype(column.dtype))) for column in columns)

@@ -17,30 +17,12 @@ from common.ending import Ending, read_ending
 from common.training import folder
 from common.training.step import Step
 from tests.cosmoflow.case import CASE
-from tests.test_instances import data  # noqa: F401  (a fixture)
-from tests.test_train import curve, one_thread  # noqa: F401  (a fixture)
-
-ROOT = Path(__file__).parents[1]
+from tests.problems import ROOT, curve
 
 
 @pytest.fixture
-def start(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
-    """Start a training in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-
-    def started(*arguments, launcher=(sys.executable,)):
-        command = [*launcher, "-m", "cosmoflow.train", "small.yaml", *arguments]
-        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    return started
-
-
-@pytest.fixture
-def run(start):
-    """Train in this process; return the exit status."""
-    return lambda *arguments: CASE.train.main(["small.yaml", *arguments])
+def case():
+    return CASE
 
 
 def wait_for(pattern, process):
@@ -58,14 +40,13 @@ def left():
     return sorted(str(path) for pattern in ("**/*.tmp", "**/lease*", "**/*.part") for path in Path().glob(pattern))
 
 
-def test_auto_resume_begins_goes_on_and_says_how_the_run_ended(start, run, capsys):
-    assert run("output_dir=whole") == 4
+def test_auto_resume_begins_goes_on_and_says_how_the_run_ended(start, run, finished_run, capsys):
     first = start("output_dir=run", "--auto-resume")
     wait_for("run/checkpoints/epoch-0001*", first)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     assert run("output_dir=run", "--auto-resume") == 4
-    assert curve("run") == curve("whole") and not left()
+    assert curve("run") == curve(finished_run) and not left()
     before = Path("run/result_0.txt").read_bytes()
     capsys.readouterr()
     assert run("output_dir=run", "--auto-resume") == 4
@@ -96,9 +77,8 @@ def test_auto_resume_starts_over_where_no_checkpoint_is_whole(run, damage, capsy
 
 
 @pytest.mark.parametrize("flag", ["--auto-resume", "--resume"])
-def test_a_run_goes_on_from_the_newest_checkpoint_whose_log_is_there(run, flag, capsys):
+def test_a_run_goes_on_from_the_newest_checkpoint_whose_log_is_there(run, finished_run, flag, capsys):
     """A disk has lost the end of the log, which the two newest of three checkpoints state."""
-    assert run("output_dir=whole") == 4
     arguments = ["output_dir=run", "checkpoint.keep=9"]
     assert run(*arguments) == 4
     Path("run/ended.json").unlink()
@@ -106,14 +86,13 @@ def test_a_run_goes_on_from_the_newest_checkpoint_whose_log_is_there(run, flag, 
     kept = log.read_bytes()[: torch.load(checkpoints[2])["state"]["log_bytes"] - 1]
     log.write_bytes(kept)
     capsys.readouterr()
-    assert run(*arguments, flag) == 4 and curve("run") == curve("whole")
+    assert run(*arguments, flag) == 4 and curve("run") == curve(finished_run)
     (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     assert "using epoch-0002" in said and "only" in said and "result_0.txt" in said
     assert Path("run/result_0.txt.interrupted-1").read_bytes() == kept and not left()
 
 
-def test_a_run_whose_log_is_gone_or_of_another_says_what_to_do(run, capsys):
-    assert run("output_dir=run") == 4
+def test_a_run_whose_log_is_gone_or_of_another_says_what_to_do(run, run_copy, capsys):
     Path("run/ended.json").unlink()
     log = Path("run/result_0.txt").rename("log")
 
@@ -217,8 +196,8 @@ def test_a_run_ends_without_its_console(start, console):
 
 
 @pytest.mark.exhaustive
-def test_ranks_without_a_console_still_tell_why_they_fail(start, data):  # noqa: F811  (the fixture)
-    damaged = data.parent / "damaged"
+def test_ranks_without_a_console_still_tell_why_they_fail(start, data, tmp_path):
+    damaged = tmp_path / "damaged"
     shutil.copytree(data, damaged)
     next((damaged / "train").iterdir()).write_bytes(b"damaged")
     ranks = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")

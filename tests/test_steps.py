@@ -19,8 +19,8 @@ from common.ranks.dist import Dist, make_single_dist
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
 from common.training.step import Step
+from tests.problems import ROOT, SAME, curve, flat
 from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
-from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
 
 
 def trained(folder):
@@ -30,7 +30,7 @@ def trained(folder):
 
 
 @pytest.mark.one_benchmark
-def test_recorded_runs_are_plain_ones_with_and_without_warm_up(case, run, monkeypatch, capsys):  # noqa: F811  # fixtures
+def test_recorded_runs_are_plain_ones_with_and_without_warm_up(case, run, monkeypatch, capsys):
     run("output_dir=plain", *case.recorded)
     tapes = Tapes()
     record_on(tapes, monkeypatch.setattr)
@@ -51,7 +51,7 @@ def on_meta(batch):
     return map_tensors(batch, lambda tensor: tensor.to("meta"))
 
 
-def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, monkeypatch):  # noqa: F811  # fixtures
+def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, monkeypatch):
     made = load(case.train.Config, Path(config), ["train.epochs=1"])
     if made.optim.name == "adamw":  # torch's own, which refuses the meta device
         made = replace(made, optim=replace(made.optim, name="lamb"))
@@ -97,7 +97,7 @@ def test_what_a_number_of_python_decides_is_found_by_the_tape():
 
 @pytest.mark.exhaustive
 @pytest.mark.one_benchmark
-def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):  # noqa: F811  # fixtures
+def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):
     # Ranks that share statistics, or record their messages, do it together: their batches must be of one size.
     run("output_dir=one", *EQUAL)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]

@@ -14,23 +14,16 @@ pytest.importorskip("ase")
 pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
-from common.benchmarks import PACKAGES
 from common.data.build import Heading, Journal
 from common.data.manifest import NAME, Manifest, read_manifest, write_manifest
 from common.data.split import DatasetError
 from common.stop import StopAsked
 from cosmoflow.simulation import PRESETS
 
-CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
 ANYWHERE = [
     ("--workers 0", "--workers: expected a whole number of at least 1"),
     ("--seed -1", "--seed: expected a whole number of at least 0"),
 ]
-
-
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
-def case(request):
-    return request.param
 
 
 @pytest.fixture
@@ -73,8 +66,7 @@ def test_a_picture_is_named_as_it_is_written(synthesize, small, tmp_path, capsys
     assert os.listdir(tmp_path) == ["picture.png"] and f"drew {tmp_path / 'picture.png'}" in capsys.readouterr().out
 
 
-def test_arguments_that_do_not_fit_are_wrong_use(case, synthesize, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_arguments_that_do_not_fit_are_wrong_use(case, synthesize, empty_folder, tmp_path, capsys):
     named = [(["out", *options.split()], message) for options, message in (*case.wrong_options, *ANYWHERE)]
     for arguments, message in [([], "give OUTPUT_DIR"), *named]:
         with pytest.raises(SystemExit) as stop:
@@ -83,17 +75,18 @@ def test_arguments_that_do_not_fit_are_wrong_use(case, synthesize, tmp_path, mon
         assert message in capsys.readouterr().err and not os.listdir(tmp_path), arguments
 
 
-def test_help_teaches_and_its_examples_are_understood(synthesize, capsys):
-    with pytest.raises(SystemExit) as stop:
-        synthesize.main(["--help"])
-    assert stop.value.code == 0
-    assert "examples:" in capsys.readouterr().out
-    start = f"python -m {synthesize.__name__} "
-    lines = [line for line in synthesize.EXAMPLES.splitlines() if start in line]
+@pytest.mark.parametrize("name", ["synthesize", "prepare"])
+def test_help_teaches_and_its_examples_are_understood(case, name, capsys):
+    command = import_module(f"{case.name}.{name}")
+    for arguments in [[], *([word] for word in ("convert", "manifest", "verify") if name == "prepare")]:
+        with pytest.raises(SystemExit, match="0"):
+            command.main([*arguments, "--help"])
+        assert f"usage: python -m {command.__name__}" in capsys.readouterr().out
+    start, parser = f"python -m {command.__name__} ", getattr(command, "SYNTHESIS", None) or command.COMMAND
+    lines = [line for line in command.EXAMPLES.splitlines() if start in line and "--help" not in line]
     assert len(lines) >= 4
     for line in lines:
-        command = line.partition(start)[2]
-        synthesize.SYNTHESIS.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        parser.build_parser().parse_args(re.split(r"\s{3,}", line.partition(start)[2])[0].split())
 
 
 def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypatch, capsys):

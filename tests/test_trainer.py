@@ -2,19 +2,18 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import compliance
-from common.benchmarks import PACKAGES
 from common.config import ConfigError
 from common.mllog import LogError
 from common.record import read_value
@@ -22,38 +21,13 @@ from common.training.checkpoint import CheckpointError
 from common.training.trainer import BusyError
 from cosmoflow import train
 from cosmoflow.__main__ import main as run_cosmoflow
-
-ROOT = Path(__file__).parents[1]
-CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
-
-
-def prepare(case, folder):
-    """Make the data of a case and its configuration, small.yaml, in a folder."""
-    assert case.synthesize.main([str(folder / "data"), *case.made.split(), "--workers", "1"]) == 0
-    (folder / "small.yaml").write_text(case.config.replace("DATA", "data"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    made = {}
-
-    def of(name):
-        if name not in made:
-            case = import_module(f"tests.{name}.case").CASE
-            made[name] = prepare(case, tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return of
+from tests.cosmoflow.case import CASE
+from tests.problems import ROOT, write_config
 
 
 @pytest.fixture
-def small(prepared, tmp_path, monkeypatch):
-    """Return the configuration of CosmoFlow, in a working directory with its data."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("data", "small.yaml"):
-        (tmp_path / name).symlink_to(prepared("cosmoflow") / name)
-    return "./small.yaml"
+def case():
+    return CASE
 
 
 def curve(run):
@@ -71,141 +45,138 @@ def when_trained(folder, action):
     threading.Thread(target=wait, daemon=True).start()
 
 
-@pytest.mark.one_benchmark
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_run_is_that_of_the_command(case, prepared, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(prepared(case.name))
-    command = ["./small.yaml", "train.epochs=2", f"output_dir={tmp_path}/command"]
-    assert case.train.main(command) == 4
-    capsys.readouterr()
-    options = {"output_dir": tmp_path / "python", "quiet": True}
-    run = case.train.run("./small.yaml", {"train.epochs": np.int64(2)}, **options)
+def test_a_run_is_that_of_the_command(config, finished_run, capsys):
+    options = {"output_dir": "python", "quiet": True}
+    run = train.run(config, {"train.epochs": np.int64(2)}, **options)
     assert capsys.readouterr() == ("", "")
-    assert curve(run) == curve(case.train.load(tmp_path / "command")) and len(run.history) == 2
-    assert (run.target.key, run.target_met, run.ending.how) == (case.quality, False, "target_not_met")
+    assert curve(run) == curve(train.load(finished_run))[:2] and len(run.history) == 2
+    assert (run.target.key, run.target_met, run.ending.how) == (CASE.quality, False, "target_not_met")
     assert run.log.is_file() and run.history_csv.is_file() and len(run.checkpoints) == 2
-    more = case.train.run("./small.yaml", "train.epochs=3", resume=True, **options)
+    more = train.run(config, "train.epochs=3", resume=True, **options)
     assert curve(more)[:2] == curve(run)[:2] and len(more.history) == 3
     for resume in (False, True):  # trained, and then found as it ended
-        met = case.train.run("./small.yaml", f"train.target={case.met}", resume=resume, output_dir=tmp_path / "met")
-        assert met.target_met and met.target.value == float(case.met) and len(met.history) == 1
+        met = train.run(config, f"train.target={CASE.met}", resume=resume, output_dir="met")
+        assert met.target_met and met.target.value == float(CASE.met) and len(met.history) == 1
 
 
-def test_a_run_without_a_target_trains_past_it(small, capsys):
+def test_a_run_without_a_target_trains_past_it(config, data, capsys):
     """Through all epochs, also more of them; the checker says only that there is no result."""
     options = ("variant=own", "submission.division=open", "train.epochs=2", "train.target=none")
-    run = train.run(small, *options, output_dir="own")
+    run = train.run(config, *options, output_dir="own")
     assert (run.ending.how, run.ending.exit_status, run.target.range_text) == ("completed", 0, "none")
     assert "completed without a target" in capsys.readouterr().out
-    assert run_cosmoflow(["evaluate", "own"]) == 0 and "; the run had no target" in capsys.readouterr().out
-    run = train.run(small, "train.target=none", "train.epochs=2", output_dir="past")
-    longer = train.run(small, "train.target=none", "train.epochs=3", output_dir="past", resume=True)
+    assert (
+        run_cosmoflow(["evaluate", "own", f"data.data_dir={data}"]) == 0
+        and "; the run had no target" in capsys.readouterr().out
+    )
+    run = train.run(config, "train.target=none", "train.epochs=2", output_dir="past")
+    longer = train.run(config, "train.target=none", "train.epochs=3", output_dir="past", resume=True)
     assert curve(longer)[:2] == curve(run)[:2] and len(longer.history) == 3 and longer.ending.how == "completed"
     figure = json.loads((longer.folder / "fom.json").read_text())
     assert figure["target"] is None and figure["target_met"] is False
     report = compliance.check_logs([str(longer.log)])
     quality = [finding for finding in report.findings if finding.rule.startswith("QUA")]
     assert [finding.message for finding in quality] == ["no MLPerf result: no target (train.target: none)"]
-    assert run_cosmoflow(["evaluate", "past"]) == 0 and "; the run had no target" in capsys.readouterr().out
+    assert (
+        run_cosmoflow(["evaluate", "past", f"data.data_dir={data}"]) == 0
+        and "; the run had no target" in capsys.readouterr().out
+    )
     with pytest.raises(CheckpointError, match=r'train.target is 0.1, but "none" in .*cannot be changed'):
-        train.run(small, "train.target=0.1", "train.epochs=4", output_dir="past", resume=True)
+        train.run(config, "train.target=0.1", "train.epochs=4", output_dir="past", resume=True)
     with pytest.raises(ConfigError, match=r'(?s)train.target is "none" .*closed: null or 0.124'):
-        train.run(small, "train.target=none", "submission.division=closed")
+        train.run(config, "train.target=none", "submission.division=closed")
 
 
-def test_a_run_ends_after_the_operations_that_it_may_make(small, capsys):
+def test_a_run_ends_after_the_operations_that_it_may_make(config, capsys):
     """Two epochs of five steps, the second cut after one: six steps and a half of its operations are six."""
-    whole = train.run(small, "train.steps=6", output_dir="steps")
+    whole = train.run(config, "train.steps=6", output_dir="steps")
     step = 5 * read_value(whole.log, "flop_per_sample")["training"]
     capsys.readouterr()
-    run = train.run(small, {"train.flop": 6.5 * step})
+    run = train.run(config, {"train.flop": 6.5 * step})
     assert "train.flop: at most 6 steps" in capsys.readouterr().out
     assert curve(run) == curve(whole) and len(run.history) == 2
     assert len((run.folder / "metrics.jsonl").read_text().splitlines()) == 6 + 2
     log = run.log.read_bytes()
-    again = train.run(small, {"train.flop": 6.5 * step}, resume=True)
+    again = train.run(config, {"train.flop": 6.5 * step}, resume=True)
     assert again.ending.how == "target_not_met" and run.log.read_bytes() == log
-    assert train.main(["./small.yaml", f"train.flop={6.5 * step}", "--resume"]) == 4
+    assert train.main([config, f"train.flop={6.5 * step}", "--resume"]) == 4
     assert "this run has ended" in capsys.readouterr().out and run.log.read_bytes() == log
     with pytest.raises(ValueError, match=r"train.steps is 9, but null in .*train.steps cannot be changed"):
-        train.run(small, "train.steps=9", resume="run")
+        train.run(config, "train.steps=9", resume="run")
 
 
-def test_an_evaluation_asks_for_the_folder_that_a_checkpoint_does_not_name(small, monkeypatch, tmp_path, capsys):
-    train.run(small, f"data.data_dir={tmp_path}/data", "train.epochs=1")
+def test_an_evaluation_asks_for_the_folder_that_a_checkpoint_does_not_name(run_copy, data, monkeypatch, capsys):
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     assert (
         run_cosmoflow(["evaluate", "../run"]) == 2
-        and "give all of it, data.data_dir=/…/data" in capsys.readouterr().err
+        and "give all of it, data.data_dir=/…/cosmoflow" in capsys.readouterr().err
     )
-    assert run_cosmoflow(["evaluate", "../run", f"data.data_dir={tmp_path}/data"]) == 1
+    assert run_cosmoflow(["evaluate", "../run", f"data.data_dir={data}"]) == 1
 
 
-def test_predictions_are_those_of_the_evaluation(small):
-    train.run(small, "train.epochs=1")
-    run = train.load("run", {"data.data_dir": Path("data")})
+def test_predictions_are_those_of_the_evaluation(finished_run, data):
+    run = train.load(finished_run, {"data.data_dir": data})
     assert not run.network().training
     wrong = [(predicted - batch.y).abs().mean(dim=1) for batch, predicted in run.predictions(7)]
     assert np.concatenate(wrong).mean() == pytest.approx(run.history[-1].quality, rel=1e-5)
     assert sum(len(batch.y) for batch, _ in run.predictions(3, "train")) == 3
 
 
-def test_errors_are_exceptions_and_leave_nothing_behind(small):
+def test_errors_are_exceptions_and_leave_nothing_behind(config, finished_run):
     with pytest.raises(ConfigError, match=r"override optim.momentum=2: optim: momentum has 2"):
-        train.run(small, {"optim.momentum": 2})
+        train.run(config, {"optim.momentum": 2})
     with pytest.raises(ConfigError, match=r"unknown key optim.momentun"):
-        train.run(small, "optim.momentun=0.5")
+        train.run(config, "optim.momentun=0.5")
     with pytest.raises(ConfigError, match="`run` trains one network"):
-        train.run(small, "instances.count=2")
+        train.run(config, "instances.count=2")
     with pytest.raises(ValueError, match=r"has 24 .*asks for 1,000"):
-        train.run(small, "data.train_samples=1000")
-    assert sorted(path.name for path in Path().iterdir()) == ["data", "small.yaml"]
-    train.run(small, "train.epochs=1")
+        train.run(config, "data.train_samples=1000")
+    assert sorted(path.name for path in Path().iterdir()) == ["small.yaml"]
+    shutil.copytree(finished_run, "run")
     with pytest.raises(LogError, match="a log already exists"):
-        train.run(small, "train.epochs=1")
+        train.run(config, "train.epochs=1")
     with pytest.raises(FloatingPointError, match=r"lower schedule.base_lr"):
-        train.run(small, "schedule.base_lr=1e30", output_dir="diverged")
-    assert train.run(small, "train.epochs=2", output_dir="next").history[-1].epoch == 2
+        train.run(config, "schedule.base_lr=1e30", output_dir="diverged")
+    assert train.run(config, "train.epochs=2", output_dir="next").history[-1].epoch == 2
 
 
-def test_an_interrupted_run_continues_to_the_same_curve(small):
-    whole = train.run(small, output_dir="whole")
+def test_an_interrupted_run_continues_to_the_same_curve(config, finished_run):
     before = signal.getsignal(signal.SIGINT)
     when_trained("run", lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        train.run(small)
+        train.run(config)
     assert signal.getsignal(signal.SIGINT) is before
     stopped = train.load("run")
     assert stopped.ending.cause == "SIGINT" and stopped.checkpoints
-    assert curve(train.run(small, resume=True)) == curve(whole)
+    assert curve(train.run(config, resume=True)) == curve(train.load(finished_run))
 
 
-def test_a_signal_that_the_program_handles_returns_the_stopped_run(small):
+def test_a_signal_that_the_program_handles_returns_the_stopped_run(config):
     got = []
     before = signal.signal(signal.SIGUSR1, lambda number, _frame: got.append(number))
     try:
         when_trained("run", lambda: os.kill(os.getpid(), signal.SIGUSR1))
-        run = train.run(small, "train.epochs=200")
+        run = train.run(config, "train.epochs=200")
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert got == [signal.SIGUSR1] and run.ending.how == "stopped" and len(run.history) < 200
 
 
-def test_a_thread_trains_while_the_main_thread_goes_on(small, capsys):
+def test_a_thread_trains_while_the_main_thread_goes_on(config, capsys):
     """As a widget of a notebook does it: the main thread prints, and starts no second training."""
     runs = []
     options = {"train.epochs": 20, "train.seed": 3, "schedule.decay": {}}
-    thread = threading.Thread(target=lambda: runs.append(train.run(small, options, output_dir="thread", quiet=True)))
+    thread = threading.Thread(target=lambda: runs.append(train.run(config, options, output_dir="thread", quiet=True)))
     thread.start()
     while not Path("thread/history.csv").exists() and thread.is_alive():
         time.sleep(0.002)
     with pytest.raises(BusyError, match="another training is active in this process"):
-        train.run(small, output_dir="second")
+        train.run(config, output_dir="second")
     print("the main thread prints")
     thread.join()
     assert capsys.readouterr().out == "the main thread prints\n"
-    assert curve(runs[0]) == curve(train.run(small, options, output_dir="main"))
+    assert curve(runs[0]) == curve(train.run(config, options, output_dir="main"))
     assert not Path("second").exists()
 
 
@@ -221,7 +192,7 @@ print(run.ending.text)
 def test_a_script_needs_no_guard(tmp_path):
     """The processes that make data do not run it again."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "small.yaml").write_text(CASES[0].config.replace("DATA", "data"))
+    write_config(CASE, "data", tmp_path)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -230,7 +201,7 @@ def test_a_script_needs_no_guard(tmp_path):
     assert done.stdout.count("started") == 1 and done.stdout.endswith("target not met\n")
 
 
-def test_the_former_flag_of_sweeps_names_the_command_for_studies(small, capsys):
+def test_the_former_flag_of_sweeps_names_the_command_for_studies(config, capsys):
     with pytest.raises(SystemExit, match="2"):
-        train.main([small, "--sweep", "train.seed=1,2"])
+        train.main([config, "--sweep", "train.seed=1,2"])
     assert "submission.study --benchmark cosmoflow" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from cosmoflow.data import tfrecord
 from deepcam.data import snapshot
 from deepcam.reference import CHANNELS
 from oc20.data import records
-from tests.test_train import case, config, data, one_thread  # noqa: F401  # fixtures
+from tests.problems import write_config
 
 PS = [channel.name for channel in CHANNELS].index("PS")
 RIVER = 2
@@ -208,11 +208,11 @@ def describe_again(folder, **facts):
     manifest.write_manifest(folder / manifest.NAME, new)
 
 
-def verify(case, *arguments):  # noqa: F811  # fixtures
+def verify(case, *arguments):
     return import_module(f"{case.name}.prepare").main(["verify", "data", "--workers", "1", *arguments])
 
 
-def test_verify_finds_all_faults_and_reads_each_file_once(case, data, config, monkeypatch, capsys):  # noqa: F811
+def test_verify_finds_all_faults_and_reads_each_file_once(case, data, config, monkeypatch, capsys):
     shutil.copytree(data, "data")
     assert verify(case, "--values") == 0
     captured = capsys.readouterr()
@@ -243,9 +243,9 @@ def test_verify_finds_all_faults_and_reads_each_file_once(case, data, config, mo
 
 
 @pytest.mark.parametrize("is_error", [True, False])
-def test_the_first_samples_are_looked_at_before_the_first_step(case, data, config, is_error, monkeypatch, capsys):  # noqa: F811
+def test_the_first_samples_are_looked_at_before_the_first_step(case, data, config, is_error, monkeypatch, capsys):
     shutil.copytree(data, "data")
-    Path(config).write_text(case.config.replace("DATA", "data"))
+    write_config(case, "data", Path())
     plant, text = {
         ("cosmoflow", True): (
             change_universe(0, lambda _, y: put(2, 63)(y)),
@@ -267,9 +267,9 @@ def test_the_first_samples_are_looked_at_before_the_first_step(case, data, confi
 
 
 @pytest.mark.one_benchmark
-def test_a_training_says_that_two_splits_share_files(case, data, config, capsys):  # noqa: F811
+def test_a_training_says_that_two_splits_share_files(case, data, config, capsys):
     shutil.copytree(data, "data")
-    Path(config).write_text(case.config.replace("DATA", "data"))
+    write_config(case, "data", Path())
     if case.name == "oc20":
         pytest.skip("its files are compared frame by frame")
     for number in (3, 4):
@@ -281,7 +281,7 @@ def test_a_training_says_that_two_splits_share_files(case, data, config, capsys)
 
 
 @pytest.mark.one_benchmark
-def test_a_training_says_that_another_version_of_the_generator_made_its_data(case, data, tmp_path, capsys):  # noqa: F811
+def test_a_training_says_that_another_version_of_the_generator_made_its_data(case, data, tmp_path, capsys):
     folder = shutil.copytree(data, tmp_path / "data")
     synthesis = case.synthesize.SYNTHESIS
     synthesis.provide_data(folder, synthesis.mini)
@@ -303,7 +303,7 @@ BROKEN = {
 }
 
 
-def test_verify_looks_into_all_formats(case, data, config, monkeypatch, capsys):  # noqa: F811
+def test_verify_looks_into_all_formats(case, data, config, monkeypatch, capsys):
     shutil.copytree(data, "data")
     plant, text = BROKEN[case.name]
     name = plant(Path("data/train"), monkeypatch)

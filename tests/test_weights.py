@@ -2,10 +2,8 @@
 
 import json
 import re
-import shutil
 import struct
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-import common.training.weights
 import compliance
-from common.benchmarks import PACKAGES
 from common.config import load
 from common.ranks.dist import Dist
 from common.ranks.launch import RankPosition
@@ -23,55 +19,21 @@ from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
 from common.training.weights import load_network
+from tests.problems import ROOT, curve
 
 pytestmark = pytest.mark.one_benchmark
 
-ROOT = Path(__file__).parents[1]
-CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
 PAGE = ROOT / "docs" / "guide" / "weights.md"
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
-def case(request):
-    return request.param
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Use one thread: another number of threads adds in another order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def made(case, tmp_path_factory):
-    """Return a folder with a configuration, and with the run and the export of one epoch of it."""
-    folder = tmp_path_factory.mktemp(case.name)
-    assert case.synthesize.main([str(folder / "data"), *case.made.split(), "--workers", "1"]) == 0
-    (folder / "small.yaml").write_text(case.config.replace("DATA", str(folder / "data")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert case.train.main(["small.yaml", "train.epochs=1", "output_dir=first"]) == 4
-        assert common.training.weights.main(["first", f"{case.name}.safetensors"]) == 0
-    return folder
-
-
 @pytest.fixture
-def here(made, tmp_path, monkeypatch):
-    """Work in an empty folder beside a copy of the export."""
-    for name in ("small.yaml", *(path.name for path in made.glob("*.safetensors"))):
-        shutil.copy(made / name, tmp_path)
-    monkeypatch.chdir(tmp_path)
+def here(case, config, finished_run, tmp_path):
+    """Work in a folder with the export of a finished run."""
+    assert weights.main([str(finished_run), f"{case.name}.safetensors"]) == 0
     return tmp_path
 
 
-def qualities(folder):
-    return [float(line.split(",")[2]) for line in (Path(folder) / "history.csv").read_text().splitlines()[1:]]
-
-
-def test_the_exported_network_has_the_quality_of_the_run(case, made, here):
+def test_the_exported_network_has_the_quality_of_the_run(case, finished_run, here):
     network = load_network(case.train.BENCHMARK, f"{case.name}.safetensors")
     config = load(case.train.BENCHMARK.config, Path("small.yaml"))
     problem = case.train.BENCHMARK.problem(
@@ -80,13 +42,13 @@ def test_the_exported_network_has_the_quality_of_the_run(case, made, here):
     with torch.inference_mode():
         judged = [case.judged(network, problem.sets["validation"], index) for index in range(7)]
     quality = sum(total for total, _ in judged) / sum(count for _, count in judged)
-    assert quality == pytest.approx(qualities(made / "first")[0], rel=1e-5)
+    assert quality == pytest.approx(curve(finished_run)[-1][1], rel=1e-5)
 
 
 def test_the_file_says_what_is_around_the_network(case, here):
     with safe_open(f"{case.name}.safetensors", "pt") as file:
         metadata = file.metadata()
-    assert metadata["benchmark"] == case.name and metadata["epochs_done"] == "1"
+    assert metadata["benchmark"] == case.name and metadata["epochs_done"] == "4"
     interface = json.loads(metadata["interface"])
     assert list(interface) == ["input", "preprocessing", "output"]
     config = load(case.train.BENCHMARK.config, Path("small.yaml"))
@@ -95,12 +57,12 @@ def test_the_file_says_what_is_around_the_network(case, here):
 
 
 @pytest.mark.parametrize("source", ["export", "checkpoint", "run"])
-def test_training_goes_on_from_the_weights(case, made, here, source, capsys):
+def test_training_goes_on_from_the_weights(case, finished_run, here, source, capsys):
     """At a learning rate of nearly 0 the first epoch ends where the weights were."""
     file = {
         "export": f"{case.name}.safetensors",
-        "checkpoint": str(made / "first/checkpoints/epoch-0001-step-0000000.pt"),
-        "run": str(made / "first"),
+        "checkpoint": str(finished_run / "checkpoints/epoch-0004-step-0000000.pt"),
+        "run": str(finished_run),
     }[source]
     warmup = {"cosmoflow": "warmup_epochs"}.get(case.name, "warmup_steps")
     still = ["schedule.base_lr=1e-12", f"schedule.{warmup}=0", "optim.weight_decay=0", "train.seed=5", "train.epochs=1"]
@@ -161,9 +123,7 @@ def test_other_files_are_refused(here):
     ):
         with pytest.raises(CheckpointError, match=message):
             weights.read_weights(Path(name))
-    other = next(
-        path for path in here.glob("*.safetensors") if path.name not in ("plain.safetensors", "config.safetensors")
-    )
+    other = next(path for path in here.glob("*.safetensors") if path.name != "plain.safetensors")
     with pytest.raises(CheckpointError, match="expected those of 'another'"):
         weights.read_weights(other, "another")
 
@@ -183,15 +143,15 @@ def test_tensors_that_are_no_weights_are_refused(tensor):
         weights.check_plain({"a": tensor}, Path("file.pt"))
 
 
-@pytest.mark.parametrize("config", ["5", "[" * 100_000])
-def test_a_configuration_that_is_none_is_refused(here, config):
-    save_file({"a": torch.ones(2)}, "config.safetensors", {"benchmark": "x", "epochs_done": "", "config": config})
+@pytest.mark.parametrize("text", ["5", "[" * 100_000])
+def test_a_configuration_that_is_none_is_refused(empty_folder, text):
+    save_file({"a": torch.ones(2)}, "config.safetensors", {"benchmark": "x", "epochs_done": "", "config": text})
     with pytest.raises(CheckpointError, match=r"config\.safetensors: its metadata lack .* or config"):
         weights.read_weights(Path("config.safetensors"))
 
 
 def test_an_export_is_known_by_its_ending(here, capsys):
-    assert common.training.weights.main(["first", "weights.pt"]) == 1
+    assert weights.main(["first", "weights.pt"]) == 1
     assert "ends in .safetensors" in capsys.readouterr().err and not Path("weights.pt").exists()
 
 
@@ -201,7 +161,7 @@ def test_a_resumed_run_does_not_need_the_file(case, here):
     assert case.train.main(["small.yaml", given, "output_dir=resumed", "train.epochs=1"]) == 4
     Path(f"{case.name}.safetensors").unlink()
     assert case.train.main(["small.yaml", given, "output_dir=resumed", "train.epochs=2", "--resume"]) == 4
-    assert qualities("resumed") == qualities("whole")
+    assert curve("resumed") == curve("whole")
     text = Path("resumed/result_0.txt").read_text()
     assert text.count("init_weights_sha256") == 1
 

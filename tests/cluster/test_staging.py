@@ -19,19 +19,6 @@ def test_every_mode_leaves_nothing_on_three_nodes(cluster, problem, tmp_path, mo
 
 
 @pytest.mark.exhaustive
-def test_too_small_a_disk_on_one_node_is_found_before_anything_is_copied(cluster, problem, tmp_path):
-    assert cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt", node="nid002").status == 0
-    try:
-        staging = ("staging.mode=replicate", "staging.stage_dir=/mnt/staged")
-        done = cluster.run("srun", "-N", "3", "-n", "3", "python", *problem.words(tmp_path, *staging))
-    finally:
-        cluster.run("umount", "/mnt", node="nid002")
-    assert done.status == 1 and "node 1: /mnt/staged: " in done.text and "to be staged" in done.text, str(done)
-    assert not (tmp_path / "history.csv").exists()
-    assert cluster.left_on_nodes() == []
-
-
-@pytest.mark.exhaustive
 def test_tasks_of_an_array_on_one_node_wait_for_the_folder_that_they_share(cluster, problem, tmp_path):
     words = problem.words(
         tmp_path / "run_N", "train.epochs=1", "staging.mode=replicate", "staging.stage_dir=/mnt/staged"

@@ -28,10 +28,3 @@ def test_the_system_of_a_job_has_its_nodes(cluster, tmp_path, name):
     fields = json.loads(path.read_text())
     assert (fields["number_of_nodes"], fields["submitter"]) == (str(nodes), "us")
     assert "nid0" not in str(fields)
-
-
-@pytest.mark.exhaustive
-def test_several_nodes_without_lines_are_one_error(cluster):
-    done = cluster.run(*"srun -N 2 python -m submission.system -o /mnt/system.json".split())
-    assert done.status == 2 and done.text.count("error: 2 processes would each describe") == 1, str(done)
-    assert cluster.left_on_nodes() == []

@@ -13,9 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
+def elsewhere(empty_folder, tmp_path):
     """Make a folder without a checkout the working directory."""
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -1,7 +1,6 @@
 """`python -m common.new_benchmark`: what it refuses, what it writes; tests/test_installed.py installs a project."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from common.errors import UsageError
 from common.new_benchmark import write_project
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs/guide/new-benchmark.md"
 SHORT, LONG = "ab", "ocean_eddies_of_2026"
 
 
@@ -35,8 +33,7 @@ SHORT, LONG = "ab", "ocean_eddies_of_2026"
         ("openfold", "taken for MLPerf's"),
     ],
 )
-def test_a_name_that_cannot_be_taken_is_refused_and_nothing_is_written(name, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_name_that_cannot_be_taken_is_refused_and_nothing_is_written(name, message, empty_folder, tmp_path):
     with pytest.raises(UsageError, match=message):
         write_project(name)
     assert not list(tmp_path.iterdir())
@@ -57,18 +54,6 @@ def test_a_folder_of_the_suite_or_with_files_is_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(UsageError, match="exists; choose another by --package"):
         write_project("heat_flow", tmp_path)
-
-
-def guide_commands():
-    """Return the commands of the guide's first block."""
-    return re.findall(r"^```\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[0].splitlines()
-
-
-def test_the_guide_has_the_commands_that_are_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_project("ocean_eddies")
-    printed = capsys.readouterr().out.partition("next:\n")[2].splitlines()
-    assert guide_commands()[1:] == [line.strip() for line in printed[:-1]]
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ GOOD, BAD = SampleLog().bytes(), SampleLog().last_evaluation(0.2).bytes()
 
 
 @pytest.fixture
-def logs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def logs(empty_folder, tmp_path):
     (tmp_path / "good.txt").write_bytes(GOOD)
     (tmp_path / "bad.txt").write_bytes(BAD)
     (tmp_path / "xyz.toml").write_text('ignore.XYZ = "why"')

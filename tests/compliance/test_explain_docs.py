@@ -6,7 +6,6 @@ import pytest
 
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
 from compliance.explain import bad_findings, explain, list_rules, rounds_text
-from compliance.model.judging import PROFILES
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES
 from tests.bench_script import bench_script
@@ -65,12 +64,6 @@ def test_list_rules():
 # -- pages -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_by_hand_stays():
-    page = docs.profiles_page(f"before\n{docs.BEGIN}\nstale\n{docs.END}\nafter\n", "profiles.md")
-    assert page.startswith(f"before\n{docs.BEGIN}\n") and page.endswith(f"\n{docs.END}\nafter\n")
-    assert "stale" not in page and "| FRM05 |" in page
-
-
 @pytest.mark.parametrize("marks", ["", docs.BEGIN, docs.END + docs.BEGIN, f"{docs.BEGIN}{docs.END}{docs.BEGIN}"])
 def test_a_page_without_its_marks_is_refused(marks, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"p\.md: expected once"):
@@ -79,13 +72,6 @@ def test_a_page_without_its_marks_is_refused(marks, tmp_path, capsys):
     assert docs.main(["--folder", str(tmp_path)]) == 2
     assert "put them back" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["profiles.md"]
-
-
-def test_the_table_of_differences_holds_each_rule_that_differs():
-    table = docs.profiles_page(docs.NEW_PROFILES, "")
-    ids = [line[2:].partition(" ")[0] for line in table.splitlines() if line.startswith("| ")]
-    for rule in all_rules().values():
-        assert (rule.id in ids) == (bool(rule.differs) or rule.profiles != PROFILES)
 
 
 def test_settings_that_the_profiles_judge_differently():

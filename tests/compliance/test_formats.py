@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -130,15 +128,6 @@ def test_an_empty_report(name):
     assert FORMATS[name](Report("strict"), Style())
 
 
-def test_importing_the_formats_imports_none_of_them():
-    code = "import sys; known = set(sys.modules); import compliance.formats; print(*set(sys.modules) - known)"
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    modules = set(done.stdout.split())
-    assert "compliance.formats" in modules
-    assert modules.isdisjoint({"xml", "csv", "compliance.formats.text", "compliance.rules.rule"})
-
-
 # -- words -------------------------------------------------------------------------------------------------
 
 
@@ -242,15 +231,6 @@ def test_text_tables_hold_the_scores_and_only_columns_with_entries():
     assert row == [*values, "–", "64", "10", "1586.65", "0.006303", "0.005042"]
 
 
-def test_text_names_the_round_only_where_there_are_several():
-    one, other = result(), result(case={"round": "2.0"})
-    other = replace(other, folder=other.folder.replace("v3.0", "v2.0"))
-    assert "v3.0 acme/s1" not in FORMATS["text"](report_of(one), STYLE)
-    text = FORMATS["text"](report_of(one, other), STYLE)
-    assert "v3.0 acme/s1/strong/cosmoflow" in text and "v2.0 acme/s1/strong/cosmoflow" in text
-    assert "verdict  round" in text
-
-
 TOO_FAST = Finding("RCP01", "error", "", 0, "RCP test failed")
 
 
@@ -279,17 +259,6 @@ def test_text_colours_only_when_asked(tolerated):
     colored = FORMATS["text"](tolerated, Style(base=BASE, color=True))
     assert "\x1b[33mWARN\x1b[0m" in colored
     assert re.sub(r"\x1b\[\d+m", "", colored) == plain_text
-
-
-def test_text_counts_what_is_missing_from_a_set():
-    weak = result("weak", runs=[run(SampleLog(), "a.txt"), missed("b.txt")], pruned=[run(SampleLog(run=7), "c.txt")])
-    unknown = result(case={"variant": "unknown"}, runs=[run(SampleLog(), "d.txt")], score=None)
-    unknown = replace(unknown, convergence=judge([], None, [], 10), findings=[TOO_FAST])
-    rejected = result(runs=[missed(f"{i}.txt") for i in range(10)])
-    text = FORMATS["text"](report_of(weak, unknown, rejected), STYLE)
-    assert "2 runs (at least 10), 1 failing, 1 pruned  1 model, " in text
-    assert "  1 run  " in text and "RCP failed: no table" in text
-    assert "10/10 runs, 10 failing" in text and "no time to train" in text
 
 
 def test_text_shows_the_official_judgement_in_the_official_profile():

@@ -1,14 +1,9 @@
 """Raw universes become samples; whatever interrupts or damages the work, nothing is lost and nothing is wrong."""
 
-import errno
 import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from itertools import product
 from pathlib import Path
 
@@ -143,32 +138,6 @@ def test_arguments_that_do_not_fit_are_wrong_use(raw, tmp_path, capsys, options,
     assert not (tmp_path / "out").exists()
 
 
-def command(raw, out, *options):
-    base = [sys.executable, "-m", "cosmoflow.prepare", "convert", str(raw), str(out), "--sample-size", "2"]
-    return [*base, "--validation", "2", *options]
-
-
-@pytest.mark.exhaustive
-def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
-    raw, out, whole = (tmp_path / name for name in ("raw", "out", "whole"))
-    for i in range(24):
-        write_raw(raw / f"job/u{i:02d}.hdf5", i)
-    process = subprocess.Popen(command(raw, out, "--workers", "2"), stdout=subprocess.DEVNULL)
-    record = out / "manifest.parts" / "task-0-of-1.jsonl"
-    while process.poll() is None and (not record.exists() or record.read_bytes().count(b"finished") < 3):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not (out / "manifest.json").exists()
-    with record.open("ab") as file:  # as if the kill had hit it while writing
-        file.write(b'\n{"finished": {"train/job_u')
-
-    again = subprocess.run(command(raw, out, "--workers", "1"), capture_output=True, text=True, check=True)
-    made = int(again.stdout.split()[1])
-    assert 0 < made < 24
-    assert convert(raw, whole, "--sample-size", "2", "--validation", "2") == 0
-    assert contents(out) == contents(whole)
-
-
 def test_tasks_share_the_work_and_the_last_one_writes_the_manifest(raw, tmp_path, monkeypatch, capsys):
     out, whole = tmp_path / "out", tmp_path / "whole"
     assert convert(raw, out, "--validation", "2", "--task", "0", "--n-tasks", "2") == 0
@@ -274,28 +243,6 @@ def test_a_bad_universe_is_named_and_the_others_are_made(raw, tmp_path, capsys, 
     assert prepare.main(["verify", str(out)]) == 0
 
 
-def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(raw, tmp_path, capsys, monkeypatch):
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    write, calls = tfrecord.write_sample, []
-
-    def full_disk(path, *args, **kwargs):
-        calls.append(path)
-        if len(calls) > 20:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write(path, *args, **kwargs)
-
-    monkeypatch.setattr(tfrecord, "write_sample", full_disk)
-    assert convert(raw, out, "--validation", "2") == 1
-    error = capsys.readouterr().err
-    assert "No space left on device; 2 of 6 universes are finished and kept. Free about" in error
-    assert len(calls) == 21
-    monkeypatch.undo()
-    assert convert(raw, out, "--validation", "2") == 0
-    assert "generated 4 universes" in capsys.readouterr().out
-    assert convert(raw, whole, "--validation", "2") == 0
-    assert contents(out) == contents(whole)
-
-
 def test_too_small_a_disk_is_told_before_the_work(raw, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 0, 100))
     assert convert(raw, tmp_path / "out", "--validation", "2") == 1
@@ -358,22 +305,6 @@ def test_universes_of_one_name_are_refused(raw, tmp_path, capsys):
     assert "would both become 111_univ_a1" in capsys.readouterr().err
     assert convert(tmp_path / "nowhere", tmp_path / "out") == 1
     assert "no *.hdf5 below" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [[], ["convert"], ["manifest"], ["verify"]])
-def test_help_teaches(capsys, arguments):
-    with pytest.raises(SystemExit) as stop:
-        prepare.main([*arguments, "--help"])
-    assert stop.value.code == 0
-    assert "usage: python -m cosmoflow.prepare" in capsys.readouterr().out
-
-
-def test_the_examples_are_understood():
-    lines = [line for line in prepare.EXAMPLES.splitlines() if "cosmoflow.prepare " in line and "help" not in line]
-    assert len(lines) >= 4
-    for line in lines:
-        command = line.partition("python -m cosmoflow.prepare ")[2]
-        prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
 
 
 def test_universes_are_in_one_split_and_stay_there_when_others_come_or_go():

@@ -271,8 +271,7 @@ def test_other_benchmarks_refuse_it(benchmark, capfd):
     assert "each rank has whole samples; set it to 1" in capfd.readouterr().err
 
 
-def test_too_few_ranks_are_told(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
+def test_too_few_ranks_are_told(empty_folder, tmp_path, capfd):
     assert train.main(["mini", "dist.spatial=4"]) == 1
     said = capfd.readouterr().err
     assert "4 ranks share each sample, but there are 1 rank(s); start a multiple of 4" in said

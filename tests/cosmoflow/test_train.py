@@ -62,8 +62,7 @@ def test_the_score_is_the_sum_of_absolute_errors_and_their_number():
 
 
 @pytest.mark.skipif(find_spec("nvidia") is not None, reason="DALI may be installed")
-def test_a_missing_dali_is_told_before_anything_is_made(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_dali_is_told_before_anything_is_made(empty_folder, tmp_path, capsys):
     words = ["config", "data.data_dir=data", "data.pipeline=dali", "submission.division=open"]
     assert main([*words, "submission.org=Example", "submission.platform=test"]) == 1
     assert "needs NVIDIA DALI" in capsys.readouterr().err and not list(tmp_path.iterdir())

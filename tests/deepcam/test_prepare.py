@@ -252,19 +252,3 @@ def test_a_manifest_of_what_was_downloaded_covers_the_statistics(source, capsys)
     capsys.readouterr()
     assert prepare.main(["verify", str(source)]) == 1
     assert capsys.readouterr().err == "error: train/data-more.h5: not in the manifest\n"
-
-
-@pytest.mark.parametrize("arguments", [[], ["convert"], ["manifest"], ["verify"]])
-def test_help_teaches(capsys, arguments):
-    with pytest.raises(SystemExit) as stop:
-        prepare.main([*arguments, "--help"])
-    assert stop.value.code == 0
-    assert "usage: python -m deepcam.prepare" in capsys.readouterr().out
-
-
-def test_the_examples_are_understood():
-    lines = [line for line in prepare.EXAMPLES.splitlines() if "deepcam.prepare " in line and "help" not in line]
-    assert len(lines) == 6
-    for line in lines:
-        command = line.partition("python -m deepcam.prepare ")[2]
-        prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())

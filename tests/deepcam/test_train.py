@@ -3,6 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 from functools import partialmethod
+from pathlib import Path
 from shutil import which
 
 import numpy as np
@@ -19,7 +20,6 @@ from common.precision import Precision, PrecisionConfig
 from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.training import benchmark
-from deepcam import synthesize
 from deepcam.predictor import cross_entropy
 from deepcam.train import Config, DeepCam, compile_network
 from tests.deepcam.case import CASE
@@ -28,23 +28,19 @@ from tests.tape import Tapes
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    assert synthesize.main([str(folder), *CASE.made.split(), "--workers", "1"]) == 0
-    return folder
+@pytest.fixture
+def case():
+    return CASE
 
 
 @pytest.fixture
-def make(data, tmp_path):
+def make(config):
     """Return the function that makes the problem, by overrides of its configuration."""
 
     def made(*overrides, device=CPU):
-        path = tmp_path / "small.yaml"
-        path.write_text(CASE.config.replace("DATA", str(data)))
         # At CASE's width torch 2.13's 1 x 1 convolution with stride 2 from 8 float32 channels can crash on a CPU.
-        config = load(Config, path, ["model.width=0.25", *overrides])
-        return DeepCam(config, Dist(make_single_dist().position, torch.device(device)), seed=1)
+        wide = load(Config, Path(config), ["model.width=0.25", *overrides])
+        return DeepCam(wide, Dist(make_single_dist().position, torch.device(device)), seed=1)
 
     return made
 

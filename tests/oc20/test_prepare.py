@@ -4,7 +4,6 @@ import lzma
 import re
 import shutil
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -376,28 +375,11 @@ def test_what_is_no_input_is_told(source, tmp_path, capsys):
     assert "N.extxyz and *.lmdb: keep one kind" in capsys.readouterr().err and not out.exists()
 
 
-def test_nothing_is_mixed_or_overwritten_and_more_pairs_may_come(source, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert convert(source, out, "lmdb") == 0
-    before = contents(out)
-    assert convert(source, out, "compact") == 1
-    assert "format: lmdb in the folder, compact now" in capsys.readouterr().err and contents(out) == before
+def test_more_pairs_may_come(source, tmp_path):
+    assert convert(source, tmp_path / "out", "lmdb") == 0
     extxyz.write_pair(source / "train", 12, [frame_of("train", 12, 0)])
-    assert convert(source, out, "lmdb", "--verify") == 0
-    assert len(Dataset(out / "train", DataConfig(out))) == 10
-
-
-def test_verify_names_what_is_changed(source, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert convert(source, out, "compact") == 0 and prepare.main(["verify", str(out)]) == 0
-    path = out / "train" / "data.0003.bin"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
-    (out / "train" / "data.0004.bin").touch()
-    assert prepare.main(["verify", str(out)]) == 1
-    error = capsys.readouterr().err
-    assert "train/data.0003.bin: SHA-256" in error and "train/data.0004.bin: not in the manifest" in error
+    assert convert(source, tmp_path / "out", "lmdb", "--verify") == 0
+    assert len(Dataset(tmp_path / "out/train", DataConfig(tmp_path / "out"))) == 10
 
 
 def test_edges_may_be_counted_as_the_reference_counts_them(source, tmp_path, capsys):
@@ -420,20 +402,3 @@ def test_frames_read_have_the_types_that_the_rest_expects(source):
         assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))
         assert frame.pos.dtype == frame.force.dtype == frame.cell.dtype == np.float32
         records.check(frame)
-
-
-@pytest.mark.parametrize("arguments", [[], ["convert"], ["metadata"], ["manifest"], ["verify"]])
-def test_help_teaches(capsys, arguments):
-    with pytest.raises(SystemExit) as stop:
-        prepare.main([*arguments, "--help"])
-    assert stop.value.code == 0
-    assert "usage: python -m oc20.prepare" in capsys.readouterr().out
-
-
-def test_the_examples_are_understood():
-    lines = [line for line in prepare.EXAMPLES.splitlines() if "oc20.prepare " in line and "--help" not in line]
-    assert len(lines) == 7
-    for line in lines:
-        command = line.partition("python -m oc20.prepare ")[2]
-        args = prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
-        assert isinstance(getattr(args, "data_dir", None) or args.input_dir, Path)

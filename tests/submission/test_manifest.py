@@ -14,9 +14,8 @@ LOG = "results/laptop/strong/cosmoflow/result_0.txt"
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
+def package(empty_folder):
     """Return a package of one log, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     log = SampleLog(variant="mini").set("submission_platform", "laptop")
     value = {
         "versions": {"mlperf-hpc-suite": "0.1.0"},

@@ -40,9 +40,8 @@ def readings(monkeypatch):
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
+def runs(empty_folder):
     """Write the logs of a round of three runs into the current folder."""
-    monkeypatch.chdir(tmp_path)
     runs = plan_runs(Path("round"), {"cosmoflow": 3})
     for number, run in enumerate(runs):
         log = SampleLog("cosmoflow", "3.0", "open", variant="mini", run=number, epochs=12)

@@ -233,16 +233,6 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
     assert content(folder) == EXPECTED and server.asked[-1] == ("/all.tar", "bytes=20000-")
 
 
-def test_without_the_packages_the_error_names_the_extra(folder, capsys, monkeypatch):
-    def connect_nothing():
-        raise ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
-
-    monkeypatch.setattr(download, "connect_http", connect_nothing)
-    assert command("https://example.org").main([str(folder)]) == 1
-    error = capsys.readouterr().err
-    assert error == f"error: python -m cosmoflow.fetch needs no_such_aiohttp: pip install '{ROOT}[storage]'\n"
-
-
 def test_a_wrong_checksum_unpacks_nothing_now_nor_later(server, folder, capsys):
     wrong = command(server.url)
     wrong = replace(wrong, sets=(replace(wrong.sets[0], archives=(replace(wrong.sets[0].archives[0], md5="0" * 32),)),))
@@ -319,12 +309,6 @@ def test_two_calls_at_once_do_not_mix(snapshots, folder, capsys):
     assert deepcam(snapshots.url).main([str(folder)]) == 0 and others == [1]
     assert f"{folder} is being filled by another process; wait for it" in capsys.readouterr().err
     assert len(content(folder)) == 5
-
-
-def test_a_page_in_place_of_a_file_is_not_the_file(snapshots, folder, capsys):
-    snapshots.files[f"/train/{next(iter(SNAPSHOT))}"] = b"<html>moved</html>"
-    assert deepcam(snapshots.url).main([str(folder)]) == 1
-    assert "this is another file, or a page" in capsys.readouterr().err and not (folder / NAME).exists()
 
 
 def test_a_list_that_ends_early_is_asked_for_again(snapshots, folder):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from common.benchmarks import PACKAGES
 from common.data.manifest import NAME, ManifestEntry, read_manifest, write_manifest
 from common.data.split import DatasetError
 from common.files import is_foreign
@@ -30,12 +29,6 @@ FOREIGN = [
     ".directory",
 ]
 """Of macOS, NFS, rsync, interrupted downloads, killed processes, Windows and KDE."""
-CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
-
-
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
-def case(request):
-    return request.param
 
 
 @pytest.fixture

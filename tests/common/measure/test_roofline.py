@@ -93,8 +93,7 @@ def test_the_analysis_reads_the_ceilings(tmp_path):
     assert ceilings_of("AMD EPYC 9B45", known) == name and not ceilings_of("Intel Xeon", known)
 
 
-def test_measured_here(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_measured_here(empty_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("common.measure.roofline.SECONDS", 0.01)
     data = tmp_path / "data"
     data.mkdir()
@@ -139,8 +138,7 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
         ({"units": 1, "dtype": "fp99"}, "dtype"),
     ],
 )
-def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_use(change, told, empty_folder, tmp_path, capsys):
     path = tmp_path / "fom.json"
     if isinstance(change, dict):
         STEPS.write_file(path)
@@ -161,8 +159,7 @@ def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
         ),
     ],
 )
-def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_output_of_another_kind_is_refused_at_once(words, told, empty_folder, tmp_path, capsys):
     STEPS.write_file(tmp_path / "fom.json")
     with pytest.raises(SystemExit, match="2"):
         main(words)
@@ -170,8 +167,7 @@ def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkey
 
 
 @pytest.mark.parametrize(("device", "told"), [("foo", "expected auto, cpu"), ("xpu", "no accelerator")])
-def test_a_device_that_is_not_there(device, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_device_that_is_not_there(device, told, empty_folder, tmp_path, capsys):
     replace(STEPS, units=1).write_file(tmp_path / "fom.json")
     assert main(["roofline", "fom.json", "-o", "out", "--device", device]) == 1
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -21,7 +21,7 @@ from cosmoflow.settings import Config
 from tests.common.data.server import FileServer
 from tests.common.staging import swift
 from tests.cosmoflow.case import CASE
-from tests.test_instances import data  # noqa: F401  (a fixture)
+from tests.problems import curve
 
 HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp", "s3fs")))
 pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec, aiohttp and s3fs: pip install '.[storage]'")
@@ -50,14 +50,14 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def config(server, tmp_path):
+def staging(server, tmp_path):
     folder = tmp_path / "node"
     return StagingConfig(mode="replicate", source=f"{server.url}/data/", stage_dir=folder, workers=1, keep=True)
 
 
-def stage(config):
+def stage(staging):
     with connect(CPU) as dist:
-        staged = stage_url(config, dist)
+        staged = stage_url(staging, dist)
         staged.close()
     return staged
 
@@ -72,9 +72,9 @@ def asked(server):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_files_and_record_are_those_of_a_copy_from_a_folder(server, config, tmp_path, ranges):
+def test_files_and_record_are_those_of_a_copy_from_a_folder(server, staging, tmp_path, ranges):
     server.ranges = ranges
-    staged = stage(config)
+    staged = stage(staging)
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
     assert (staged.root / "manifest.json").read_bytes() == server.files[MANIFEST]
     for name, body in FILES.items():
@@ -84,28 +84,28 @@ def test_files_and_record_are_those_of_a_copy_from_a_folder(server, config, tmp_
     local = StagingConfig(mode="replicate", stage_dir=tmp_path / "other", keep=True)
     with connect(CPU) as dist:
         stage_dataset(files, tmp_path / "source", local, dist, {}).close()
-    assert read_record(config.stage_dir) == read_record(tmp_path / "other")
+    assert read_record(staging.stage_dir) == read_record(tmp_path / "other")
     server.asked.clear()
-    assert stage(config).bytes_read == 0 and asked(server) == [MANIFEST]
+    assert stage(staging).bytes_read == 0 and asked(server) == [MANIFEST]
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_file_of_several_pieces_needs_a_server_of_parts(server, config, monkeypatch, ranges):
+def test_a_file_of_several_pieces_needs_a_server_of_parts(server, staging, monkeypatch, ranges):
     monkeypatch.setattr(plan, "CHUNK_BYTES", 500)
     server.ranges = ranges
     if ranges:
-        staged = stage(config)
+        staged = stage(staging)
         assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
         assert ("/data/stats.h5", "bytes=1000-1199") in server.asked
     else:
         with pytest.raises(StagingError, match=r"/data/.*: the server serves no parts of files"):
-            stage(config)
+            stage(staging)
 
 
 @pytest.mark.parametrize("fault", [("status", 503), ("cut", 100), ("status", 429)])
-def test_what_may_pass_is_tried_again(server, config, fault):
+def test_what_may_pass_is_tried_again(server, staging, fault):
     server.faults = [("", None), fault, fault]
-    staged = stage(config)
+    staged = stage(staging)
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
     assert staged.bytes_read == len(server.files[MANIFEST]) + sum(map(len, FILES.values()))
     assert len(asked(server)) == 2 + 3 + 2  # nothing is asked for of an empty file
@@ -114,7 +114,7 @@ def test_what_may_pass_is_tried_again(server, config, fault):
 @pytest.mark.parametrize(
     ("fault", "cause"), [(("status", 500), "the server answers 500"), (("cut", 100), ".*"), (("status", 403), "")]
 )
-def test_what_does_not_pass_is_named_and_the_rest_resumes(server, config, monkeypatch, fault, cause):
+def test_what_does_not_pass_is_named_and_the_rest_resumes(server, staging, monkeypatch, fault, cause):
     waits = []
     monkeypatch.setattr(storage.UrlStorage, "_wait_for_retry", lambda _, seconds: waits.append(seconds) or True)
     server.faults = [("", None), ("", None), *[fault] * storage.ATTEMPTS]
@@ -122,22 +122,22 @@ def test_what_does_not_pass_is_named_and_the_rest_resumes(server, config, monkey
         f", tried {storage.ATTEMPTS} times, the last time: {cause}; finished" if cause else ": the server answers 403"
     )
     with pytest.raises(StagingError, match=rf"{server.url}/data/.*: cannot be read{tries}"):
-        stage(config)
+        stage(staging)
     assert waits == ([0.01, 0.02, 0.04, 0.08] if cause else [])
-    assert not list(config.stage_dir.rglob("*.part"))
+    assert not list(staging.stage_dir.rglob("*.part"))
     server.faults.clear()
     server.asked.clear()
-    staged = stage(config)
+    staged = stage(staging)
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
     assert set(asked(server)) == {MANIFEST, "/data/validation/c%23d.bin", "/data/stats.h5"}
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_after_a_file_is_given_up_no_other_is_tried(server, config, capfd, workers):
+def test_after_a_file_is_given_up_no_other_is_tried(server, staging, capfd, workers):
     server.files[MANIFEST] = write_manifest({f"train/{number}": b"1234" for number in range(40)})
     server.faults = [("", None), *[("status", 503)] * 300]
     with pytest.raises(StagingError, match=rf"/data/.*: cannot be read, tried {storage.ATTEMPTS} times"):
-        stage(replace(config, workers=workers))
+        stage(replace(staging, workers=workers))
     assert len(server.asked) <= 1 + storage.ATTEMPTS * workers
     error = capfd.readouterr().err
     assert error.count("the server answers 503") == 1 and "such failures are tried 5 times" in error
@@ -151,17 +151,17 @@ def test_after_a_file_is_given_up_no_other_is_tried(server, config, capfd, worke
         (MANIFEST, "redirects without end"),
     ],
 )
-def test_a_wrong_redirect_is_named_at_once(server, config, target, message):
+def test_a_wrong_redirect_is_named_at_once(server, staging, target, message):
     server.faults = [("redirect", target)] * 20
     with pytest.raises(StagingError, match=rf"{MANIFEST} {message}"):
-        stage(config)
+        stage(staging)
     assert len(server.asked) <= 1 + fetch.MOST_REDIRECTS
 
 
-def test_a_redirect_to_another_host_is_printed(server, config, capsys):
+def test_a_redirect_to_another_host_is_printed(server, staging, capsys):
     server.faults = [("redirect", f"{server.url.replace('127.0.0.1', 'localhost')}{MANIFEST}?signature=secret")]
     server.files[f"{MANIFEST}?signature=secret"] = server.files[MANIFEST]
-    stage(config)
+    stage(staging)
     assert re.search(
         rf"staging: {server.url}{MANIFEST} redirects to http://localhost:.*\?\*\*\*", capsys.readouterr().out
     )
@@ -174,35 +174,35 @@ def test_https_never_becomes_http():
         check_redirect("https://example.org/a", "http://example.org/a")
 
 
-def test_a_manifest_is_read_up_to_a_limit(server, config, monkeypatch):
+def test_a_manifest_is_read_up_to_a_limit(server, staging, monkeypatch):
     monkeypatch.setattr(storage, "MOST_MANIFEST_BYTES", len(server.files[MANIFEST]) - 1)
     with pytest.raises(StagingError, match=rf"{server.url}{MANIFEST}: more than .* bytes; expected a manifest"):
-        stage(config)
+        stage(staging)
 
 
-def test_a_signal_ends_the_reading_of_a_manifest(config, monkeypatch):
+def test_a_signal_ends_the_reading_of_a_manifest(staging, monkeypatch):
     monkeypatch.setattr(storage, "STOP", SimpleNamespace(number=15))
     with pytest.raises(StagingError, match=r"manifest.json: stopped by a signal"):
-        stage(config)
+        stage(staging)
 
 
 @pytest.mark.parametrize("chunk", [2000, 500])
-def test_a_file_of_another_length_is_final(server, config, monkeypatch, chunk):
+def test_a_file_of_another_length_is_final(server, staging, monkeypatch, chunk):
     monkeypatch.setattr(plan, "CHUNK_BYTES", chunk)
     server.files["/data/stats.h5"] = bytes(1190)
     with pytest.raises(StagingError, match=r"/data/stats.h5: the server has 1190 bytes, its manifest says 1200"):
-        stage(config)
+        stage(staging)
     assert asked(server).count("/data/stats.h5") == 1
 
 
-def test_a_file_that_is_not_that_of_the_manifest_is_named(server, config):
+def test_a_file_that_is_not_that_of_the_manifest_is_named(server, staging):
     server.files["/data/stats.h5"] = bytes(1200)
     with pytest.raises(StagingError, match=rf"{server.url}/data/stats.h5: damaged: sha256"):
-        stage(config)
-    assert not (config.stage_dir / "stats.h5").exists()
+        stage(staging)
+    assert not (staging.stage_dir / "stats.h5").exists()
     del server.files["/data/stats.h5"]
     with pytest.raises(StagingError, match=rf"{server.url}/data/stats.h5 does not exist, but manifest.json there"):
-        stage(config)
+        stage(staging)
 
 
 @pytest.mark.parametrize(
@@ -215,21 +215,21 @@ def test_a_file_that_is_not_that_of_the_manifest_is_named(server, config):
         (write_manifest({"staging.jsonl": b""}), "lists 'staging.jsonl', a name that staging keeps"),
     ],
 )
-def test_without_a_good_manifest_nothing_is_made(server, config, manifest, message):
+def test_without_a_good_manifest_nothing_is_made(server, staging, manifest, message):
     server.files.pop(MANIFEST)
     server.files |= {MANIFEST: manifest} if manifest is not None else {}
     with pytest.raises(StagingError, match=re.escape(message)):
-        stage(config)
-    assert not config.stage_dir.exists()
+        stage(staging)
+    assert not staging.stage_dir.exists()
 
 
-def test_without_the_packages_the_error_names_the_extra(config, monkeypatch):
+def test_without_the_packages_the_error_names_the_extra(staging, monkeypatch):
     def connect_nothing(*_):
         raise ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
 
     monkeypatch.setattr(storage, "connect_http", connect_nothing)
     with pytest.raises(StagingError, match=r"no_such_aiohttp: pip install '.*\[storage\]'"):
-        stage(config)
+        stage(staging)
 
 
 @pytest.mark.parametrize(
@@ -255,17 +255,19 @@ def test_wrong_sources_are_refused_and_no_secret_is_quoted(tmp_path, overrides, 
 
 
 @pytest.fixture
-def train(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
+def case():
+    return CASE
+
+
+@pytest.fixture
+def train(run):
     """Train on the small dataset with more arguments; return the curve and the weights of the last checkpoint."""
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
 
     def trained(folder, *arguments):
-        assert CASE.train.main(["small.yaml", f"output_dir={folder}", "train.epochs=2", *arguments]) == 4
-        curve = [line.split(",")[:3] for line in Path(folder, "history.csv").read_text().splitlines()]
+        assert run(f"output_dir={folder}", "train.epochs=2", *arguments) == 4
         exported = Path(folder, "weights.safetensors")
         assert weights.main([folder, str(exported)]) == 0
-        return curve, load_file(exported)
+        return curve(folder), load_file(exported)
 
     from safetensors.torch import load_file
 
@@ -279,7 +281,7 @@ def check_equal(first, second):
     assert all(tensor.equal(second[1][name]) for name, tensor in first[1].items())
 
 
-def test_training_from_a_server_equals_training_from_files(train, data, capsys):  # noqa: F811
+def test_training_from_a_server_equals_training_from_files(train, data, capsys):
     files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
     local = train("local")
     with FileServer(files) as server:
@@ -294,7 +296,7 @@ def test_training_from_a_server_equals_training_from_files(train, data, capsys):
     assert "staging.source names is copied before" in capsys.readouterr().err
 
 
-def test_a_resumed_run_and_each_instance_read_a_copy(train, data):  # noqa: F811
+def test_a_resumed_run_and_each_instance_read_a_copy(train, data):
     local = train("local")
     files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
     with FileServer(files) as server:
@@ -329,7 +331,7 @@ def store(store_environment, monkeypatch):
 
 @pytest.mark.exhaustive  # a training from a server, and files of an object store, are proved apart
 @pytest.mark.needs("swift", swift.HERE, swift.HOW)
-def test_training_from_an_object_store_equals_training_from_files(store, train, data):  # noqa: F811
+def test_training_from_an_object_store_equals_training_from_files(store, train, data):
     store(data, "small")
     source = ("data.data_dir=nowhere", "staging.source=s3://universes/small", "staging.mode=replicate")
     check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))

@@ -12,9 +12,8 @@ from common.training.resolve import check_combinations
 
 
 @pytest.fixture
-def printed(tmp_path, monkeypatch, capsys):
+def printed(empty_folder, tmp_path, capsys):
     """Run `train ... --print-config` in an empty folder; return the error, "" if there is none."""
-    monkeypatch.chdir(tmp_path)
 
     def call(name, *words):
         before = sorted(tmp_path.iterdir())

@@ -20,20 +20,21 @@ from common.training.merit import PowerConfig, recording_power
 from compliance.logs.power import read_power
 from compliance.logs.run import parse_run
 from tests.cosmoflow.case import CASE
-from tests.test_instances import data  # noqa: F401  (a fixture)
-from tests.test_train import one_thread  # noqa: F401  (a fixture)
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[3]
 METER = "power.source=command:node:watts:echo 250"
 
 
 @pytest.fixture
-def run(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
-    """Train in this process, in an empty working directory; return the exit status."""
-    monkeypatch.chdir(tmp_path)
+def case():
+    return CASE
+
+
+@pytest.fixture
+def run(config, monkeypatch):
+    """Train in this process; return the exit status."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
-    return lambda *arguments: CASE.train.main(["small.yaml", "power.interval_s=0.05", *arguments])
+    return lambda *arguments: CASE.train.main([config, "power.interval_s=0.05", *arguments])
 
 
 def measured(path="run/power/node_0.txt"):

@@ -12,8 +12,6 @@ import torch
 from common.training import profile
 from common.training.profile import TABLE, TRACE, ProfileConfig, Profiler
 from tests.common.training.test_loop import DIST, run_of
-from tests.cosmoflow.case import CASE
-from tests.test_instances import data  # noqa: F401  (a fixture)
 
 
 def log_of(run):
@@ -73,12 +71,11 @@ def test_a_run_that_fails_writes_no_profile(tmp_path):
     assert not list((tmp_path / "profile").iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path, data, monkeypatch, capsys):  # noqa: F811
-    monkeypatch.chdir(tmp_path)
-    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
+@pytest.mark.one_benchmark
+def test_a_folder_that_cannot_be_made_is_told_before_the_run(run, capsys):
     Path("run").mkdir()
     Path("run/profile").touch()
-    assert CASE.train.main(["small.yaml", "output_dir=run", "profile.steps=2"]) == 1
+    assert run("profile.steps=2") == 1
     error = capsys.readouterr().err
     assert "run/profile" in error and error.count("\n") == 1 and not Path("run/result_0.txt").exists()
 

@@ -22,8 +22,7 @@ def snapshot(folder):
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_checking_writes_nothing_and_says_the_same_twice(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_checking_writes_nothing_and_says_the_same_twice(empty_folder, tmp_path):
     SamplePackage().file("scaling.json", '{"scaling_factor": 2}').edit(2, lambda log: log.drop("seed")).write("Example")
     before = snapshot(tmp_path)
     first, second = (check_paths(["Example"], Options()) for _ in range(2))

@@ -90,18 +90,6 @@ def test_check_finds_what_is_out_of_date_and_writes_nothing(tmp_path, capsys):
     assert docs.main(["--check", "--folder", str(tmp_path)]) == 0
 
 
-def test_the_pages_hold_every_rule_setting_and_benchmark():
-    rules, settings = docs.rules_page(), docs.settings_page()
-    config = docs.pages(docs.DOCS)[docs.DOCS / "config.md"]
-    assert all(f"\n## {name}\n" in config for name in PACKAGES)
-    for rule in all_rules().values():
-        assert rules.count(f"### {rule.id}\n") == 1
-    for name, reference in REFERENCES.items():
-        section = settings.split(f"## {name}, closed")[1].split("\n## ")[0]
-        keys = {s.key for round_ in reference.rounds for s in reference.settings_of(round_, "closed")}
-        assert all(f"| `{key}` |" in section for key in keys)
-
-
 @pytest.mark.parametrize("rule", all_rules().values(), ids=all_rules())
 def test_rule_is_documented(rule):
     assert rule.title().endswith(".") and len(rule.title()) < 130

@@ -3,7 +3,6 @@
 import math
 import re
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -170,14 +169,6 @@ def test_a_damaged_or_missing_file_is_named_when_its_batch_is_due(tmp_path):
         next(source)
     with pytest.raises(FileNotFoundError, match=r"s5.tfrecord"):
         list(read_batches(samples, STEPS[3:], CPU))
-
-
-def test_leaving_early_stops_the_threads(tmp_path):
-    samples = dataset(write(tmp_path / "train"))
-    source = read_batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
-    next(source)
-    source.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,46 +171,6 @@ def test_a_big_file_that_is_damaged_is_named(tmp_path):
 def test_settings_that_cannot_be_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DataConfig(Path("data"), **options)
-
-
-# -- batches -------------------------------------------------------------------------------------------------
-
-STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
-
-
-@pytest.mark.parametrize("options", [{}, {"cache": True}, {"channels": (2,)}], ids=str)
-def test_batches_come_in_the_order_asked_for(tmp_path, options):
-    samples = dataset(write(tmp_path), **options)
-    channels = list(options.get("channels", range(16)))
-    for _ in range(2):
-        for step, batch in zip(STEPS, read_batches(samples, iter(STEPS), CPU), strict=True):
-            assert batch.x.shape == (len(step), H, W, len(channels)) and batch.x.dtype == torch.float32
-            assert batch.y.shape == (len(step), H, W) and batch.y.dtype == torch.uint8
-            assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
-            for row, index in enumerate(step):
-                assert np.array_equal(batch.x[row].numpy(), SAMPLES[index][0][..., channels])
-                assert np.array_equal(batch.y[row].numpy(), SAMPLES[index][1])
-
-
-def test_cached_samples_need_no_files_and_are_nobody_elses(tmp_path):
-    folder = write(tmp_path)
-    samples = dataset(folder, cache=True)
-    for batch in read_batches(samples, STEPS, CPU):
-        batch.x.zero_()
-    for path in folder.iterdir():
-        path.unlink()
-    first = next(read_batches(samples, STEPS, CPU))
-    assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
-
-
-def test_a_damaged_file_is_named_when_its_batch_is_due(tmp_path):
-    folder = write(tmp_path)
-    os.truncate(folder / f"{STEMS[1]}.h5", 5000)
-    source = read_batches(dataset(folder), STEPS, CPU)
-    assert len(next(source).x) == 3 and len(next(source).x) == 0
-    with pytest.raises(SnapshotError, match=STEMS[1]):
-        next(source)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 # -- the order -----------------------------------------------------------------------------------------------

@@ -202,9 +202,8 @@ def test_all_of_a_baseline_is_judged(baseline, tmp_path, capsys):
     assert main([str(baseline), "--fom", *now, *slow, "--fom", *now, *slow]) == 2  # the same job is no second job
 
 
-def test_measuring(tmp_path, monkeypatch, capsys):
+def test_measuring(empty_folder, tmp_path, monkeypatch, capsys):
     """What is measured is what the baseline names, as often as -n says."""
-    monkeypatch.chdir(tmp_path)
     made = []
 
     def execute(runs, runner, describe_result):
@@ -246,8 +245,7 @@ def test_measuring(tmp_path, monkeypatch, capsys):
         (["--record", "base.json", "cosmoflow", "-n", "1"], "no spread"),
     ],
 )
-def test_wrong_use(arguments, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_use(arguments, words, empty_folder, tmp_path, capsys):
     assert main(arguments) == 2
     assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,10 +64,8 @@ class Tab:
             self.problems.append(json.dumps(message["params"]))
         return message
 
-    def open(self, path: Path, dark: bool = False) -> None:
+    def open(self, path: Path) -> None:
         """Load a file and wait until it is there."""
-        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.call("Emulation.setEmulatedMedia", features=features)
         self.call("Page.navigate", url=path.as_uri())
         self.wait_until(f"document.readyState + location.href == 'complete{path.as_uri()}'")
 
@@ -88,20 +83,6 @@ class Tab:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
-
-    def pixels(self) -> tuple[int, bytes]:
-        """Return the channels per pixel and the raw (filtered) bytes of a screenshot."""
-        data = base64.b64decode(self.call("Page.captureScreenshot")["data"])
-        at, packed, channels = 8, b"", 0
-        while at < len(data):
-            length, kind = struct.unpack(">I4s", data[at : at + 8])
-            content = data[at + 8 : at + 8 + length]
-            if kind == b"IHDR":
-                channels = {2: 3, 6: 4}[content[9]]
-            elif kind == b"IDAT":
-                packed += content
-            at += length + 12
-        return channels, zlib.decompress(packed)
 
 
 @contextmanager

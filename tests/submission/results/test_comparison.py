@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -204,14 +203,6 @@ def test_tables_for_people(packages, capsys):
     assert "only B" in text and "1.19" in text
 
 
-def test_tables_respect_columns(packages, monkeypatch, capsys):
-    assert main(*packages) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) > 90
-    monkeypatch.setenv("COLUMNS", "90")
-    assert main(*packages) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
-
-
 def test_hostile_text_stays_text(tmp_path, capsys):
     log = with_config(SampleLog(), optim={"x\x1b[31m": "</code>|$(reboot)\x1b[31m"})
     log.set("opt_name", "<script>\x1b]0;x\x07 | a\n")
@@ -345,15 +336,6 @@ def test_wrong_use(packages, tmp_path, capsys):
         assert said in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(a, b, "--format", "html")
-
-
-def test_inputs_are_not_changed(packages, capsys):
-    def contents():
-        return {path: path.read_bytes() for root in packages for path in Path(root).rglob("*") if path.is_file()}
-
-    before = contents()
-    assert compared(*packages, capsys=capsys) == compared(*packages, capsys=capsys)
-    assert contents() == before
 
 
 def measurement(path, **changes):

@@ -60,8 +60,7 @@ def test_an_estimate_names_its_basis_and_takes_none_of_other_benchmarks(plan):
     assert (estimate.seconds, estimate.text) == (170, "at most 2:50 (3 epochs of this run)")
 
 
-def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_runs_are_announced_and_a_full_disk_refused(plan, empty_folder, monkeypatch, capsys):
     runs = [plan("cosmoflow", 0, took_s=100), plan("cosmoflow", 1), plan("deepcam", 0)]
     setups = [resolve_setup(name, "mini", ()) for name in ("cosmoflow", "deepcam")]
     usual = find_usual_minutes(setups)

@@ -15,7 +15,6 @@ from common.config import list_leaves
 from common.errors import UsageError
 from common.locks import JOB_VARIABLES
 from common.version import FOLDERS_VARIABLE
-from compliance.benchmarks import REFERENCES
 from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record
 from submission.runs.scripts.cluster import Cluster, Site, list_sites, read_site
@@ -318,12 +317,6 @@ def test_runs_go_into_a_container(cluster, capsys, image, tmp_path):
     assert len(re.findall(r"\$\{SCRATCH:\?[^}]+\}/me", script)) == len(PACKAGES) * (1 if image == "ours.sif" else 2)
     assert bash(script) == 0
     assert trained(Path("job_1.sh").read_text(), **IDS) == 1 and not calls("srun")  # SCRATCH is not set
-
-
-def test_seeds_are_distinct(capsys):
-    script = emitted(capsys, "--emit", "plain")
-    seeds = re.findall(r" train\.seed=(\d+) ", script)
-    assert len(seeds) == len(set(seeds)) == sum(REFERENCES[name].runs for name in PACKAGES)
 
 
 # -- other plans ---------------------------------------------------------------------------------------------

@@ -11,31 +11,21 @@ from pathlib import Path
 
 import pytest
 
-import cosmoflow.synthesize
 from submission.study.__main__ import main
 from tests.cosmoflow.case import CASE
-
-ROOT = Path(__file__).parents[3]
+from tests.problems import ROOT
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """Make the data and the configuration of a tiny problem, for trainings of a second, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    assert cosmoflow.synthesize.main(["data", *CASE.made.split(), "--workers", "1"]) == 0
-    Path("tiny.yaml").write_text(CASE.config.replace("DATA", "data"))
+def case():
+    return CASE
+
+
+@pytest.fixture
+def tiny(config, monkeypatch):
+    """Return the options for a study of a tiny problem, with trainings of a second."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return [
-        "--benchmark",
-        "cosmoflow",
-        "--config",
-        "./tiny.yaml",
-        "--set",
-        "train.epochs=1",
-        "-o",
-        "out",
-        "--threads=1",
-    ]
+    return f"--benchmark cosmoflow --config {config} --set train.epochs=1 -o out --threads=1".split()
 
 
 def logs():
@@ -45,7 +35,7 @@ def logs():
 def test_a_study_grows_and_repeats_nothing(tiny, capsys):
     axes = ["--axis", "optim.momentum=0.8,0.9"]
     assert main([*tiny, *axes, "--dry-run"]) == 0 and not Path("out").exists()
-    assert "-m cosmoflow.train ./tiny.yaml train.epochs=1 optim.momentum=0.8" in capsys.readouterr().out
+    assert "small.yaml train.epochs=1 optim.momentum=0.8" in capsys.readouterr().out
     assert main([*tiny, "--axis", "optim.momentum=0.8"]) == 0
     first = logs()
     assert list(first) == ["out/momentum-0.8/seed_1/result_0.txt"]
@@ -82,8 +72,7 @@ def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
 
 
 @pytest.mark.parametrize("name", ["study.html", "study.json", "study.csv"])
-def test_a_file_of_others_is_kept(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_of_others_is_kept(name, empty_folder, tmp_path, capsys):
     Path(name).write_text("mine")
     for mode in ([], ["--dry-run"], ["--no-run"]):
         assert main(["frey", "-o", ".", *mode]) == 1 and name in capsys.readouterr().err
@@ -103,8 +92,7 @@ def test_a_killed_study_continues(tiny):
     assert Path("out/momentum-0.8/seed_1/result_0.txt").read_bytes() == before and len(logs()) == 2
 
 
-def test_a_study_prints_its_jobs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_study_prints_its_jobs(empty_folder, tmp_path, capsys):
     assert main(["ai500-fig8", "--emit", "slurm", "--ranks-per-node", "4", "--axis", "ranks=1,8", "-o", "out"]) == 0
     script = capsys.readouterr().out
     assert "suite submission.study ai500-fig8 --axis=ranks=1,8 --no-run -o out" in script
@@ -126,7 +114,6 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_wrong_use_makes_nothing(words, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_use_makes_nothing(words, message, empty_folder, tmp_path, capsys):
     assert main(words) == 2 and message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -10,6 +10,8 @@ from common.ending import COMPLETED, Ending, write_ending
 from submission.study.__main__ import main
 from submission.study.plan import plan_points, read_plan
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 POWER = -0.9
 
 
@@ -31,11 +33,6 @@ def fits(name):
     assert main([name, "--no-run", "-o", "out"]) == 0
     study = json.loads(Path("out/study.json").read_text())
     return {curve["title"]: curve["fits"] for curve in study["curves"]}
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_time_and_energy_over_units(capsys):

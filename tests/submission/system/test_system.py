@@ -176,8 +176,7 @@ def test_the_command_checks(complete, tmp_path, capsys):
         (["--logs", "."], "add --check FILE"),
     ],
 )
-def test_wrong_use(arguments, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_use(arguments, says, empty_folder, tmp_path, capsys):
     assert main(arguments) == 2
     assert says in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 

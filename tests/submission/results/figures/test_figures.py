@@ -91,22 +91,6 @@ def test_labels_of_20_points_stay_inside_and_overlap_nothing(seed):
     assert not any(box.overlaps(enclose_point(point, 5)) for box in boxes for point in points)
 
 
-def test_labels_in_a_dense_crowd_get_lines_that_cross_no_label():
-    points = [(400 + at % 3 * 20, 200 + at // 3 * 20) for at in range(9)]
-    found = place_labels(points, [110.0] * 9, Box(0, 0, 860, 450), [])
-    lines = [(place.point, place.leader) for place in found if place.leader]
-    assert len(lines) > 2
-    assert not any(place.box.crossed_by(*line) for place in found for line in lines if line[1] != place.leader)
-
-
-@pytest.mark.parametrize("apart", [1, -1, 4])
-def test_labels_one_above_the_other_are_in_the_order_of_their_points(apart):
-    points, area = [(90, 100), (90, 100 + apart)], Box(50, 0, 400, 200)
-    track = [enclose_point((90 + at, 100), 4) for at in range(0, 300, 8)]
-    one, other = place_labels(points, [80.0] * 2, area, track)
-    assert (one.box.top < other.box.top) == (apart > 0)
-
-
 def test_a_label_without_room_is_left_out():
     assert place_labels([(50, 50)], [200.0], Box(0, 0, 100, 100), []) == [None]
 
@@ -199,33 +183,6 @@ def test_a_figure_of_extreme_values_is_drawn(figure):
     )
 
 
-def test_every_result_is_named_once_in_the_time_to_solution():
-    dice = random.Random(0)
-    sets = [
-        result("LBNL", dice.uniform(2, 400), 2 ** dice.randrange(5, 12), seed=at, system=f"s{at}") for at in range(20)
-    ]
-    written = texts(time_to_solution(sets, "x"))
-    assert all(written.count(f"LBNL s{at}") == 1 for at in range(20))
-
-
-@pytest.mark.parametrize("figure", [time_to_solution, compute_analysis])
-def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure):
-    dice = random.Random(0)
-    sets = [
-        result(minutes=dice.uniform(2, 400), units=2 ** dice.randrange(3, 13), runs=3, seed=at, system=f"s{at}")
-        for at in range(150)
-    ]
-    boxes = []
-    for element in ElementTree.fromstring(figure(sets, "x")).iter("text"):
-        if element.get("class") == "number":
-            wide = sum(9 if sign.isdigit() else 4.7 for sign in element.text)  # of DejaVu Sans Bold
-            left, bottom = float(element.get("x")), float(element.get("y"))
-            left -= wide if element.get("text-anchor") == "end" else 0
-            boxes.append(Box(left, bottom - 10, left + wide, bottom))
-    assert len(boxes) > 150 and min(box.left for box in boxes) >= 0
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-
-
 def test_many_runs_are_a_distribution_without_dots():
     many = time_to_solution([result(runs=637, scaling="weak")], "x")
     few = time_to_solution([result(runs=9)], "x")
@@ -256,15 +213,6 @@ def test_failing_incomplete_and_waived_results_are_marked_as_such(figure):
         assert f"; {text}</title>" in svg
 
 
-def test_a_failing_result_is_drawn_over_others_in_its_place_and_beside_them():
-    sets = [result(verdict="FAIL", system="fails"), result(system="passes")]
-    first = re.findall(r'<circle class="mark [^>]*data-result="([^"]*)"', time_to_solution(sets, "x"))
-    assert first == [sets[1].full_name, sets[0].full_name]
-    svg = ElementTree.fromstring(compute_analysis(sets, "x"))
-    places = [(mark.get("cx"), mark.get("cy")) for mark in svg.iter("circle") if mark.find("title") is not None]
-    assert len({*places}) == len(places)
-
-
 def test_names_that_have_no_room_near_their_points_become_numbers_with_a_list():
     sets = [result(system=f"a_long_name_of_system_{at}", minutes=20 + at / 10, seed=at) for at in range(20)]
     svg = time_to_solution(sets, "x", HALF)
@@ -290,12 +238,6 @@ def test_shares_add_up_and_say_what_is_not_counted():
     assert "staging not counted" in texts(draw_time_shares([without], "x"))
     never = replace(without, row=replace(without.row, system="other"), excluded={STAGING: NO_STAGING})
     assert {"no staging logged"} == {text for text in texts(draw_time_shares([never], "x")) if "staging " in text}
-
-
-def test_compute_analysis_draws_the_panels_it_has_numbers_for():
-    written = texts(compute_analysis([result(), result("CSCS", 90, seed=2)], "x"))
-    assert {"lines: batch per unit", "lines: steps of training", "lines: compute time"} <= set(written)
-    assert "samples per minute" in written and {"LBNL perlmutter_n512", "CSCS perlmutter_n512"} <= set(written)
 
 
 def test_variation_says_what_varies():

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conformance.mutations import PUBLISHED
+from tests.conformance.variants.damaged_logs import PUBLISHED
 from tests.test_train import ROOT, case, config, data, one_thread, run  # noqa: F401  # some are fixtures
 
 pytestmark = [pytest.mark.one_benchmark, pytest.mark.usefixtures("one_thread")]

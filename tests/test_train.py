@@ -33,7 +33,7 @@ from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
 from compliance.benchmarks import MINIS
 from tests.conformance import official
-from tests.conformance.mutations import PUBLISHED
+from tests.conformance.variants.damaged_logs import PUBLISHED
 
 ROOT = Path(__file__).parents[1]
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]

@@ -16,7 +16,7 @@ from compliance.model.case import OFFICIAL
 from compliance.model.finding import ERROR
 from compliance.model.judged_run import JudgedRun
 from compliance.rules import order
-from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
+from tests.conformance.variants.damaged_logs import ROUNDS, Base, Case, bases, cases
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package, add_value
 from tests.conformance.forgeries.package_forgery import Forge, Forgery, in_each_log, on_each
+from tests.conformance.variants.logtext import LogText
 
 STEP_FIELDS = ("step_num", "step")
 STEPS, RANKS = ("step",), ("rank",)

@@ -23,7 +23,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.packing import Assembly
 from submission.assemble.writing import assemble_package
-from tests.conformance.forgeries.logtext import Line, LogText, Unsuitable
+from tests.conformance.variants.logtext import Line, LogText, Unsuitable
 
 NUMBER = re.compile(r"result_(\d+)\.txt$")
 FULL_DATA_SHA256 = hashlib.sha256(b"the full data").hexdigest()

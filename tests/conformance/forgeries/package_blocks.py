@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.conformance.forgeries.logtext import EVALUATION_KEYS, Line, LogText, Unsuitable
 from tests.conformance.forgeries.package_forgery import in_each_log, on_each
+from tests.conformance.variants.logtext import EVALUATION_KEYS, Line, LogText, Unsuitable
 
 
 def block_of(log: LogText, after: Line, first: int, count: int, took_ms: float) -> Line:

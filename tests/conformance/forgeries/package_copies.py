@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 
-from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package
 from tests.conformance.forgeries.package_forgery import Forge, on_each
+from tests.conformance.variants.logtext import LogText
 
 DAY_MS = 86_400_000
 NOISE = 3e-5

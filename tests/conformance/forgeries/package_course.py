@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package
 from tests.conformance.forgeries.package_forgery import Forge, Forgery, in_each_log, on_each
+from tests.conformance.variants.logtext import LogText
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from compliance.model.finding import ERROR, WARNING
-from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package
+from tests.conformance.variants.logtext import LogText
 
 Forge = Callable[[Package, random.Random], str | None]
 """Changes a package and returns, for people, what was drawn by chance."""

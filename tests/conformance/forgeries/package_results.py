@@ -10,10 +10,10 @@ from typing import Any
 from common.measure.power.keys import READING
 from compliance.logs.power import ESTIMATE
 from compliance.model.finding import ERROR, NOTE, WARNING
-from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package, number_of
 from tests.conformance.forgeries.package_course import states
 from tests.conformance.forgeries.package_forgery import Forge, Forgery, on_each
+from tests.conformance.variants.logtext import LogText
 
 DAY_MS = 86_400_000
 

@@ -12,10 +12,10 @@ from typing import Any
 from common.provenance import ROOT
 from compliance.model.finding import ERROR, NOTE, WARNING
 from submission.assemble.provenance import record_package
-from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_amounts import STEPS, epoch_of_few_steps, rates_times, steps_times
 from tests.conformance.forgeries.package_bases import Package
 from tests.conformance.forgeries.package_forgery import Forge, Forgery, in_each_log, on_each
+from tests.conformance.variants.logtext import LogText
 
 BOTH = "suite cosmoflow, suite deepcam"
 

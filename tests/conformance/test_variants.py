@@ -19,9 +19,10 @@ from compliance.rules.catalog import all_rules
 from tests.conformance.disturbed_runs import ARCHIVE
 from tests.conformance.variants import forged_copies as copies
 from tests.conformance.variants import forged_course, forged_results
-from tests.conformance.variants.bases import Stock
+from tests.conformance.variants.bases import BUILT, Stock
+from tests.conformance.variants.forged_descriptions import PACKAGES
 from tests.conformance.variants.logtext import Unsuitable
-from tests.conformance.variants.table import Random, list_wrong
+from tests.conformance.variants.table import UNCOUNTED, Random, list_wrong
 from tests.conformance.variants.valid_table import GROUPS, VARIATIONS
 
 FORGED = (
@@ -54,10 +55,11 @@ def describe(wrong):
 
 
 def test_the_table_has_no_row_twice_and_knows_its_rules():
-    for cases in ((*FORGED, *UNSEEN), VARIATIONS, VALID):
+    for cases in ((*FORGED, *UNSEEN), PACKAGES, VARIATIONS, VALID):
         names = [case.name for case in cases]
         assert len(names) == len(set(names))
     assert all(case.expected and set(case.expected) <= all_rules().keys() for case in FORGED)
+    assert len(PACKAGES) >= 300
     assert len(FORGED) * MANY >= 2000 and len(VARIATIONS) * 15 >= 500 and len(VALID) * 3 >= 240
 
 
@@ -100,6 +102,28 @@ def test_copies_with_close_values_are_named(everything, most_ms, part):
 def test_what_no_log_alone_shows_is_not_named(built):
     """The docs list these families (docs/guide/check.md): one that is named must leave the list."""
     assert not describe(list_wrong(UNSEEN, range(1), built))
+
+
+# -- packages that contradict themselves, or that lie where no published log lies ----------------------------------
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_is_forged_is_honest(name, built):
+    source = built.shelves[name].built[0]
+    assert not built.has_errors(source)
+    warned = {rule for rule, severity in built.find_in(source) if severity == WARNING}
+    assert not [rule for rule in warned if not rule.startswith(UNCOUNTED)]
+
+
+@pytest.mark.parametrize("family", sorted({case.name.partition("-")[0] for case in PACKAGES if case.base in BUILT}))
+def test_one_of_each_family_of_packages_is_named(family, built):
+    first = next(case for case in PACKAGES if case.name.startswith(f"{family}-") and case.base in BUILT)
+    assert not describe(list_wrong([first], range(1), built))
+
+
+@pytest.mark.exhaustive
+def test_all_forged_packages_are_named(everything):
+    assert not describe(list_wrong(PACKAGES, range(1), everything))
 
 
 # -- valid --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.conformance.variants import forged_copies, forged_course, forged_results, table, valid_table
+from tests.conformance.variants import (
+    forged_copies,
+    forged_course,
+    forged_descriptions,
+    forged_results,
+    table,
+    valid_table,
+)
 from tests.conformance.variants.bases import Stock
 
 TABLES: dict[str, Iterable[table.Case]] = {
@@ -15,6 +22,7 @@ TABLES: dict[str, Iterable[table.Case]] = {
     "results": (*forged_results.RESULTS, *forged_results.UNSEEN),
     "seeds": forged_results.SEEDS,
     "copies": (*forged_copies.CASES, *forged_copies.UNSEEN),
+    "packages": forged_descriptions.PACKAGES,
     "variations": valid_table.VARIATIONS,
     **valid_table.GROUPS,
 }

@@ -30,7 +30,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.packing import Assembly
 from submission.assemble.writing import assemble_package
-from tests.conformance.variants.logtext import LogText, Unsuitable
+from tests.conformance.variants.logtext import TOKEN, LogText, Unsuitable
 
 ORGANISATION = "Example University"
 NUMBER = re.compile(r"result_(\d+)\.txt$")
@@ -115,6 +115,20 @@ class Submission:
             self._texts[path] = LogText(self.files[path], self.benchmark, self.round)
         return self._texts[path]
 
+    def edit(self, change: Callable[[LogText], Any], *which: int) -> None:
+        """Change all logs, or those at some positions."""
+        paths = self.log_paths
+        for at in which or range(len(paths)):
+            change(self.text(paths[at]))
+
+    def edit_meters(self, change: Callable[[str, list[dict[str, Any]]], Any], part: str = "") -> None:
+        """Change the records of the power files whose names begin so; what `change` returns replaces them."""
+        for path in self.power_paths:
+            name = path.rpartition("/")[2]
+            if name.startswith(part):
+                records = read_records(self.files[path])
+                self.files[path] = write_records(change(name, records) or records)
+
     def texts(self) -> list[LogText]:
         """Return the logs of the result, to be changed."""
         return [self.text(path) for path in self.log_paths]
@@ -160,9 +174,9 @@ class Submission:
 
     def judge(self) -> tuple[str, list[Finding]]:
         """Return the verdict of the checker, and its findings."""
+        self.write_texts()
         if self.is_log:
-            (text,) = self.texts() if self._texts else [None]
-            data = text.bytes() if text else self.files[self.log_paths[0]]
+            data = self.files[self.log_paths[0]]
             run = judge_log(parse_log(data, self.name), LogTask(self.name, JudgedBy(self.round)))
             return run.verdict, list(run.findings)
         with tempfile.TemporaryDirectory() as folder:
@@ -171,6 +185,16 @@ class Submission:
             options = Options(jobs=1, waivers=self.waivers, against=against)
             report = check_paths([os.path.join(folder, "checked")], options)
             return report.verdict, list(report.findings)
+
+
+def read_records(data: bytes) -> list[dict[str, Any]]:
+    """Return the records of a power file."""
+    return [json.loads(line.partition(b" ")[2]) for line in data.splitlines()]
+
+
+def write_records(records: list[dict[str, Any]]) -> bytes:
+    """Return the contents of a power file."""
+    return b"".join(TOKEN + json.dumps(record).encode() + b"\n" for record in records)
 
 
 def number_of(path: str) -> int:
@@ -454,12 +478,7 @@ class Stock:
         self.shelves = {
             "log": Shelf(map_cached(built_logs), [source for sources in logs for source in sources], errors=False),
             "result": Shelf(map_cached(partial(build_runs, *pair) for pair in PAIRS), [*filter(None, taken)]),
-            "submission": Shelf(
-                map_cached(SUBMISSIONS),
-                [partial(read_result, corpus, *each) for each in whole],
-                lambda chance: chance < 0.6,
-                False,
-            ),
+            "submission": Shelf(map_cached(SUBMISSIONS), published, lambda chance: chance < 0.6, False),
         }
         named = BUILT | {name: partial(read_named, corpus, folder) for name, folder in PUBLISHED.items() if corpus}
         self.shelves |= {name: Shelf([lru_cache(source)]) for name, source in named.items()}

@@ -8,7 +8,9 @@ worse, or contradicts nothing. `python -m tests.conformance.variants` makes a ca
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any, NamedTuple
 
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
@@ -87,11 +89,12 @@ def judge(case: Case, number: int, stock: Stock) -> Judgement:
     for _ in range(ATTEMPTS):
         try:
             submission, before = stock.draw(case.base, rng)
-            submission.turn = number
+            submission.turn, files = number, dict(submission.files)
             detail = case.edit(submission, rng)
         except Unsuitable:
             continue
         verdict, findings = submission.judge()
+        assert submission.files != files or not case.expected, f"{case.name} {number} changes nothing"
         now = count(findings)
         grown = {(rule, severity) for rule, severity in now if now[rule, severity] > before[rule, severity]}
         least = NOTE if NOTE in case.counts else WARNING
@@ -169,3 +172,48 @@ def in_turn(*edits: LogEdit) -> LogEdit:
         return details[-1]
 
     return edit
+
+
+def of_each_log(edit: Callable[..., Any]) -> Callable[..., Edit]:
+    """Return the edit of all logs by the same draws, made of a function of log, draws and further arguments."""
+
+    @wraps(edit)
+    def make(*arguments: Any, **named: Any) -> Edit:
+        return alike(lambda log, rng: edit(log, rng, *arguments, **named))
+
+    return make
+
+
+def of_package(edit: Callable[..., Any]) -> Callable[..., Edit]:
+    """Return the edit of a submission, made of a function of it, draws and further arguments."""
+
+    @wraps(edit)
+    def make(*arguments: Any, **named: Any) -> Edit:
+        return lambda submission, rng: edit(submission, rng, *arguments, **named)
+
+    return make
+
+
+# -- rows of several bases ----------------------------------------------------------------------------------------
+
+
+def on_each(
+    family: str,
+    bases: str,
+    description: str,
+    subject: tuple[str, ...],
+    edit: Edit,
+    counts: tuple[str, ...] = (ERROR, WARNING),
+) -> list[Case]:
+    """Return rows of a forgery of several bases, comma-separated; subject: words of a message that names it."""
+    return [Case(family, edit, subject, base.strip(), description, counts) for base in bases.split(",")]
+
+
+def number_cases(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases of each family with their numbers in it."""
+    number: Counter[str] = Counter()
+    numbered = []
+    for case in sorted(cases, key=lambda case: case.name):
+        numbered.append(case._replace(name=f"{case.name}-{number[case.name]}"))
+        number[case.name] += 1
+    return numbered

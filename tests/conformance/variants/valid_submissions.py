@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -245,12 +244,7 @@ def change_meters(change: Callable[[Records, Random], Records | None]) -> Edit:
 
     def edit(submission: Submission, rng: Random) -> None:
         measure_power(submission)
-        for path in submission.power_paths:
-            if "/node_" in path:
-                records = [json.loads(line.partition(b" ")[2]) for line in submission.files[path].splitlines()]
-                records = change(records, rng) or records
-                lines = [b":::MLLOG " + json.dumps(record).encode() + b"\n" for record in records]
-                submission.files[path] = b"".join(lines)
+        submission.edit_meters(lambda name, records: change(records, rng), "node_")
 
     return edit
 

@@ -10,7 +10,7 @@ import json
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from compliance.benchmarks import benchmarks_of
@@ -82,88 +82,124 @@ def _with_value(line: bytes, text: bytes) -> bytes:
     return head + text + tail
 
 
-def _line_edits() -> Iterator[tuple[str, Edit]]:
-    for name, space in SPACES.items():
-        yield f"{name} after the record", lambda line, space=space: line + space
-        yield f"{name} before the record", lambda line, space=space: TOKEN + space + _body(line)
-        yield f"{name} before the token", lambda line, space=space: space + line
-        yield f"{name} for the token's blank", lambda line, space=space: TOKEN[:-1] + space + _body(line)
-        yield f"{name} after the first member", lambda line, space=space: line.replace(b", ", b"," + space, 1)
-    for text in NO_OBJECTS:
-        yield f"record {text.decode()!r}", lambda line, text=text: TOKEN + text
-    for text in VALUES:
-        name = repr(text[:24])[2:-1] + (f"… ({len(text)} bytes)" if len(text) > 24 else "")
-        yield f"value {name}", lambda line, text=text: _with_value(line, text)
-    for key in KEYS:
-        yield f"key {key!r}", lambda line, key=key: _changed(line, key=key)
-    for name in MEMBERS:
-        yield f"without {name}", lambda line, name=name: _without(line, name)
-        twice = b'{"%s": 1, ' % name.encode()
-        yield f"{name} twice", lambda line, twice=twice: line.replace(b"{", twice, 1)
-        again = b', "%s": 1}' % name.encode()
-        yield f"{name} again at the end", lambda line, again=again: line[:-1] + again
-        yield f"{name} null", lambda line, name=name: _changed(line, **{name: None})
-    yield "cut in half", lambda line: line[: len(line) // 2]
-    yield "broken in two", lambda line: line[: len(line) // 2] + b"\n" + line[len(line) // 2 :]
-    yield "with {# for {", lambda line: line.replace(b"{", b"{#", 1)
-    yield "one brace more", lambda line: line + b"}"
-    yield "one brace less", lambda line: line[:-1]
-    yield "text behind", lambda line: line + b" done"
-    yield "text before", lambda line: b"12: gpu-07 | " + line
-    yield "another record behind", lambda line: line + b" " + _changed(line, key="unknown")
-    yield "another record before", lambda line: _changed(line, key="unknown") + b" " + line
-    yield "an empty token behind", lambda line: line + b" " + TOKEN
-    yield "half a token behind", lambda line: line + b" :::MLLOG"
-    yield "token in lower case", lambda line: line.replace(TOKEN, TOKEN.lower())
-    yield "token of another tool", lambda line: line.replace(TOKEN, b":::MLPv0.5.0 ")
-    yield "in single quotes", lambda line: line.replace(b'"', b"'")
-    yield "CRLF", lambda line: line + b"\r"
-    yield "CR in between", lambda line: line.replace(b", ", b",\r", 1)
-    yield "written twice", lambda line: line + b"\n" + line
-    yield "commented out", lambda line: b"# " + line
-    yield "unknown members", lambda line: _changed(line, rank=3, line=1, order=0)
-    yield "members of other types", lambda line: _changed(line, namespace=[1], event_type={"a": 1})
+def merge(tables: Iterable[dict[str, Edit]]) -> dict[str, Edit]:
+    """Return one table of several."""
+    return {name: edit for table in tables for name, edit in table.items()}
 
 
-def _file_edits() -> Iterator[tuple[str, Edit]]:
-    yield "empty", lambda data: b""
-    yield "text only", lambda data: b"epoch 1 loss 0.3\n" * 50
-    yield "token without records", lambda data: data.replace(TOKEN, b"")
-    yield "no line end at the end", lambda data: data[:-1]
-    for name, end in LINE_ENDS.items():
-        yield f"line ends {name}", lambda data, end=end: data.replace(b"\n", end)
-    for name, space in SPACES.items():
-        yield f"{name} before every line end", lambda data, space=space: data.replace(b"\n", space + b"\n")
-        yield f"{name} for every line end", lambda data, space=space: data.replace(b"\n", space)
-        yield f"{name} at the start", lambda data, space=space: space + data
-        yield f"{name} at the end", lambda data, space=space: data + space
-        yield f"{name} for every blank", lambda data, space=space: data.replace(b" ", space)
-    yield "ranks before every line", lambda data: data.replace(TOKEN, b"0: " + TOKEN)
-    yield "text with tokens around", lambda data: b"see :::MLLOG\n" + data + b":::MLLOG\n"
-    yield "an empty record at the end", lambda data: data + TOKEN
-    yield "a record cut at the end", lambda data: data + data[:60]
-    yield "FF FE at the start", lambda data: b"\xff\xfe" + data
-    yield "FE FF at the start", lambda data: b"\xfe\xff" + data
-    yield "UTF-16 with mark", lambda data: data.decode().encode("utf-16")
-    yield "UTF-16 LE", lambda data: data.decode().encode("utf-16-le")
-    yield "UTF-16 BE", lambda data: data.decode().encode("utf-16-be")
-    yield "UTF-32", lambda data: data.decode().encode("utf-32")
-    yield "twice", lambda data: data + data
-    yield "its lines backwards", lambda data: b"\n".join(reversed(data.splitlines())) + b"\n"
-    yield "its lines sorted", lambda data: b"\n".join(sorted(data.splitlines())) + b"\n"
-    for part in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
-        yield f"cut after {part:.0%}", lambda data, part=part: data[: int(len(data) * part)]
-        yield f"first {part:.0%} lost", lambda data, part=part: data[int(len(data) * part) :]
-    yield "all in one line", lambda data: data.replace(b"\n", b" ")
-    deep = TOKEN + b'{"time_ms": 1, "key": "k", "metadata": {}, "value": ' + b"[" * 12_000 + b"]" * 12_000 + b"}"
-    yield "a deeply nested record at the end", lambda data: data + deep
-    yield "a long line of text", lambda data: b"x" * 100_000 + b"\n" + data
-    foreign = TOKEN + b'{"time_ms": 1, "key": "k", "value": 1, "metadata": {}}\n'
-    yield "a thousand foreign records", lambda data: data + foreign * 1000
+def shorten(text: bytes) -> str:
+    """Return the beginning of a text, and its length if that is not all."""
+    name = repr(text[:24])[2:-1]
+    return name + f"… ({len(text)} bytes)" if len(text) > 24 else name
 
 
-LINE_EDITS: dict[str, Edit] = dict(_line_edits())
-FILE_EDITS: dict[str, Edit] = dict(_file_edits())
+DEEP = TOKEN + b'{"time_ms": 1, "key": "k", "metadata": {}, "value": ' + b"[" * 12_000 + b"]" * 12_000 + b"}"
+FOREIGN = TOKEN + b'{"time_ms": 1, "key": "k", "value": 1, "metadata": {}}\n'
+LINE_EDITS: dict[str, Edit] = {
+    **merge(
+        {
+            f"{name} after the record": lambda line, space=space: line + space,
+            f"{name} before the record": lambda line, space=space: TOKEN + space + _body(line),
+            f"{name} before the token": lambda line, space=space: space + line,
+            f"{name} for the token's blank": lambda line, space=space: TOKEN[:-1] + space + _body(line),
+            f"{name} after the first member": lambda line, space=space: line.replace(b", ", b"," + space, 1),
+        }
+        for name, space in SPACES.items()
+    ),
+    **merge(
+        {
+            f"record {text.decode()!r}": lambda line, text=text: TOKEN + text,
+        }
+        for text in NO_OBJECTS
+    ),
+    **merge(
+        {
+            f"value {shorten(text)}": lambda line, text=text: _with_value(line, text),
+        }
+        for text in VALUES
+    ),
+    **merge(
+        {
+            f"key {key!r}": lambda line, key=key: _changed(line, key=key),
+        }
+        for key in KEYS
+    ),
+    **merge(
+        {
+            f"without {name}": lambda line, name=name: _without(line, name),
+            f"{name} twice": lambda line, name=name: line.replace(b"{", b'{"%s": 1, ' % name.encode(), 1),
+            f"{name} again at the end": lambda line, name=name: line[:-1] + b', "%s": 1}' % name.encode(),
+            f"{name} null": lambda line, name=name: _changed(line, **{name: None}),
+        }
+        for name in MEMBERS
+    ),
+    "cut in half": lambda line: line[: len(line) // 2],
+    "broken in two": lambda line: line[: len(line) // 2] + b"\n" + line[len(line) // 2 :],
+    "with {# for {": lambda line: line.replace(b"{", b"{#", 1),
+    "one brace more": lambda line: line + b"}",
+    "one brace less": lambda line: line[:-1],
+    "text behind": lambda line: line + b" done",
+    "text before": lambda line: b"12: gpu-07 | " + line,
+    "another record behind": lambda line: line + b" " + _changed(line, key="unknown"),
+    "another record before": lambda line: _changed(line, key="unknown") + b" " + line,
+    "an empty token behind": lambda line: line + b" " + TOKEN,
+    "half a token behind": lambda line: line + b" :::MLLOG",
+    "token in lower case": lambda line: line.replace(TOKEN, TOKEN.lower()),
+    "token of another tool": lambda line: line.replace(TOKEN, b":::MLPv0.5.0 "),
+    "in single quotes": lambda line: line.replace(b'"', b"'"),
+    "CRLF": lambda line: line + b"\r",
+    "CR in between": lambda line: line.replace(b", ", b",\r", 1),
+    "written twice": lambda line: line + b"\n" + line,
+    "commented out": lambda line: b"# " + line,
+    "unknown members": lambda line: _changed(line, rank=3, line=1, order=0),
+    "members of other types": lambda line: _changed(line, namespace=[1], event_type={"a": 1}),
+}
+FILE_EDITS: dict[str, Edit] = {
+    "empty": lambda data: b"",
+    "text only": lambda data: b"epoch 1 loss 0.3\n" * 50,
+    "token without records": lambda data: data.replace(TOKEN, b""),
+    "no line end at the end": lambda data: data[:-1],
+    **merge(
+        {
+            f"line ends {name}": lambda data, end=end: data.replace(b"\n", end),
+        }
+        for name, end in LINE_ENDS.items()
+    ),
+    **merge(
+        {
+            f"{name} before every line end": lambda data, space=space: data.replace(b"\n", space + b"\n"),
+            f"{name} for every line end": lambda data, space=space: data.replace(b"\n", space),
+            f"{name} at the start": lambda data, space=space: space + data,
+            f"{name} at the end": lambda data, space=space: data + space,
+            f"{name} for every blank": lambda data, space=space: data.replace(b" ", space),
+        }
+        for name, space in SPACES.items()
+    ),
+    "ranks before every line": lambda data: data.replace(TOKEN, b"0: " + TOKEN),
+    "text with tokens around": lambda data: b"see :::MLLOG\n" + data + b":::MLLOG\n",
+    "an empty record at the end": lambda data: data + TOKEN,
+    "a record cut at the end": lambda data: data + data[:60],
+    "FF FE at the start": lambda data: b"\xff\xfe" + data,
+    "FE FF at the start": lambda data: b"\xfe\xff" + data,
+    "UTF-16 with mark": lambda data: data.decode().encode("utf-16"),
+    "UTF-16 LE": lambda data: data.decode().encode("utf-16-le"),
+    "UTF-16 BE": lambda data: data.decode().encode("utf-16-be"),
+    "UTF-32": lambda data: data.decode().encode("utf-32"),
+    "twice": lambda data: data + data,
+    "its lines backwards": lambda data: b"\n".join(reversed(data.splitlines())) + b"\n",
+    "its lines sorted": lambda data: b"\n".join(sorted(data.splitlines())) + b"\n",
+    **merge(
+        {
+            f"cut after {part:.0%}": lambda data, part=part: data[: int(len(data) * part)],
+            f"first {part:.0%} lost": lambda data, part=part: data[int(len(data) * part) :],
+        }
+        for part in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+    ),
+    "all in one line": lambda data: data.replace(b"\n", b" "),
+    "a deeply nested record at the end": lambda data: data + DEEP,
+    "a long line of text": lambda data: b"x" * 100_000 + b"\n" + data,
+    "a thousand foreign records": lambda data: data + FOREIGN * 1000,
+}
 
 
 # -- records ---

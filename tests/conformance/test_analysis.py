@@ -1,4 +1,4 @@
-"""The analysis gives the numbers that the authors of the paper printed for round 0.7; fits, projections and costs."""
+"""The analysis gives the numbers that the authors of the paper printed for round 0.7; then fits and shares of peaks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import pytest
 
 from common.measure.accelerators import read_ceilings
 from compliance.engine import Options, check_paths
+from compliance.model.layout import WEAK
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
 from submission.results.cost_model.model import CostModel, read_workloads
 from submission.results.export import flat, standalone
 from submission.results.fits.fit import against_units, epochs_against_batch
 from submission.results.fits.projection import project_sets, read_published
+from submission.results.operations import count_operations, rate_result
 from submission.results.page.analysis import pictures
 from submission.results.quantities import AnalysedSet
+from submission.results.read_rows import every_set
+from submission.results.rows import ResultOperations
 from submission.results.sets import analyse, read_facts
 from tests.bench_script import bench_script
 
@@ -54,9 +60,15 @@ COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-def sets(corpus: Path) -> list[AnalysedSet]:
+def report(corpus: Path) -> Report:
+    """Return all published results, with what is read for an analysis."""
+    return check_paths([str(corpus)], Options(details=True))
+
+
+@pytest.fixture(scope="module")
+def sets(report: Report) -> list[AnalysedSet]:
     """Return the analysis of all published results."""
-    return analyse(check_paths([str(corpus)], Options(details=True)), read_facts())
+    return analyse(report, read_facts())
 
 
 def quantities(sets: list[AnalysedSet], system: str, benchmark: str) -> tuple[AnalysedSet, dict[str, float | None]]:
@@ -196,3 +208,64 @@ def test_a_result_alone_is_projected_by_published_ones(sets):
     found = project_sets([one], [1024], MODEL, read_published())
     assert [each.units for each in found.projections] == [1024] and len(found.left_out) == 8
     assert found.median_error == pytest.approx(project_sets(sets, [1024], MODEL).median_error)
+
+
+# -- the utilization of published results, by the rules' formula and over the training time --------------------------
+
+Rated = list[tuple[ResultSet, ResultOperations]]
+
+
+@pytest.fixture(scope="module")
+def rated(report: Report) -> Rated:
+    """Return all published results with their operations."""
+    return [(results, rate_result(results)) for results in every_set(report)]
+
+
+def of_system(rated: Rated, system: str, benchmark: str, scaling: str = "strong") -> ResultOperations:
+    (operations,) = (
+        operations
+        for results, operations in rated
+        if (results.system, results.benchmark, results.scaling) == (system, benchmark, scaling)
+    )
+    return operations
+
+
+@pytest.mark.parametrize(("benchmark", "training", "of_runs"), [("cosmoflow", 8.03, 6.66), ("deepcam", 25.84, 16.39)])
+def test_the_best_shares_on_a100(rated: Rated, benchmark: str, training: float, of_runs: float):
+    """of_runs: over the sum of run times, of an instance for throughput."""
+    best = [
+        operations
+        for results, operations in rated
+        if results.benchmark == benchmark and operations.accelerator.startswith("A100")
+    ]
+    shares = [100 * (operations.training_utilization or 0) for operations in best]
+    assert max(shares) == pytest.approx(training, abs=0.01)
+    shares = [100 * (operations.sustained_flops or 0) / (operations.peak_flops or 1) for operations in best]
+    assert max(shares) == pytest.approx(of_runs, abs=0.01)
+    assert {operations.peak_format for operations in best} == {"fp16"}
+
+
+def test_the_shares_by_the_rules(rated: Rated):
+    """Throughput: by the time to train all, on the whole system."""
+    nvidia = of_system(rated, "dgxa100_n512_pytorch", "deepcam", WEAK)
+    assert nvidia.utilization == pytest.approx(0.154, abs=0.0005)
+    daint = of_system(rated, "piz_daint_gpu_n128_pt1.9.0", "deepcam")
+    assert daint.utilization == pytest.approx(0.508, abs=0.0005) and daint.peak_format == "fp32"
+
+
+def test_a_throughput_result_has_the_sum_of_its_instances(rated: Rated):
+    weak = [(results, operations) for results, operations in rated if results.scaling == WEAK and operations.flops]
+    assert len(weak) == 8
+    for results, operations in weak:
+        runs = [count_operations(run) for run in results.runs if run.verdict != "FAIL"]
+        assert len(runs) == results.score.models
+        for name in ("flops", "sustained_flops", "vflops"):
+            assert getattr(operations, name) == pytest.approx(sum(getattr(run, name) for run in runs), rel=1e-12)
+        assert operations.utilization < operations.sustained_flops / operations.peak_flops
+
+
+def test_a_result_without_a_share_says_why(rated: Rated):
+    reasons = [operations.reason for _, operations in rated if operations.utilization is None]
+    assert set(reasons) == {"edges not logged", "operations of openfold are not counted", "no run is accepted"}
+    graphs = [results for results, operations in rated if operations.reason == "edges not logged"]
+    assert sum(len(results.runs) + len(results.pruned) for results in graphs) == 84

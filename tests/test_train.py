@@ -30,7 +30,7 @@ from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
 from compliance.benchmarks import MINIS
 from tests.conformance import official
-from tests.conformance.mutations import PUBLISHED
+from tests.conformance.variants.damaged_logs import PUBLISHED
 from tests.problems import ROOT, SAME, curve, flat, write_config
 
 FOM = re.compile(

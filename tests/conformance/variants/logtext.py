@@ -1,10 +1,10 @@
-"""A log as lines whose records can be changed, moved, removed and added; what the forgeries and valid edits work on."""
+"""A log as lines whose records can be changed, moved, removed and added: the words in which edits are written."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ EPOCH_KEYS = ("epoch_start", "epoch_stop")
 EVALUATION_KEYS = ("eval_start", "eval_stop")
 RESULT_KEYS = ("eval_error", "eval_accuracy")
 COURSE = (*EPOCH_KEYS, *EVALUATION_KEYS, *RESULT_KEYS)
+POINT = {"event_type": "POINT_IN_TIME"}
 
 
 class Unsuitable(Exception):
@@ -128,11 +129,27 @@ class LogText:
             raise Unsuitable(f"epoch {number}")
         return found[-1]
 
+    def before(self, line: Line) -> Line:
+        """Return the line before another."""
+        return self.lines[self.at(line) - 1]
+
+    def behind(self, line: Line) -> list[Line]:
+        """Return the lines with a record behind another."""
+        return [later for later in self.lines[self.at(line) + 1 :] if later.record]
+
+    def value(self, key: str) -> Any:
+        """Return the last value of a key."""
+        return self.last(key).record["value"]
+
+    def require_epochs(self, least: int) -> list[Any]:
+        """Return the numbers of the epochs, of which there are at least so many."""
+        if len(self.numbers) < least:
+            raise Unsuitable("too short")
+        return self.numbers
+
     def inner(self, rng: random.Random, first: int = 1, last: int = 1) -> int:
         """Return the index of an epoch that has this many before and behind it."""
-        if len(self.numbers) < first + last + 1:
-            raise Unsuitable("too short")
-        return rng.randrange(first, len(self.numbers) - last)
+        return rng.randrange(first, len(self.require_epochs(first + last + 1)) - last)
 
     # -- values -----------------------------------------------------------------------------------------------
 
@@ -149,6 +166,13 @@ class LogText:
     def met(self, line: Line) -> bool:
         """Tell whether a result meets the target."""
         return self.target.met(line.record["value"])
+
+    def change_result(self, line: Line, value: float) -> bool:
+        """Change a result if it meets the target, or does not, as before; tell whether it was changed."""
+        if self.target.met(value) != self.met(line):
+            return False
+        line.record["value"] = value
+        return True
 
     # -- changing ---------------------------------------------------------------------------------------------
 
@@ -181,11 +205,50 @@ class LogText:
         line.record.update(members)
         return self.put(line, after, after.time + later_ms)
 
+    def state(self, key: str, value: Any) -> Line:
+        """Set the value of a key's first record, or add one to the header."""
+        if not self.all(key):
+            like = self.first("train_samples")
+            self.add(like, like, 0, key=key)
+        line = self.first(key)
+        line.record["value"] = value
+        return line
+
     def delay(self, after: Line, by_ms: float) -> None:
         """Move all that comes behind a line by some time."""
-        for line in self.lines[self.at(after) + 1 :]:
-            if line.record:
-                line.time += by_ms
+        for line in self.behind(after):
+            line.time += by_ms
+
+    def shift(self, by_ms: float) -> None:
+        """Move all times."""
+        for line in self.timed:
+            line.time += by_ms
+
+    def change_times(self, change: Callable[[float], float]) -> None:
+        """Change each time by itself; none goes back."""
+        late = float("-inf")
+        for line in self.timed:
+            late = line.time = max(late, change(line.time))
+
+    def change_intervals(self, change: Callable[[float], float]) -> None:
+        """Change each interval by itself."""
+        lines = self.timed
+        before = now = lines[0].time
+        for line in lines[1:]:
+            now, before = now + round(change(line.time - before)), line.time
+            line.time = now
+
+    def keep_own_times(self) -> None:
+        """Refuse a log that says of itself how long or how fast it trained: other times would contradict it."""
+        names = {name for line in self.timed for name in (line.key, *line.record["metadata"])}
+        words = ("throughput", "latency", "duration", "stats")
+        if "time" in names or any(word in name for name in names for word in words):
+            raise Unsuitable("records its own times")
+
+    def keep_rates(self) -> None:
+        """Refuse a log that states its own rates; those of oc20 count something else."""
+        if self.benchmark != "oc20" and self.all("tracked_stats"):
+            raise Unsuitable("states its own rates")
 
     def stop_after(self, line: Line, later_ms: float = 2) -> None:
         """Let the run stop right behind a line: what came between it and run_stop goes."""
@@ -195,9 +258,8 @@ class LogText:
             raise Unsuitable("behind run_stop")
         earlier = stop.time - line.time - later_ms
         self.remove(self.lines[at + 1 : end])
-        for late in self.lines[self.at(stop) :]:
-            if late.record:
-                late.time = max(line.time, late.time - earlier)
+        for late in (stop, *self.behind(stop)):
+            late.time = max(line.time, late.time - earlier)
         if stop.number is not None:
             stop.number = line.number
 

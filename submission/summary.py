@@ -73,12 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
     options = parser.parse_args(arguments)
     measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
-    show = _show_comparison if options.compare else _show_measurement if measured else _show_results
 
     def run() -> int:
         if options.output:
             refuse_inside(options.output, (*options.paths, *options.previous, *filter(None, [options.compare])))
-        return show(options)
+        if options.compare:
+            return _show_comparison(options)
+        return _show_measurement(options) if measured else _show_results(options)
 
     return run_command(run, (OSError, NoResultsError), NOTHING_WRITTEN)
 

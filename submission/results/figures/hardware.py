@@ -7,18 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from common.measure.devices import Ceilings, read_ceilings
-from submission.results.figures.drawing import Point
+from submission.results.figures.drawing import PADDING, Point, make_log_scale
 from submission.results.figures.labels import LINE, Box, enclose_point, format_amount, name_results, title_of
 from submission.results.figures.panel import (
     MARK,
-    PADDING,
     WIDE,
     Axis,
     Figure,
     Iso,
     Panel,
     is_drawable,
-    make_log_scale,
     mark_items,
     organisation_items,
     spread_points,

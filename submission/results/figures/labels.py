@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Final
 
 from compliance.formats.table import shortened
@@ -34,6 +35,12 @@ YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
 LINE: Final = 16
 """Height of a line of text."""
+WIDTHS: Final = {
+    **dict.fromkeys(ascii_uppercase, 9.4),
+    **dict.fromkeys("mwMW@%…", 12.0),
+    **dict.fromkeys("ijl.,:|'! -()", 4.4),
+}
+"""Of the signs that are not as wide as most."""
 BOLD: Final = 1.1
 """How much wider bold text is."""
 NEAR: Final = 8
@@ -190,10 +197,7 @@ def enclose_points(points: Sequence[Point], margin: float = 0) -> Box:
 
 def text_width(text: str, bold: bool = False) -> float:
     """Return about how wide a text of 13 units is, in the widest of the usual fonts."""
-    return (BOLD if bold else 1) * sum(
-        4.4 if sign in "ijl.,:|'! -()" else 12 if sign in "mwMW@%…" else 9.4 if "A" <= sign <= "Z" else 8.3
-        for sign in text
-    )
+    return (BOLD if bold else 1) * sum(WIDTHS.get(sign, 8.3) for sign in text)
 
 
 def fit_text(text: str, width: float) -> str:
@@ -284,14 +288,21 @@ def _find_side(begin: Point, end: Point, point: Point) -> float:
     return (end[0] - begin[0]) * (point[1] - begin[1]) - (end[1] - begin[1]) * (point[0] - begin[0])
 
 
+def _find_part_before(direction: float, limit: float) -> float:
+    """Return which part of a label lies before the end of its line, which goes in a direction."""
+    if abs(direction) <= limit:
+        return 0.5
+    return float(direction < 0)
+
+
 def _list_places(point: Point, width: float, area: Box, rings: Sequence[float]) -> Iterator[tuple[float, Place]]:
     """Yield the places around a point and their distances, the nearest first."""
     for radius in rings:
         for across, down in DIRECTIONS:
             x, y = point[0] + radius * across, point[1] + radius * down
-            left = x if across > 0.3 else x - width if across < -0.3 else x - width / 2
+            left = x - width * _find_part_before(across, 0.3)
             left = max(min(left, area.right - width), area.left)
-            top = y if down > 0.7 else y - LINE if down < -0.7 else y - LINE / 2
+            top = y - LINE * _find_part_before(down, 0.7)
             box = Box(left, top, left + width, top + LINE)
             if area.contains(box):
                 yield radius, Place(point, box, box.nearest(point) if radius > NEAR else None)

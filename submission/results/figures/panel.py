@@ -28,8 +28,6 @@ from submission.results.quantities import AnalysedSet
 
 WIDE, HALF = 960, 580
 """Widths of a figure, and of one of two side by side."""
-PADDING: Final = 30
-"""Space in a panel between its edge and the outermost points."""
 MARK: Final = 5.5
 """Radius of the mark of a result."""
 MANY_RUNS: Final = 60
@@ -186,16 +184,6 @@ class Figure(Drawing):
                 self.draw_box((x - 9, y - 6), 18, 12, kind)
             case _:
                 self.draw_line((x - 10, y), (x + 12, y), kind)
-
-
-def make_log_scale(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
-    """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
-    logs = [math.log10(value) for value in values]
-    low, high = min(logs), max(logs)
-    missing = max(0.5 - (high - low), 0)
-    low, high = low - missing / 2, high + missing / 2
-    room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
-    return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
 
 
 @dataclass(frozen=True, slots=True)

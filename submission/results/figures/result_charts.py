@@ -85,7 +85,7 @@ def draw_convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
     target, band = goal.target, goal.band
     drawing = Drawing(name, f"Convergence: {target.key} by {goal.unit}", _convergence_text(shown, goal), 300)
     # The labels of reference and result are above the curves, so that no curve crosses them.
-    top, bottom = 66 if band else 46 if goal.mean is not None else 26, 300 - BOTTOM
+    top, bottom = 66 if band else 26 + 20 * (goal.mean is not None), 300 - BOTTOM
     ends = [curve.points[-1][0] for curve in shown]
     x = make_scale(
         [0, *ends, *(band or ()), *([goal.mean] if goal.mean else ())],
@@ -191,7 +191,8 @@ def draw_breakdown(name: str, curves: Sequence[Curve]) -> Html:
     """Return the bars of the parts of each run's minutes; of many runs: of the mean, fastest, median and slowest."""
     bars = breakdown_bars(curves)
     totals = [sum(parts.values()) / 60 for _, parts in bars]
-    decimals = 3 if max(totals, default=0) < 1 else 2 if max(totals, default=0) < 100 else 1
+    longest = max(totals, default=0.0)
+    decimals = 1 + (longest < 100) + (longest < 1)
     left = 22 + max((len(label) for label, _ in bars), default=0) * 6
     height = 12 + 22 * len(bars) + BOTTOM
     drawing = Drawing(name, "Time breakdown, in minutes", _breakdown_text(curves), height)

@@ -223,9 +223,10 @@ def _describe_pca(pca: LogPca) -> str:
     if pca.explained is None:
         return "no variance"
     across, up = abs(pca.first[0]), abs(pca.first[1])
-    what = "epochs" if across > 2 * up else "time" if up > 2 * across else "mixed"
+    kinds = {"epochs": across > 2 * up, "time": up > 2 * across, "mixed": True}
+    kind = next(name for name, applies in kinds.items() if applies)
     correlation = "" if pca.correlation is None else f", r {pca.correlation:.2f}".replace("-", "−")
-    return f"{pca.explained:.0%} {what}{correlation}"
+    return f"{pca.explained:.0%} {kind}{correlation}"
 
 
 def _locate_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:

@@ -13,12 +13,11 @@ from itertools import pairwise
 from typing import Final
 
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import Point, Scale
+from submission.results.figures.drawing import PADDING, Point, Scale, make_log_scale
 from submission.results.figures.labels import LINE, YEARS, Box, enclose_point, format_amount, name_results, title_of
 from submission.results.figures.panel import (
     HALF,
     MARK,
-    PADDING,
     UNITS,
     WIDE,
     Axis,
@@ -28,7 +27,6 @@ from submission.results.figures.panel import (
     colour_of,
     estimate_density,
     is_drawable,
-    make_log_scale,
     mark_items,
     organisation_items,
     run_values,

@@ -323,7 +323,9 @@ def projection_table(projected: Projections) -> TextTable:
 def _format_range(row: Projection, name: str) -> str:
     """Return a time that is a number or a range; "or more" where the bound is above the whole range."""
     low, high = format_number(getattr(row, f"{name}_low")), format_number(getattr(row, f"{name}_high"))
-    return low if row.minutes is not None else f"{low} or more" if low == high else f"{low} to {high}"
+    if row.minutes is not None:
+        return low
+    return f"{low} or more" if low == high else f"{low} to {high}"
 
 
 # -- published results -------------------------------------------------------------------------------------

@@ -145,11 +145,11 @@ def _name_columns(arguments: argparse.Namespace) -> list[str]:
 
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
-    known = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
+    columns = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
     keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
     for name in _name_columns(arguments):
-        if name not in known:
-            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, known)
+        if name not in columns:
+            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, columns)
             raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")

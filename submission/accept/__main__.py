@@ -222,8 +222,8 @@ def _record_job(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.baseline} does not exist: name what to measure, such as cosmoflow mini")
     if options.n < 2:
         raise UsageError("-n 1: one measurement shows no spread; a job of a baseline has 2 or more")
-    named = [_read_settings(options)] if options.words else []
-    settings = named or ([] if options.fom else _list_settings(baseline))
+    named_settings = [_read_settings(options)] if options.words else []
+    settings = named_settings or ([] if options.fom else _list_settings(baseline))
     now = datetime.now(UTC)
     for series in baseline.series:
         if series.settings in settings and now < series.next_begin:

@@ -178,8 +178,8 @@ class Scale:
 
 def make_scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
     """Return a linear scale for all values, with a margin at both ends (a fraction of their range)."""
-    known = [limit_value(value) for value in values] or [0.0]
-    low, high = min(known), max(known)
+    limited = [limit_value(value) for value in values] or [0.0]
+    low, high = min(limited), max(limited)
     added = (high - low) * margin if high > low else max(abs(high) * 0.05, 0.05)
     return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
 

@@ -238,7 +238,7 @@ class Panel:
     def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
         self.figure, self.x, self.y = figure, x.scale, y.scale
         self.area = Box(x.scale.start, y.scale.stop, x.scale.stop, y.scale.start)
-        self.taken: list[Box] = []
+        self.covered: list[Box] = []
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
         figure.draw_box((left, top), right - left, bottom - top, "panel")
         columns, rows = x.ticks(36), y.ticks(22)
@@ -281,7 +281,7 @@ class Panel:
                 self.figure.write_text((x, y - 6), text, "iso-text", "middle")
             else:
                 self.figure.write_text((x + 2, y - 5), text, "iso-text")
-                self.taken.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
+                self.covered.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
 
     def _clip_line(self, constant: float, slope: int) -> tuple[Point, Point] | None:
         """Return the ends of y = constant * x**slope inside the panel, None if too little of it is inside."""
@@ -314,12 +314,12 @@ class Panel:
                 ]
                 outline.append(locate(curve[-1][0], 2))
                 self.figure.draw_curve(outline, f"violin {colour}", closed=True)
-                self.taken.append(enclose_points(outline))
+                self.covered.append(enclose_points(outline))
             for kept, class_ in ((True, "runs"), (False, "runs left-out")):
                 points = [locate(value, -10) for value in run_values(each, name, (kept,))]
                 if 0 < len(points) <= MANY_RUNS:
                     self.figure.draw_path(trace_dots(points), f"{class_} {colour}")
-                    self.taken.append(enclose_points(points, 3))
+                    self.covered.append(enclose_points(points, 3))
 
     def write_numbers(self, points: Sequence[Point], numbers: Sequence[int] = ()) -> None:
         """Write the number of each point beside it, from 1 by default; points in one place share labels."""
@@ -344,19 +344,19 @@ class Panel:
         all_near: write none, and return False, if one is left out or FAR from its point.
         """
         widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
-        places = place_labels(points, widths, self.area, self.taken)
-        if all_near and not all(place and place.distance_to(place.point) < FAR for place in places):
+        places = place_labels(points, widths, self.area, self.covered)
+        if all_near and not all(label and label.distance_to(label.point) < FAR for label in places):
             return False
-        for point, text, place, each in zip_longest(points, texts, places, sets):
-            if place is None:
+        for point, text, label, each in zip_longest(points, texts, places, sets):
+            if label is None:
                 continue
-            left_of_it = place.box.right < point[0]
-            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            left_of_it = label.box.right < point[0]
+            edge = label.box.right - 1 if left_of_it else label.box.left + 1
             with self.figure.drawing_of(each) if isinstance(each, AnalysedSet) else nullcontext():
-                if place.leader:
-                    self.figure.draw_line(point, place.leader, "leader")
+                if label.leader:
+                    self.figure.draw_line(point, label.leader, "leader")
                 self.figure.write_text(
-                    (edge, place.box.bottom - 4),
+                    (edge, label.box.bottom - 4),
                     text,
                     class_,
                     "end" if left_of_it else "start",

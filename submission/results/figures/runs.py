@@ -70,8 +70,8 @@ def draw_time_shares(sets: Sequence[AnalysedSet], name: str) -> Html:
 def find_shares(each: AnalysedSet) -> dict[str, float]:
     """Return the share of each part in the time of a run, and the rest; empty if the logs give no part."""
     ratios = ((part, each.ratios.get(f"{quantity}/run_time")) for part, quantity in PARTS.items())
-    known = {part: share for part, share in ratios if share is not None and share >= 0}
-    return known and known | {"rest": max(1 - sum(known.values()), 0.0)}
+    measured = {part: share for part, share in ratios if share is not None and share >= 0}
+    return measured and measured | {"rest": max(1 - sum(measured.values()), 0.0)}
 
 
 def _explain_missing(each: AnalysedSet) -> str:

@@ -197,9 +197,9 @@ def short_model(name: str) -> str:
 
 def short_framework(name: str) -> str:
     """Return a framework and its version: PyTorch 22.08 for PyTorch NVIDIA Release 22.08."""
-    known = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
+    framework = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
     version = VERSION.search(name)
-    return shortened(f"{known} {version[0]}" if known and version else known or name, LONGEST)
+    return shortened(f"{framework} {version[0]}" if framework and version else framework or name, LONGEST)
 
 
 MAX_FAILURES: Final = 12

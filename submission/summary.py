@@ -53,12 +53,14 @@ organisation or system. It names the others: give the folders of two results to 
 """
 
 
-STATUSES: Final = {0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.summary",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        statuses={0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"},
+    )
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")

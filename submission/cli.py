@@ -137,9 +137,11 @@ def _obey_options(words: list[str]) -> None:
     folders, suite_only = [], False
     while words and words[0].partition("=")[0] in (FROM, SUITE_ONLY):
         option, equals, folder = words.pop(0).partition("=")
+        if option == FROM and words and not equals:
+            folder = words.pop(0)
         if option == SUITE_ONLY and not equals:
             suite_only = True
-        elif option == FROM and (folder := folder if equals else words.pop(0) if words else ""):
+        elif option == FROM and folder:
             folders.append(folder)
         else:
             raise UsageError(f"expected {FROM} DIR or {SUITE_ONLY}, and then a command")

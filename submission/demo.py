@@ -29,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
     add("--benchmarks", nargs="+", choices=PACKAGES, default=PACKAGES, help="only these")
     add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
-    given = parser.parse_args(arguments)
-    output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
-    return run_command(lambda: _run_demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
+    options = parser.parse_args(arguments)
+    output = options.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
+    return run_command(lambda: _run_demo(options.benchmarks, options.paths, output), (ValueError, OSError), CONTINUED)
 
 
 def _run_demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:

@@ -53,15 +53,17 @@ model are marked as such: neither is a result.
 """
 
 
-STATUSES: Final = {
-    0: "written; standard error names results that cannot be analysed",
-    1: "there are no logs, nothing to analyse, or the files cannot be written",
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.report",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        statuses={
+            0: "written; standard error names results that cannot be analysed",
+            1: "there are no logs, nothing to analyse, or the files cannot be written",
+        },
+    )
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
     add("-o", "--output", type=Path, metavar="FILE", help="the page to write")

@@ -53,12 +53,14 @@ organisation or system. It names the others: give the folders of two results to 
 """
 
 
-STATUSES: Final = {0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.summary",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        statuses={0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"},
+    )
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
@@ -73,12 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
     options = parser.parse_args(arguments)
     measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
-    show = _show_comparison if options.compare else _show_measurement if measured else _show_results
 
     def run() -> int:
         if options.output:
             refuse_inside(options.output, (*options.paths, *options.previous, *filter(None, [options.compare])))
-        return show(options)
+        if options.compare:
+            return _show_comparison(options)
+        return _show_measurement(options) if measured else _show_results(options)
 
     return run_command(run, (OSError, NoResultsError), NOTHING_WRITTEN)
 
@@ -144,11 +147,11 @@ def _name_columns(arguments: argparse.Namespace) -> list[str]:
 
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
-    known = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
+    columns = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
     keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
     for name in _name_columns(arguments):
-        if name not in known:
-            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, known)
+        if name not in columns:
+            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, columns)
             raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")

@@ -81,14 +81,6 @@ refused. With --fidelity, a warning says if outputs, gradients or losses are fur
 the seeds, than in the baseline with any seed. No file is overwritten."""
 
 
-STATUSES: Final = {
-    0: "PASS, or recorded",
-    1: "FAIL, or a measurement failed",
-    2: "wrong use, such as an incomplete baseline without --provisional, or an output that could not be written",
-    3: "UNDECIDED",
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     options = _parse_arguments(arguments)
@@ -104,7 +96,18 @@ def _run_task(options: argparse.Namespace) -> int:
 
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser("python -m submission.accept", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.accept",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        statuses={
+            0: "PASS, or recorded",
+            1: "FAIL, or a measurement failed",
+            2: "wrong use, such as an incomplete baseline without --provisional, or an output that could not be "
+            "written",
+            3: "UNDECIDED",
+        },
+    )
     parser.add_argument("baseline", type=file_place, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
     fom = "measurements of one job instead of measuring; once for each job"
@@ -222,8 +225,8 @@ def _record_job(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.baseline} does not exist: name what to measure, such as cosmoflow mini")
     if options.n < 2:
         raise UsageError("-n 1: one measurement shows no spread; a job of a baseline has 2 or more")
-    named = [_read_settings(options)] if options.words else []
-    settings = named or ([] if options.fom else _list_settings(baseline))
+    named_settings = [_read_settings(options)] if options.words else []
+    settings = named_settings or ([] if options.fom else _list_settings(baseline))
     now = datetime.now(UTC)
     for series in baseline.series:
         if series.settings in settings and now < series.next_begin:

@@ -44,10 +44,6 @@ MAX_BYTES: Final = 1 << 26
 OPTIONS: Final = re.compile(r"(--steps[ =][1-9][0-9]*)? ?(--fidelity)?")
 """Of the command, in Settings."""
 CLOCK: Final = "%Y-%m-%d %H:%M UTC"
-MACHINE: Final = ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
-"""The fields of a system description that a job keeps."""
-STATED: Final = ("nodes", "torch", "device")
-"""The fields of a figure of merit that a job keeps."""
 
 
 class MeasurementError(RuntimeError):
@@ -299,7 +295,11 @@ def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:
     if is_own:
         fields = probe_machine(Machine())
         environment = {"suite": __version__, "python": platform.python_version()}
-        environment |= {name: fields[name] for name in MACHINE if name in fields}
+        environment |= {
+            name: fields[name]
+            for name in ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
+            if name in fields
+        }
     measured = []
     for workload, measurements in groups.items():
         source = next(iter(measurements))
@@ -307,7 +307,8 @@ def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:
         with suppress(msgspec.ValidationError):  # a plan of other means, such as a study with further options
             settings = msgspec.convert(read_record(source.parent), Settings | None)
         stated = {
-            name: " and ".join(dict.fromkeys(str(getattr(m, name)) for m in measurements.values())) for name in STATED
+            name: " and ".join(dict.fromkeys(str(getattr(m, name)) for m in measurements.values()))
+            for name in ("nodes", "torch", "device")
         }
         begin = min(path.stat().st_mtime for path in measurements)
         job = Job(

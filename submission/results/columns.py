@@ -337,7 +337,7 @@ def sort_rows(items: Sequence[Item], columns: Mapping[str, Column[Item]], key: s
     if key.removeprefix("-") not in columns:
         return list(items)
     value = columns[key.removeprefix("-")].value
-    known = [item for item in items if value(item) not in (None, "", ())]
-    ordered = sorted(known, key=value, reverse=key.startswith("-"))
+    filled = [item for item in items if value(item) not in (None, "", ())]
+    ordered = sorted(filled, key=value, reverse=key.startswith("-"))
     ordered += [item for item in items if value(item) in (None, "", ())]
     return sorted(ordered, key=lambda item: item.table_order)

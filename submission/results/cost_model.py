@@ -76,9 +76,9 @@ def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
     return {name: rebuild(Workload, entry, f"{path}: workloads.{name}") for name, entry in entries.items()}
 
 
-def workload_of(benchmark: str, round_: str, known: Mapping[str, Workload]) -> str:
+def workload_of(benchmark: str, round_: str, workloads: Mapping[str, Workload]) -> str:
     """Return the name of the workload of a benchmark in a round, "" if there is none."""
-    return next((name for name in (f"{benchmark}@{round_}", benchmark) if name in known), "")
+    return next((name for name in (f"{benchmark}@{round_}", benchmark) if name in workloads), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     if isinstance(flop, str):
         return replace(empty, reason=flop)
     training, forward, source = flop
-    known = replace(
+    costed = replace(
         empty,
         workload=workload,
         training_flop=training,
@@ -118,17 +118,17 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
         flop_source=source,
     )
     if reason := explain_unmeasured(run):
-        return replace(known, reason=reason)
+        return replace(costed, reason=reason)
     measured = measure_run(run, reference, None)
     samples, train = measured.get(SAMPLES, 0.0), measured.get("run_train_time", 0.0)
     evaluated = evaluated_samples(run) or 0.0
     if reason := _explain_unrated(samples, evaluated, train):
-        return replace(known, reason=reason)
+        return replace(costed, reason=reason)
     quality, target, exponent = run.details.evaluations[-1].value, reference.target, n or EXPONENTS.get(benchmark, N)
     share = find_valid_share(target, quality, exponent)
     flops = training * samples / (60 * train)
     return replace(
-        known,
+        costed,
         samples=samples,
         evaluated=evaluated,
         train_minutes=train,

@@ -353,8 +353,9 @@ class NodeData:
         """What can hold the stored data: "memory", else "disk", else "neither"; "" if the memory is unknown."""
         if self.memory is None:
             return ""
-        in_memory = self.stored <= CACHEABLE * self.memory
-        return "memory" if in_memory else "disk" if self.stored <= (self.disk or 0) else "neither"
+        if self.stored <= CACHEABLE * self.memory:
+            return "memory"
+        return "disk" if self.stored <= (self.disk or 0) else "neither"
 
 
 def parse_bytes(text: object) -> float | None:

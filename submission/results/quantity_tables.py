@@ -32,8 +32,8 @@ def make_tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
     names = [Column[AnalysedSet]("round", "", lambda result: result.row.round, numeric=False)] if many else []
     names += [Column("result", "", short_name, numeric=False)]
     groups = [result.marked_benchmark for result in good]
-    made = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)
-    return [table.without_empty() for table in made]
+    tables = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)
+    return [table.without_empty() for table in tables]
 
 
 def short_name(result: AnalysedSet) -> str:
@@ -46,9 +46,9 @@ def short_name(result: AnalysedSet) -> str:
         "waived": row.waiver,
         "bypass asked for": row.bypass and not row.waiver,
     }
-    listed = ", ".join(mark for mark, applies in marks.items() if applies)
+    words = ", ".join(mark for mark, applies in marks.items() if applies)
     name = clean(f"{row.organisation} {row.system}".strip() or result.folder)
-    return f"{name} ({listed})" if listed else name
+    return f"{name} ({words})" if words else name
 
 
 def format_number(value: float | None, digits: int = 4) -> str:

@@ -232,7 +232,7 @@ def find_best(rows: Iterable[Row]) -> dict[Key, Row]:
             continue
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            known = winners.setdefault(key, row).score_with_staging or score
-            if score > known if row.scaling == WEAK else score < known:
+            best_score = winners.setdefault(key, row).score_with_staging or score
+            if score > best_score if row.scaling == WEAK else score < best_score:
                 winners[key] = row
     return winners

@@ -240,12 +240,12 @@ class _Outcome:
         """Return the analysis."""
         runs = tuple(self._choose_runs())
         kept = [run.values for run in runs if run.kept]
-        named = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
+        by_quantity = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
         statistics = {
-            name: summarise_values(name, values) for name, values in named.items() if len(values) == len(kept)
+            name: summarise_values(name, values) for name, values in by_quantity.items() if len(values) == len(kept)
         }
         both = {EPOCHS, EPOCH_TIME} <= statistics.keys()
-        pca = log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True)) if both else None
+        pca = log_pca(zip(by_quantity[EPOCHS], by_quantity[EPOCH_TIME], strict=True)) if both else None
         if pca is not None and pca.correlation is None:
             self.excluded["epochs_system_correlation"] = "epochs or epoch times do not vary"
         first, *others = (run.details.hyperparameters for run in self.results.runs)

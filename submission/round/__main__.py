@@ -46,13 +46,6 @@ BENCHMARK/attempts, BENCHMARK/throughput/instance_0, instance_1, ..., package/ a
 package/*/systems/SYSTEM.json, then call the command again."""
 
 
-STATUSES: Final = {
-    0: "the package passes the check, except for missing runs",
-    1: "it fails, or there was an error",
-    130: "interrupted: call again to resume",
-}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
@@ -70,7 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.round",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        statuses={
+            0: "the package passes the check, except for missing runs",
+            1: "it fails, or there was an error",
+            130: "interrupted: call again to resume",
+        },
+    )
     add = parser.add_argument_group("what to run").add_argument
     add("--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
     add("--benchmarks", nargs="+", metavar="NAME", default=[], help="only these")

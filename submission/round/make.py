@@ -189,11 +189,11 @@ class RoundPackage:
 
     def _write_system(self, scratch: Path) -> Path:
         """Return the system description: that of the package, which a user may have completed, or a new one."""
-        name, known = identify_system(self.submission, 1)
+        name, fields = identify_system(self.submission, 1)
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
             return path
         path = scratch / name
-        path.write_text(render_description(describe_system(known).fields))
+        path.write_text(render_description(describe_system(fields).fields))
         return path
 
 

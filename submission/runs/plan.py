@@ -167,12 +167,12 @@ def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedR
     Raises PlanError if record and log contradict each other, or a log has neither.
     """
     kept = [_read_seed(run) for run in runs]
-    taken = set(kept)
+    used = set(kept)
     seeded = []
     for run, seed in zip(runs, kept, strict=True):
         if seed is None:
-            seed = next(seed for seed in draw if seed not in taken)
-            taken.add(seed)
+            seed = next(seed for seed in draw if seed not in used)
+            used.add(seed)
         seeded.append(replace(run, seed=seed))
     return seeded
 

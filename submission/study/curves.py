@@ -91,7 +91,10 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     values = list(dict.fromkeys(run.get(spec.by) if spec.by else None for run in kept))
     if all(map(is_number, values)):
         values.sort()
-    lines = [CurveLine(_name_line(spec, by), by, tuple(point for point in points if point.by == by)) for by in values]
+    lines = [
+        CurveLine(name_value(spec.by, by) if spec.by else "", by, tuple(point for point in points if point.by == by))
+        for by in values
+    ]
     law, problem = None, "" if kept else f"no fit: no run has {spec.x} and {spec.y}"
     if names and spec.law:
         problem = f"no fit: {spec.x} has names, and a law needs numbers"
@@ -136,11 +139,6 @@ def _gather_point(runs: Sequence[StudyRun], spec: CurveSpec, names: Sequence[str
     xs = tuple(float(x) for x in places if is_number(x))
     ys = tuple(float(y) for _, y in values if is_number(y))
     return CurvePoint(xs, runs[0].get(spec.by) if spec.by else None, ys, tuple(run.name for run in runs))
-
-
-def _name_line(spec: CurveSpec, by: Value) -> str:
-    """Return the value of what separates lines; other values than words need its name."""
-    return name_value(spec.by, by) if spec.by else ""
 
 
 def name_value(name: str, value: Value) -> str:

@@ -8,9 +8,15 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, cycle, islice
 from typing import Final
 
-from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, make_scale
+from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, make_log_scale, make_scale
 from submission.results.figures.labels import LINE, fit_text, format_amount
-from submission.results.figures.panel import HALF, Axis, Figure, Panel, make_log_scale, trace_dots
+from submission.results.figures.panel import (
+    HALF,
+    Axis,
+    Figure,
+    Panel,
+    trace_dots,
+)
 from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
 from submission.results.page.export import render_standalone
@@ -183,10 +189,10 @@ def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]
     width = int((figure.width - 60) / CHARACTER_WIDTH)
     shared = spec.law in TWO_VARIABLES or curve.problem
     for line, (shape, colour) in zip(curve.lines, looks, strict=True):
-        law = "" if shared else line.law.formula if line.law else line.problem
+        formula = line.law.formula if line.law else line.problem
         rows += _wrap_text(
             f"{shape} {colour}",
-            ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y,
+            ": ".join(filter(None, (line.label, "" if shared else formula))) or spec.y_label or spec.y,
             width,
         )
     if shared:

@@ -304,4 +304,6 @@ def _describe_fits(curve: Curve) -> list[dict[str, Any]]:
 
 
 def _format_cell(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else clean(value)
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else clean(value)

@@ -243,8 +243,8 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
         lines = [name for name in curve.by.split("+") if name]
         for key, name in (("x", curve.x), ("y", curve.y), *(("by", name) for name in lines)):
             if name not in names:
-                known = f"the axes, {', '.join(QUANTITIES)}"
-                raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {known}")
+                expected = f"the axes, {', '.join(QUANTITIES)}"
+                raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {expected}")
             if name not in axes and name in QUANTITIES and not has_quantity(plan.kind, name):
                 raise UsageError(
                     f"{position}: {key} is {name}, which no {plan.kind} has; see the reference of quantities"

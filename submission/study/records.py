@@ -61,9 +61,6 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
 }
 """By name: what axes of curves, columns of tables, and the records of study.json can be."""
 
-EVERYWHERE: Final = ("efficiency",)
-"""What follows from quantities of any kind; the others that no fom.json has are of trainings."""
-
 
 def has_quantity(kind: str, name: str) -> bool:
     """Tell whether runs of a kind, "training" or "measurement", can have a quantity."""
@@ -72,7 +69,7 @@ def has_quantity(kind: str, name: str) -> bool:
     kinds = [
         each for each, types in records.items() if any(key == field.name for type_ in types for field in fields(type_))
     ]
-    return kind in kinds or (not kinds and (kind == "training" or name in EVERYWHERE))
+    return kind in kinds or (not kinds and (kind == "training" or name in ("efficiency",)))
 
 
 def describe_quantities() -> str:

@@ -77,14 +77,17 @@ class StudyMachine:
 def probe_study_machine() -> StudyMachine:
     """Return the facts about this machine."""
     fields = probe_machine(Machine())
-    has_rapl = os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK)
+    meters = {
+        "nvml": Path("/dev/nvidiactl").exists(),
+        "rapl": os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK),
+    }
     return StudyMachine(
         cores=usable_cores(),
         accelerators=int(fields.get("accelerators_per_node", 0)),
         interfaces=tuple(name for _, name in socket.if_nameindex()),
         processor=fields.get("host_processor_model_name", ""),
         devices=fields.get("accelerator_model_name", ""),
-        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
+        meter=next((name for name, is_there in meters.items() if is_there), ""),
     )
 
 

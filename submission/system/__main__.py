@@ -61,15 +61,19 @@ of hosts, the description never.
 --power SOURCE reads a meter of the whole node; `python -m common.measure power --help` lists them. {host} is the node's
 host name, without its domain, as in 'file:node:watts:/run/meters/{host}'. Standard error has the reading of each node,
 hw_notes that of all. If a node gives no reading, a warning names it."""
-STATUSES: Final = {
-    0: "written, or checked without errors (warnings are possible)",
-    1: "errors in the description, or a node is missing",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.system",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        statuses={
+            0: "written, or checked without errors (warnings are possible)",
+            1: "errors in the description, or a node is missing",
+        },
+    )
     add = parser.add_argument_group("describe the machine").add_argument
     add(
         "-o",

@@ -174,8 +174,10 @@ def describe_storage(disks: Iterable[Disk]) -> Fields:
     for disk in disks:
         if disk.name.startswith(("vd", "xvd")):
             kind = "virtual disk"
+        elif disk.name.startswith("nvme"):
+            kind = "NVMe SSD"
         else:
-            kind = "NVMe SSD" if disk.name.startswith("nvme") else "hard disk" if disk.rotates else "SSD"
+            kind = "hard disk" if disk.rotates else "SSD"
         kinds[kind, _format_size(disk.bytes)] += 1
     fields = {
         "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),

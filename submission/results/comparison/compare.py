@@ -122,9 +122,9 @@ def compare_sides(a: Side, b: Side) -> Comparison:
 
 def _list_facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:
     keys = list(dict.fromkeys((*a, *b)))
-    listed = keys if everything else list_differing(a, b)
-    lines = tuple(ComparisonLine(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in listed)
-    return Section(title, "facts", lines, len(keys) - len(listed))
+    chosen = keys if everything else list_differing(a, b)
+    lines = tuple(ComparisonLine(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in chosen)
+    return Section(title, "facts", lines, len(keys) - len(chosen))
 
 
 def _list_measures(title: str, a: dict[str, Any], b: dict[str, Any], unlike: Callable[[str], str]) -> Section:
@@ -297,8 +297,8 @@ def compare_with_published(path: Path) -> TextTable:
     """Return a measurement beside the published results whose number of units is nearest; UsageError without any."""
     measured = read_measurement(path)
     if measured.benchmark not in REFERENCES:
-        known = ", ".join(REFERENCES)
-        raise UsageError(f"{path}: benchmark is {clean(measured.benchmark)!r}; expected one of {known}")
+        names = ", ".join(REFERENCES)
+        raise UsageError(f"{path}: benchmark is {clean(measured.benchmark)!r}; expected one of {names}")
     if measured.network != FULL:
         network = clean(measured.network)
         raise UsageError(f"{path}: the {network} network was measured, published results have the full one")

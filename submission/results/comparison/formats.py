@@ -84,11 +84,11 @@ def _list_cells(section: Section) -> list[tuple[str, ...]]:
 
 def _format_measure(value: Any) -> str:
     if isinstance(value, tuple):
-        known = [number for number in value if number is not None]
-        if len(value) <= MAX_LISTED_RUNS or not known:
+        numbers = [number for number in value if number is not None]
+        if len(value) <= MAX_LISTED_RUNS or not numbers:
             # Three digits are enough for a value among many.
             return " ".join(_format_measure(number and float(f"{number:.3g}")) for number in value)
-        return f"{_format_measure(min(known))} to {_format_measure(max(known))}"
+        return f"{_format_measure(min(numbers))} to {_format_measure(max(numbers))}"
     if not is_number(value):
         return "–"
     if 0 < value < 0.001:  # such as the minutes of an empty staging

@@ -68,9 +68,9 @@ class Side:
 
 def average_finite(values: Iterable[float | None]) -> float | None:
     """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
-    known = [value for value in values if value is not None and is_number(value)]
+    finite = [value for value in values if value is not None and is_number(value)]
     with suppress(OverflowError, StatisticsError):
-        return fmean(known)
+        return fmean(finite)
     return None
 
 
@@ -117,11 +117,11 @@ def _find_counterpart(side: Side, mine: list[Side], theirs: list[Side]) -> Side 
 def _find_sides(path: str, options: Options) -> list[Side]:
     """Return the results below a path whose benchmark is known, and the logs outside of results."""
     report = read_logs([path], options)
-    named = {id(results) for results in report.sets}
+    result_ids = {id(results) for results in report.sets}
     sides = []
     for results in every_set(report):
         if results.benchmark and results.runs:
-            names = (results.name, results.folder) if id(results) in named else (path, path)
+            names = (results.name, results.folder) if id(results) in result_ids else (path, path)
             sides.append(Side(*names, results, row_of(results, report)))
     return sides
 

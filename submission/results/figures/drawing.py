@@ -21,6 +21,9 @@ CHARACTER_WIDTH: Final = 6.6
 LARGEST: Final = 1e12
 """Larger values are drawn here: no valid epoch, quality or time reaches it."""
 
+PADDING: Final = 30
+"""Space in a panel between its edge and the outermost points."""
+
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 """The round numbers of a decade, the densest first."""
 Point = tuple[float, float]
@@ -175,10 +178,20 @@ class Scale:
 
 def make_scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
     """Return a linear scale for all values, with a margin at both ends (a fraction of their range)."""
-    known = [limit_value(value) for value in values] or [0.0]
-    low, high = min(known), max(known)
+    limited = [limit_value(value) for value in values] or [0.0]
+    low, high = min(limited), max(limited)
     added = (high - low) * margin if high > low else max(abs(high) * 0.05, 0.05)
     return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
+
+
+def make_log_scale(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
+    """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
+    logs = [math.log10(value) for value in values]
+    low, high = min(logs), max(logs)
+    missing = max(0.5 - (high - low), 0)
+    low, high = low - missing / 2, high + missing / 2
+    room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
+    return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
 
 
 def round_steps(low: float, high: float, count: int) -> list[float]:

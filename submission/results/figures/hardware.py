@@ -7,18 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from common.measure.devices import Ceilings, read_ceilings
-from submission.results.figures.drawing import Point
+from submission.results.figures.drawing import PADDING, Point, make_log_scale
 from submission.results.figures.labels import LINE, Box, enclose_point, format_amount, name_results, title_of
 from submission.results.figures.panel import (
     MARK,
-    PADDING,
     WIDE,
     Axis,
     Figure,
     Iso,
     Panel,
     is_drawable,
-    make_log_scale,
     mark_items,
     organisation_items,
     spread_points,
@@ -42,13 +40,13 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
 
     Results on devices whose watts no data sheet gives are left out; without others there is no figure.
     """
-    known = {device: entry for device, entry in read_ceilings().items() if entry.watts}
-    sets = [each for each in sets if each.row.operations.accelerator in known]
+    rated = {device: entry for device, entry in read_ceilings().items() if entry.watts}
+    sets = [each for each in sets if each.row.operations.accelerator in rated]
     sets = [each for each in sets if is_drawable(each.row.operations.training_utilization)]
     if not sets:
         return Html("")
     formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
-    devices = _name_peaks(known, formats)
+    devices = _name_peaks(rated, formats)
     points = [_find_point(each.row.operations) for each in sets]
     figure = Figure(
         name,
@@ -70,7 +68,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
             )
         )
     spots = spread_points(spots, MARK)
-    panel.taken += [enclose_point(spot, 6) for spot in spots]
+    panel.covered += [enclose_point(spot, 6) for spot in spots]
     labels = [
         *((panel.locate_point(*peak), text) for peak, text in devices.items()),
         *_find_best(sets, spots),
@@ -90,10 +88,10 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     return figure.finish_figure(TOP + HEIGHT + BOTTOM, items, organisation_items(sets))
 
 
-def _name_peaks(known: Mapping[str, Ceilings], formats: Mapping[str, str]) -> dict[Peak, str]:
+def _name_peaks(rated: Mapping[str, Ceilings], formats: Mapping[str, str]) -> dict[Peak, str]:
     """Return the names of the devices by their watts and peak; formats: in which results trained on them."""
     names: dict[Peak, str] = {}
-    for device, entry in known.items():
+    for device, entry in rated.items():
         number_format, flops = entry.find_peak(formats.get(device, ""))
         # The first of the variants of a device names them all, such as A100.
         names.setdefault((entry.watts or 0.0, flops / TERA), f"{device} {number_format}")
@@ -146,22 +144,22 @@ STEPS: Final = 40
 
 def data_per_node(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw the stored data per node of results of a benchmark, with memory and disk of a node; empty without any."""
-    known = [(each, each.data) for each in sets if each.data]
-    if not known:
+    pairs = [(each, each.data) for each in sets if each.data]
+    if not pairs:
         return Html("")
-    results, data = [each for each, _ in known], [held for _, held in known]
+    results, data = [each for each, _ in pairs], [held for _, held in pairs]
     texts = [label + OUTCOMES.get(held.held_by, "") for label, held in zip(name_results(results), data, strict=True)]
     limits = (f" of {format_amount(held.memory / GIGA)}" if held.memory else "" for held in data)
     sizes = [f"{format_amount(held.stored / GIGA)} GB{limit}" for held, limit in zip(data, limits, strict=True)]
     described = [f"{text}, {size}." for text, size in zip(texts, sizes, strict=True)]
     figure = Figure(name, title_of("Data per node", results), described)
     bottom = MEMORY_TOP + MEMORY_HEIGHT
-    named = len(results) <= MANY
+    has_names = len(results) <= MANY
     x = make_log_scale(
         [held.nodes for held in data],
         MEMORY_LEFT,
         WIDE - MEMORY_RIGHT,
-        ROOM if named else PADDING,
+        ROOM if has_names else PADDING,
     )
     amounts = [size for held in data for size in (held.raw, held.stored, held.memory, held.disk) if size]
     y = make_log_scale([size / GIGA for size in amounts], bottom, MEMORY_TOP)
@@ -175,13 +173,13 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str) -> Html:
     points = spread_points([panel.locate_point(held.nodes, held.stored / GIGA) for held in data])
     for held, point in zip(data, points, strict=True):
         _draw_capacities(panel, held, point)
-    named = named and panel.write_labels(points, texts, sets=results, all_near=True)
-    if not named:
+    has_names = has_names and panel.write_labels(points, texts, sets=results, all_near=True)
+    if not has_names:
         panel.write_numbers(points)
     for each, point, text, size in zip(results, points, texts, sizes, strict=True):
         figure.mark_result(point, each, f"{text}, {size}")
     end: float = bottom + MEMORY_BOTTOM
-    if not named:
+    if not has_names:
         rows = list(zip(texts, sizes, strict=True))
         end = figure.list_results(results, rows, Box(MEMORY_LEFT, end + LINE, WIDE - MEMORY_RIGHT, math.inf))
     items = [("fit", "data per node, as stored")]
@@ -199,7 +197,7 @@ def _draw_share(panel: Panel, total: float, kind: str) -> None:
         several = (low * (high / low) ** (at / STEPS) for at in range(STEPS + 1))
         points = [panel.locate_point(nodes, total / nodes) for nodes in several]
         panel.figure.draw_line(points[0], points[-1], kind)
-        panel.taken += [enclose_point(point, 3) for point in points]
+        panel.covered += [enclose_point(point, 3) for point in points]
 
 
 def _draw_capacities(panel: Panel, held: NodeData, point: Point) -> None:
@@ -209,8 +207,8 @@ def _draw_capacities(panel: Panel, held: NodeData, point: Point) -> None:
         up = panel.y(held.memory / GIGA)
         panel.figure.draw_line(point, (x, up), "link")
         panel.figure.draw_line((x - MARK, up), (x + MARK, up), "batch")
-        panel.taken.append(Box(x - MARK, min(up, point[1]), x + MARK, max(up, point[1])))
+        panel.covered.append(Box(x - MARK, min(up, point[1]), x + MARK, max(up, point[1])))
     if held.disk:
         disk = x, panel.y(held.disk / GIGA)
         panel.figure.draw_mark(disk, ("triangle", ""), "mark", f"disk: {format_amount(held.disk / GIGA)} GB")
-        panel.taken.append(enclose_point(disk, MARK))
+        panel.covered.append(enclose_point(disk, MARK))

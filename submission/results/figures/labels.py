@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Final
 
 from compliance.formats.table import shortened
@@ -34,6 +35,12 @@ YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
 LINE: Final = 16
 """Height of a line of text."""
+WIDTHS: Final = {
+    **dict.fromkeys(ascii_uppercase, 9.4),
+    **dict.fromkeys("mwMW@%…", 12.0),
+    **dict.fromkeys("ijl.,:|'! -()", 4.4),
+}
+"""Of the signs that are not as wide as most."""
 BOLD: Final = 1.1
 """How much wider bold text is."""
 NEAR: Final = 8
@@ -190,10 +197,7 @@ def enclose_points(points: Sequence[Point], margin: float = 0) -> Box:
 
 def text_width(text: str, bold: bool = False) -> float:
     """Return about how wide a text of 13 units is, in the widest of the usual fonts."""
-    return (BOLD if bold else 1) * sum(
-        4.4 if sign in "ijl.,:|'! -()" else 12 if sign in "mwMW@%…" else 9.4 if "A" <= sign <= "Z" else 8.3
-        for sign in text
-    )
+    return (BOLD if bold else 1) * sum(WIDTHS.get(sign, 8.3) for sign in text)
 
 
 def fit_text(text: str, width: float) -> str:
@@ -209,14 +213,14 @@ def fit_text(text: str, width: float) -> str:
 
 
 def place_labels(
-    points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]
+    points: Sequence[Point], widths: Sequence[float], area: Box, covered: Sequence[Box]
 ) -> list[Place | None]:
     """Return a place for the label of each point, None where no room is left.
 
-    taken: what labels must not cover, beside the points. A label without a line to its point is nearer to it than to
+    covered: what labels must not cover, beside the points. A label without a line to its point is nearer to it than to
     any other. Those in a crowd choose first; then each chooses again among the others.
     """
-    layout = _Layout(points, widths, area, taken)
+    layout = _Layout(points, widths, area, covered)
     neighbours = zip(points, layout.neighbours, strict=True)
     crowds = [sum(math.dist(points[at], point) < NEIGHBOURHOOD for at in near) for point, near in neighbours]
     order = sorted(range(len(points)), key=lambda number: -crowds[number])
@@ -228,13 +232,13 @@ def place_labels(
 class _Layout:
     """Points, the widths of their labels, where these may be, and where they are."""
 
-    def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> None:
+    def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, covered: Sequence[Box]) -> None:
         self.points, self.widths, self.area = points, widths, area
         self.places: list[Place | None] = [None] * len(points)
         self.rings = RINGS if len(points) <= CROWD else RINGS[:4]
         self.marks = [enclose_point(point, MARK) for point in points]
         reach = self.rings[-1] + LINE + max(widths, default=0.0)
-        fixed = [*self.marks, *taken]
+        fixed = [*self.marks, *covered]
         self.blocked = [list(filter(enclose_point(point, reach).overlaps, fixed)) for point in points]
         self.neighbours = [
             [at for at, (left, up) in enumerate(points) if abs(left - x) < 2 * reach > abs(up - y) and at != number]
@@ -244,27 +248,27 @@ class _Layout:
     def choose_place(self, number: int) -> Place | None:
         """Return the nearest place of a label that covers nothing and whose line crosses little."""
         point = self.points[number]
-        others = [place for at in self.neighbours[number] if (place := self.places[at])]
+        others = [label for at in self.neighbours[number] if (label := self.places[at])]
         other_points = [other for at in self.neighbours[number] if (other := self.points[at]) != point]
-        labels, marks = [place.box for place in others], [self.marks[at] for at in self.neighbours[number]]
-        lines = [(place.point, place.leader) for place in others if place.leader]
+        labels, marks = [label.box for label in others], [self.marks[at] for at in self.neighbours[number]]
+        lines = [(label.point, label.leader) for label in others if label.leader]
         blocked = self.blocked[number] + labels
         least, chosen = math.inf, None
-        for radius, place in _list_places(point, self.widths[number], self.area, self.rings):
+        for radius, label in _list_places(point, self.widths[number], self.area, self.rings):
             if radius >= least:
                 break
-            if any(map(place.box.overlaps, blocked)):
+            if any(map(label.box.overlaps, blocked)):
                 continue
-            nearer = any(place.distance_to(other) < place.distance_to(point) for other in other_points)
-            if nearer and not place.leader:
+            nearer = any(label.distance_to(other) < label.distance_to(point) for other in other_points)
+            if nearer and not label.leader:
                 continue
-            line = place.leader and (point, place.leader)
-            crossed = nearer + sum(_are_swapped(place, other) for other in others)
-            crossed += 3 * sum(place.box.crossed_by(*other) for other in lines)
+            line = label.leader and (point, label.leader)
+            crossed = nearer + sum(_are_swapped(label, other) for other in others)
+            crossed += 3 * sum(label.box.crossed_by(*other) for other in lines)
             crossed += sum(box.crossed_by(*line) for box in (*labels, *marks)) if line else 0
             crossed += sum(_do_cross(line, other) for other in lines) if line else 0
             if radius + CROSSING * crossed < least:
-                least, chosen = radius + CROSSING * crossed, place
+                least, chosen = radius + CROSSING * crossed, label
         return chosen
 
 
@@ -284,14 +288,21 @@ def _find_side(begin: Point, end: Point, point: Point) -> float:
     return (end[0] - begin[0]) * (point[1] - begin[1]) - (end[1] - begin[1]) * (point[0] - begin[0])
 
 
+def _find_part_before(direction: float, limit: float) -> float:
+    """Return which part of a label lies before the end of its line, which goes in a direction."""
+    if abs(direction) <= limit:
+        return 0.5
+    return float(direction < 0)
+
+
 def _list_places(point: Point, width: float, area: Box, rings: Sequence[float]) -> Iterator[tuple[float, Place]]:
     """Yield the places around a point and their distances, the nearest first."""
     for radius in rings:
         for across, down in DIRECTIONS:
             x, y = point[0] + radius * across, point[1] + radius * down
-            left = x if across > 0.3 else x - width if across < -0.3 else x - width / 2
+            left = x - width * _find_part_before(across, 0.3)
             left = max(min(left, area.right - width), area.left)
-            top = y if down > 0.7 else y - LINE if down < -0.7 else y - LINE / 2
+            top = y - LINE * _find_part_before(down, 0.7)
             box = Box(left, top, left + width, top + LINE)
             if area.contains(box):
                 yield radius, Place(point, box, box.nearest(point) if radius > NEAR else None)

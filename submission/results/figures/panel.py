@@ -28,8 +28,6 @@ from submission.results.quantities import AnalysedSet
 
 WIDE, HALF = 960, 580
 """Widths of a figure, and of one of two side by side."""
-PADDING: Final = 30
-"""Space in a panel between its edge and the outermost points."""
 MARK: Final = 5.5
 """Radius of the mark of a result."""
 MANY_RUNS: Final = 60
@@ -188,16 +186,6 @@ class Figure(Drawing):
                 self.draw_line((x - 10, y), (x + 12, y), kind)
 
 
-def make_log_scale(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
-    """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
-    logs = [math.log10(value) for value in values]
-    low, high = min(logs), max(logs)
-    missing = max(0.5 - (high - low), 0)
-    low, high = low - missing / 2, high + missing / 2
-    room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
-    return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Iso:
     """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1.
@@ -250,7 +238,7 @@ class Panel:
     def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
         self.figure, self.x, self.y = figure, x.scale, y.scale
         self.area = Box(x.scale.start, y.scale.stop, x.scale.stop, y.scale.start)
-        self.taken: list[Box] = []
+        self.covered: list[Box] = []
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
         figure.draw_box((left, top), right - left, bottom - top, "panel")
         columns, rows = x.ticks(36), y.ticks(22)
@@ -293,7 +281,7 @@ class Panel:
                 self.figure.write_text((x, y - 6), text, "iso-text", "middle")
             else:
                 self.figure.write_text((x + 2, y - 5), text, "iso-text")
-                self.taken.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
+                self.covered.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
 
     def _clip_line(self, constant: float, slope: int) -> tuple[Point, Point] | None:
         """Return the ends of y = constant * x**slope inside the panel, None if too little of it is inside."""
@@ -326,12 +314,12 @@ class Panel:
                 ]
                 outline.append(locate(curve[-1][0], 2))
                 self.figure.draw_curve(outline, f"violin {colour}", closed=True)
-                self.taken.append(enclose_points(outline))
+                self.covered.append(enclose_points(outline))
             for kept, class_ in ((True, "runs"), (False, "runs left-out")):
                 points = [locate(value, -10) for value in run_values(each, name, (kept,))]
                 if 0 < len(points) <= MANY_RUNS:
                     self.figure.draw_path(trace_dots(points), f"{class_} {colour}")
-                    self.taken.append(enclose_points(points, 3))
+                    self.covered.append(enclose_points(points, 3))
 
     def write_numbers(self, points: Sequence[Point], numbers: Sequence[int] = ()) -> None:
         """Write the number of each point beside it, from 1 by default; points in one place share labels."""
@@ -356,19 +344,19 @@ class Panel:
         all_near: write none, and return False, if one is left out or FAR from its point.
         """
         widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
-        places = place_labels(points, widths, self.area, self.taken)
-        if all_near and not all(place and place.distance_to(place.point) < FAR for place in places):
+        places = place_labels(points, widths, self.area, self.covered)
+        if all_near and not all(label and label.distance_to(label.point) < FAR for label in places):
             return False
-        for point, text, place, each in zip_longest(points, texts, places, sets):
-            if place is None:
+        for point, text, label, each in zip_longest(points, texts, places, sets):
+            if label is None:
                 continue
-            left_of_it = place.box.right < point[0]
-            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            left_of_it = label.box.right < point[0]
+            edge = label.box.right - 1 if left_of_it else label.box.left + 1
             with self.figure.drawing_of(each) if isinstance(each, AnalysedSet) else nullcontext():
-                if place.leader:
-                    self.figure.draw_line(point, place.leader, "leader")
+                if label.leader:
+                    self.figure.draw_line(point, label.leader, "leader")
                 self.figure.write_text(
-                    (edge, place.box.bottom - 4),
+                    (edge, label.box.bottom - 4),
                     text,
                     class_,
                     "end" if left_of_it else "start",

@@ -81,19 +81,19 @@ Timed = tuple[float, Curve]
 
 def draw_convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
     """Return the chart of quality by epoch with target and reference: each run, or the distribution of many."""
-    shown = [curve for curve in curves if curve.points]
+    evaluated = [curve for curve in curves if curve.points]
     target, band = goal.target, goal.band
-    drawing = Drawing(name, f"Convergence: {target.key} by {goal.unit}", _convergence_text(shown, goal), 300)
+    drawing = Drawing(name, f"Convergence: {target.key} by {goal.unit}", _convergence_text(evaluated, goal), 300)
     # The labels of reference and result are above the curves, so that no curve crosses them.
-    top, bottom = 66 if band else 46 if goal.mean is not None else 26, 300 - BOTTOM
-    ends = [curve.points[-1][0] for curve in shown]
+    top, bottom = 66 if band else 26 + 20 * (goal.mean is not None), 300 - BOTTOM
+    ends = [curve.points[-1][0] for curve in evaluated]
     x = make_scale(
         [0, *ends, *(band or ()), *([goal.mean] if goal.mean else ())],
         LEFT,
         WIDTH - RIGHT,
         0.03,
     )
-    y = _quality_scale([value for curve in shown for _, value in curve.points], target, bottom, top)
+    y = _quality_scale([value for curve in evaluated for _, value in curve.points], target, bottom, top)
     drawing.y_axis(y, LEFT, WIDTH - RIGHT, target.key)
     drawing.x_axis(x, top, bottom, goal.unit)
     if band:
@@ -105,10 +105,10 @@ def draw_convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
         at = x(goal.mean)
         drawing.draw_line((at, top - 40), (at, bottom), "mean")
         drawing.label_beside((at, at), top - 30, f"this result {format_length(goal.mean)}", "label mean-text")
-    if len(shown) > MANY:
-        _draw_distribution(drawing, shown, x, y)
+    if len(evaluated) > MANY:
+        _draw_distribution(drawing, evaluated, x, y)
     else:
-        for curve in sorted(shown, key=lambda curve: curve.state != "dropped"):
+        for curve in sorted(evaluated, key=lambda curve: curve.state != "dropped"):
             _run_curve(drawing, curve, x, y)
     drawing.draw_line((LEFT, y(target.value)), (WIDTH - RIGHT, y(target.value)), "target")
     below = y(target.value) + (14 if target.lower_is_better else -6)
@@ -164,11 +164,11 @@ def _draw_distribution(drawing: Drawing, curves: Sequence[Curve], x: Scale, y: S
 
 def quality_by_epoch(curves: Sequence[Curve]) -> dict[float, list[float]]:
     """Return the qualities of all runs by epoch, ascending."""
-    found = defaultdict(list)
+    qualities = defaultdict(list)
     for curve in curves:
         for epoch, value in curve.points:
-            found[epoch].append(value)
-    return {epoch: sorted(values) for epoch, values in found.items()}
+            qualities[epoch].append(value)
+    return {epoch: sorted(values) for epoch, values in qualities.items()}
 
 
 def _convergence_text(curves: Sequence[Curve], goal: Goal) -> str:
@@ -191,7 +191,8 @@ def draw_breakdown(name: str, curves: Sequence[Curve]) -> Html:
     """Return the bars of the parts of each run's minutes; of many runs: of the mean, fastest, median and slowest."""
     bars = breakdown_bars(curves)
     totals = [sum(parts.values()) / 60 for _, parts in bars]
-    decimals = 3 if max(totals, default=0) < 1 else 2 if max(totals, default=0) < 100 else 1
+    longest = max(totals, default=0.0)
+    decimals = 1 + (longest < 100) + (longest < 1)
     left = 22 + max((len(label) for label, _ in bars), default=0) * 6
     height = 12 + 22 * len(bars) + BOTTOM
     drawing = Drawing(name, "Time breakdown, in minutes", _breakdown_text(curves), height)
@@ -212,12 +213,12 @@ def draw_breakdown(name: str, curves: Sequence[Curve]) -> Html:
 
 def breakdown_bars(curves: Sequence[Curve]) -> list[tuple[str, Mapping[str, float]]]:
     """Return (label, seconds by part) of the bars to draw."""
-    known = [(curve.name, curve.seconds) for curve in curves if curve.seconds]
-    if len(known) <= MANY_BARS:
-        return [(shortened(name, 16, "…"), seconds) for name, seconds in known]
-    ranked = sorted((seconds for _, seconds in known), key=lambda seconds: sum(seconds.values()))
+    timed = [(curve.name, curve.seconds) for curve in curves if curve.seconds]
+    if len(timed) <= MANY_BARS:
+        return [(shortened(name, 16, "…"), seconds) for name, seconds in timed]
+    ranked = sorted((seconds for _, seconds in timed), key=lambda seconds: sum(seconds.values()))
     return [
-        (f"mean of {len(known)}", mean_seconds(curves)),
+        (f"mean of {len(timed)}", mean_seconds(curves)),
         ("fastest", ranked[0]),
         ("median", ranked[len(ranked) // 2]),
         ("slowest", ranked[-1]),
@@ -226,8 +227,8 @@ def breakdown_bars(curves: Sequence[Curve]) -> list[tuple[str, Mapping[str, floa
 
 def mean_seconds(curves: Sequence[Curve]) -> dict[str, float]:
     """Return the mean seconds of each part; empty if no run has any."""
-    known = [curve.seconds for curve in curves if curve.seconds]
-    return {part: statistics.fmean(seconds.get(part, 0.0) for seconds in known) for part in PARTS} if known else {}
+    timed = [curve.seconds for curve in curves if curve.seconds]
+    return {part: statistics.fmean(seconds.get(part, 0.0) for seconds in timed) for part in PARTS} if timed else {}
 
 
 def _breakdown_text(curves: Sequence[Curve]) -> str:
@@ -269,8 +270,8 @@ def _stack_runs(timed: Sequence[Timed], x: Scale) -> list[list[Timed]]:
     """Return the runs in stacked rows so that no dots overlap."""
     rows: list[list[Timed]] = []
     for minutes, curve in sorted(timed, key=lambda pair: pair[0]):
-        place = x(limit_value(minutes))
-        row = next((row for row in rows if x(limit_value(row[-1][0])) <= place - DOT), None)
+        left = x(limit_value(minutes))
+        row = next((row for row in rows if x(limit_value(row[-1][0])) <= left - DOT), None)
         if row is None:
             rows.append([(minutes, curve)])
         else:
@@ -284,15 +285,15 @@ def _draw_histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: 
         columns[math.floor((x(limit_value(minutes)) - x.start) / DOT)].append(minutes)
     most = max(map(len, columns.values()))
     step = 120 / most
-    highest = next(column for column, found in sorted(columns.items()) if len(found) == most)
-    for column, found in sorted(columns.items()):
-        corner, height = (x.start + column * DOT, bottom - step * len(found)), step * len(found)
+    highest = next(column for column, times in sorted(columns.items()) if len(times) == most)
+    for column, times in sorted(columns.items()):
+        corner, height = (x.start + column * DOT, bottom - step * len(times)), step * len(times)
         drawing.draw_box(
             corner,
             DOT - 1,
             height,
             "bar",
-            f"{len(found)} runs of {found[0]:.4g} to {found[-1]:.4g} minutes",
+            f"{len(times)} runs of {times[0]:.4g} to {times[-1]:.4g} minutes",
         )
         if column == highest:
             drawing.write_text((corner[0] + DOT / 2, corner[1] - 5), f"{most} runs", anchor="middle")

@@ -70,8 +70,8 @@ def draw_time_shares(sets: Sequence[AnalysedSet], name: str) -> Html:
 def find_shares(each: AnalysedSet) -> dict[str, float]:
     """Return the share of each part in the time of a run, and the rest; empty if the logs give no part."""
     ratios = ((part, each.ratios.get(f"{quantity}/run_time")) for part, quantity in PARTS.items())
-    known = {part: share for part, share in ratios if share is not None and share >= 0}
-    return known and known | {"rest": max(1 - sum(known.values()), 0.0)}
+    measured = {part: share for part, share in ratios if share is not None and share >= 0}
+    return measured and measured | {"rest": max(1 - sum(measured.values()), 0.0)}
 
 
 def _explain_missing(each: AnalysedSet) -> str:
@@ -223,9 +223,10 @@ def _describe_pca(pca: LogPca) -> str:
     if pca.explained is None:
         return "no variance"
     across, up = abs(pca.first[0]), abs(pca.first[1])
-    what = "epochs" if across > 2 * up else "time" if up > 2 * across else "mixed"
+    kinds = {"epochs": across > 2 * up, "time": up > 2 * across, "mixed": True}
+    kind = next(name for name, applies in kinds.items() if applies)
     correlation = "" if pca.correlation is None else f", r {pca.correlation:.2f}".replace("-", "−")
-    return f"{pca.explained:.0%} {what}{correlation}"
+    return f"{pca.explained:.0%} {kind}{correlation}"
 
 
 def _locate_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:

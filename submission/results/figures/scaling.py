@@ -13,12 +13,11 @@ from itertools import pairwise
 from typing import Final
 
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import Point, Scale
+from submission.results.figures.drawing import PADDING, Point, Scale, make_log_scale
 from submission.results.figures.labels import LINE, YEARS, Box, enclose_point, format_amount, name_results, title_of
 from submission.results.figures.panel import (
     HALF,
     MARK,
-    PADDING,
     UNITS,
     WIDE,
     Axis,
@@ -28,7 +27,6 @@ from submission.results.figures.panel import (
     colour_of,
     estimate_density,
     is_drawable,
-    make_log_scale,
     mark_items,
     organisation_items,
     run_values,
@@ -226,7 +224,7 @@ class _Block:
                     f"stroke {colour}",
                     f"{name}: evaluation {format_amount(rate)} samples per minute",
                 )
-                panel.taken.append(enclose_point(point, 6))
+                panel.covered.append(enclose_point(point, 6))
             if is_drawable(rate := each.mean(TRAIN)):
                 trained[mark_number] = point = panel.locate_point(units, rate)
                 hint = f"{name}: training {format_amount(rate)} samples per minute"
@@ -327,7 +325,7 @@ def _draw_best(
         figure.draw_curve(points, "track open" if division == "open" else "track")
         marks += zip(points, (each for _, each in track), strict=True)
         for (x1, y1), (x2, y2) in pairwise(points):
-            panel.taken += [
+            panel.covered += [
                 enclose_point((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)
             ]
     texts = [f"{each.row.organisation} {format_number(each.row.score_with_staging, 3)}" for _, each in marks]
@@ -373,7 +371,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet]) -> Html:
     figure.draw_curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
     curve = [panel.locate_point(at, fit.power.at(at)) for at in xs]
     figure.draw_line(curve[0], curve[-1], "fit")
-    panel.taken += [enclose_point(point, 3) for point in curve]
+    panel.covered += [enclose_point(point, 3) for point in curve]
     several = [sets[point.name] for point in fit.points]
     spots = spread_points([panel.locate_point(point.x, point.y) for point in fit.points])
     panel.write_labels(spots, name_results(several), sets=several)

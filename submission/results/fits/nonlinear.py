@@ -40,10 +40,6 @@ class _Form:
     transforms: tuple[Callable[[float], float], ...]
 
 
-def _invert(value: float) -> float:
-    return 1 / value if value > 0 else math.inf
-
-
 def _compute_floor(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     floor, log_a, b = theta
     power = np.exp(log_a + b * np.log(x[0]))
@@ -65,7 +61,7 @@ def _compute_joint(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 FORMS: Final = {
     "floor": _Form(_compute_floor, (float, np.exp, float)),
-    "batch": _Form(_compute_batch, (np.exp, _invert)),
+    "batch": _Form(_compute_batch, (np.exp, lambda slope: 1 / slope if slope > 0 else math.inf)),
     "joint": _Form(_compute_joint, (float, np.exp, float, np.exp, float)),
 }
 

@@ -130,13 +130,13 @@ def project_sets(
     Results without epochs, batch size, units or times are not projected. published: further results to learn from.
     """
     names = {result.full_name for result in sets}
-    known = [*sets, *(result for result in published if result.full_name not in names)]
-    method, (own, left_out) = _Method(known, model), scaled_sets(sets)
+    every_set = [*sets, *(result for result in published if result.full_name not in names)]
+    method, (own, left_out) = _Method(every_set, model), scaled_sets(sets)
     outcomes = [method.project_result(result, count) for result in own for count in units]
     projected = tuple(outcome for outcome in outcomes if isinstance(outcome, Projection))
     missing = dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, LeftOut))
     missing |= dict.fromkeys(left_out if units else ())
-    errors = tuple(_measure_errors(known, model))
+    errors = tuple(_measure_errors(every_set, model))
     scored = [error for error in errors if error.scored]
     sentence = _describe_errors(scored, method.largest_factor)
     if missing and not projected:
@@ -205,7 +205,7 @@ class _Method:
         groups = {result.full_name: comparison_group(result) for result in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
-    def project_result(self, result: AnalysedSet, asked: int) -> Projection | LeftOut:
+    def project_result(self, result: AnalysedSet, requested: int) -> Projection | LeftOut:
         """Return the projection of a result with units and epoch time, or why there is none."""
         row, name, start, epoch = result.row, result.full_name, result.units or 1, result.mean(EPOCH_TIME) or 0.0
         needed = {
@@ -219,17 +219,17 @@ class _Method:
             return LeftOut(name, "no exponent: no comparable system has results at two scales")
         size, epochs, minutes = (value or 0.0 for value in needed.values())
         notes: list[str] = []
-        batch = self._limit_batch(result, asked, notes)
+        batch = self._limit_batch(result, requested, notes)
         workload, ceilings = self.model.find_names(result)
         most = self.model.workloads[workload].most_spatial if workload else result.sharing
-        units, spatial = share_samples(asked, batch, most)
-        if units < asked:
+        units, spatial = share_samples(requested, batch, most)
+        if units < requested:
             limit = f"a batch of {batch:,}, and at most {counted(most, 'unit')} a sample"
-            notes.append(f"{units:,} of {asked:,} units can work: {limit}")
+            notes.append(f"{units:,} of {requested:,} units can work: {limit}")
         if units == start:
             return LeftOut(
                 name,
-                "it has these units already" if units == asked else f"{notes[-1]}; it has these",
+                "it has these units already" if units == requested else f"{notes[-1]}; it has these",
             )
         if spatial > 1:
             notes.append(f"{spatial} units share each sample")
@@ -255,7 +255,7 @@ class _Method:
             *(whole_low if exact else None, new_epochs, low if exact else None, rest),
             *exponent,
             notes=tuple(notes),
-            asked_units=asked,
+            asked_units=requested,
             factor=factor,
             minutes_low=whole_low,
             minutes_high=whole_high,
@@ -274,8 +274,8 @@ class _Method:
             own = fit_exponent(other for other in self.sets if system_family(other) == system_family(result))
         except NoFitError:
             mini, pairs = result.row.mini, [pair for pair in self._pairs if pair[0].row.mini == result.row.mini]
-            known = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
-            pooled = [max(IDEAL, fit_exponent(pair)) for pair in known]
+            similar = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
+            pooled = [max(IDEAL, fit_exponent(pair)) for pair in similar]
             source = f"median of {counted(len(pooled), 'pair')}{'' if mini else ' of round 0.7'}"
             return (median(pooled), source) if pooled else None
         return max(IDEAL, own), f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
@@ -323,7 +323,9 @@ def projection_table(projected: Projections) -> TextTable:
 def _format_range(row: Projection, name: str) -> str:
     """Return a time that is a number or a range; "or more" where the bound is above the whole range."""
     low, high = format_number(getattr(row, f"{name}_low")), format_number(getattr(row, f"{name}_high"))
-    return low if row.minutes is not None else f"{low} or more" if low == high else f"{low} to {high}"
+    if row.minutes is not None:
+        return low
+    return f"{low} or more" if low == high else f"{low} to {high}"
 
 
 # -- published results -------------------------------------------------------------------------------------

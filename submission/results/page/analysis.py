@@ -197,9 +197,9 @@ def _draw_fit_sections(analysis: Analysis) -> Iterator[Html]:
         critical = fit.critical
         sentences = [fit.said]
         if critical is not None:
-            known = critical.e0 is not None and critical.bc is not None
+            is_solved = critical.e0 is not None and critical.bc is not None
             sentences.append(
-                f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if known else critical.problem
+                f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if is_solved else critical.problem
             )
         sentences += [
             f"{each.second_units:,} units are {each.efficiency:.3f} times as efficient as {each.first_units:,}"

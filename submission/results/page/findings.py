@@ -57,9 +57,9 @@ def provenance_of(root: str) -> tuple[Provenance | None, str]:
 def package_provenance(provenance: Provenance) -> Html:
     """Return the provenance of a package as tables: the package, its logs and configurations."""
     state = "complete" if provenance.complete else "incomplete"
-    said = [("package", f"{state}, {len(provenance.files)} files recorded")]
-    said += list(provenance.incomplete.items())
-    said += [(name, f"sources {_shorten_hash(found)}") for name, found in provenance.implementations.items()]
+    items = [("package", f"{state}, {len(provenance.files)} files recorded")]
+    items += list(provenance.incomplete.items())
+    items += [(name, f"sources {_shorten_hash(digest)}") for name, digest in provenance.implementations.items()]
     logs = [
         (
             name,
@@ -74,13 +74,13 @@ def package_provenance(provenance: Provenance) -> Html:
     ]
     head = ("log", "seed", "hash", "sources", "revision", "configuration", "redacted")
     parts = [
-        draw_table(("item", "state"), said, "The package", 2),
+        draw_table(("item", "state"), items, "The package", 2),
         draw_table(head, logs[:MAX_ROWS], "Logs", len(head)),
     ]
     parts += [_more_rows(len(logs))]
     parts += [
-        facts_table(f"Configuration {_shorten_hash(name)}", list(list_facts(found)))
-        for name, found in list(provenance.configurations.items())[:MAX_ROWS]
+        facts_table(f"Configuration {_shorten_hash(name)}", list(list_facts(content)))
+        for name, content in list(provenance.configurations.items())[:MAX_ROWS]
     ]
     return disclosure(f"Provenance ({PROVENANCE_FILE})", *parts)
 
@@ -111,11 +111,11 @@ def list_facts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str
 
 def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return the facts of several provenances, with the number of values for those that differ."""
-    found = [dict(list_facts(one)) for one in several if one]
-    names = dict.fromkeys(name for one in found for name in one)
+    several_facts = [dict(list_facts(provenance)) for provenance in several if provenance]
+    names = dict.fromkeys(name for provenance in several_facts for name in provenance)
     shared = []
     for name in names:
-        values = {one.get(name, "") for one in found}
+        values = {provenance.get(name, "") for provenance in several_facts}
         shared.append((name, values.pop() if len(values) == 1 else f"differs: {len(values)} values"))
     return shared
 

@@ -54,9 +54,9 @@ class ResultLine:
 
     def sort_key(self) -> tuple[str, str, str, str, float]:
         """Return the key for sorting: by round, scaling, benchmark and division, best score first."""
-        score = self.row.score
-        rank = float("inf") if score is None else -score if self.row.scaling == WEAK else score
-        return (*self.row.table_order, rank)
+        score = float("inf") if self.row.score is None else self.row.score
+        is_more_better = self.row.scaling == WEAK and self.row.score is not None
+        return (*self.row.table_order, -score if is_more_better else score)
 
 
 def list_attributes(line: ResultLine) -> dict[str, str]:
@@ -197,9 +197,9 @@ def short_model(name: str) -> str:
 
 def short_framework(name: str) -> str:
     """Return a framework and its version: PyTorch 22.08 for PyTorch NVIDIA Release 22.08."""
-    known = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
+    framework = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
     version = VERSION.search(name)
-    return shortened(f"{known} {version[0]}" if known and version else known or name, LONGEST)
+    return shortened(f"{framework} {version[0]}" if framework and version else framework or name, LONGEST)
 
 
 MAX_FAILURES: Final = 12

@@ -226,8 +226,8 @@ def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     """Return the labels of the whole page: INCOMPLETE, MINI, NOT MLPERF."""
     short = any(line.incomplete for line in lines)
-    known = [provenance_of(package.root)[0] for package in report.packages]
-    declared = any(provenance is not None and not provenance.complete for provenance in known)
+    provenances = [provenance_of(package.root)[0] for package in report.packages]
+    declared = any(provenance is not None and not provenance.complete for provenance in provenances)
     labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
     labels += ["MINI"] if any(run.mini for run in report.runs) else []
     return labels + (["NOT MLPERF"] if any(run.plugin for run in report.runs) else [])

@@ -168,10 +168,10 @@ def read_site(name: str) -> Site:
         if problem := _check_syntax(site.setup):
             raise ConfigError(f"{name}: setup: {problem}")
         return site
-    if name not in (known := list_sites()):
-        hint = suggest_name(name, known)
+    if name not in (sites := list_sites()):
+        hint = suggest_name(name, sites)
         raise UsageError(
-            f"--site {name}: no such example{hint}; expected {', '.join(known)}, or a file: ./{name} or FILE.yaml"
+            f"--site {name}: no such example{hint}; expected {', '.join(sites)}, or a file: ./{name} or FILE.yaml"
         )
     return load(Site, EXAMPLES / f"{name}.yaml")
 

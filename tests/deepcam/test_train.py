@@ -167,7 +167,7 @@ def test_a_network_that_cannot_be_compiled_is_an_error_in_words(make, monkeypatc
 @pytest.mark.parametrize(("size", "recorded"), [(5, False), (4, True)])
 def test_ranks_that_share_statistics_record_equal_batches_only(make, monkeypatch, size, recorded):
     problem = make(f"train.global_batch_size={size}")
-    monkeypatch.setattr(benchmark, "recorder", lambda mode, format, dist: Tapes())
+    monkeypatch.setattr(benchmark, "make_recorder", lambda mode, format, dist: Tapes())
     problem.config = replace(problem.config, batchnorm_group_size=2)
     problem.dist = Dist(RankPosition("single", 0, 2, 0, 2, 0, 1), CPU)
     assert (problem.recorder is not None) == recorded

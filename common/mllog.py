@@ -132,10 +132,6 @@ class ResultLog:
         self._write_record(MLLogger.start, f"{name}_start", None, {}, begin_ms)
         self._write_record(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
 
-    def run(self) -> RunRecord:
-        """Return a context manager that logs run_start (run_resumed if the log already has it) and run_stop."""
-        return RunRecord(self)
-
     def has_record(self, key: str) -> bool:
         """Tell whether the file has a record of the key."""
         return any(read_records(self.path, key))
@@ -193,7 +189,9 @@ class SilentLog(ResultLog):
 
 
 class RunRecord:
-    """The timed run in the log. However it ends, run_stop is written once; `success` only if the target was met.
+    """The timed run in the log: run_start at the begin of the `with`, or run_resumed if the log already has that.
+
+    However it ends, run_stop is written once; `success` only if the target was met.
 
     ending: how the run ended; set by `end`, or by the exception that ends the `with`.
     """

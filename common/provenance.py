@@ -12,6 +12,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -42,15 +43,10 @@ def list_versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]
 
     That of the suite is the one of these sources, installed or not.
     """
-    numbers: dict[str, str | None] = {"python": platform.python_version()}
+    numbers: dict[str, str | None] = {"python": platform.python_version(), **dict.fromkeys(names)}
     for name in names:
-        if name == DISTRIBUTION:
-            numbers[name] = VERSION
-            continue
-        try:
-            numbers[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            numbers[name] = None
+        with suppress(importlib.metadata.PackageNotFoundError):
+            numbers[name] = VERSION if name == DISTRIBUTION else importlib.metadata.version(name)
     return numbers
 
 

@@ -15,7 +15,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -176,12 +176,9 @@ def _read_lines(part: Path) -> Iterator[_Line]:
         texts = part.read_bytes().splitlines()
     except FileNotFoundError:  # just now merged into the manifest by another task
         return
-    for text in texts:
-        if text:
-            try:
-                yield msgspec.json.decode(text, type=_Line)
-            except msgspec.MsgspecError:
-                continue  # half-written: its files count as not finished
+    for text in filter(None, texts):
+        with suppress(msgspec.MsgspecError):  # half-written: its files count as not finished
+            yield msgspec.json.decode(text, type=_Line)
 
 
 def _describe_differences(existing: Heading, current: Heading) -> list[str]:

@@ -1,6 +1,6 @@
 """What a network computes: its floating-point operations, counted from its shapes; and traces of a few training steps.
 
-Operations are counted by two conventions: `count_training` is the usual one, of convolutions and matrix products;
+Operations are counted by two conventions: `count_sample` is the usual one, of convolutions and matrix products;
 `count_table3` is that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2
 (2022) 100083).
 A trace is a file for a trace viewer, and torch's own table of operations.
@@ -36,24 +36,19 @@ class SampleFlops(NamedTuple):
     """Operations of a network for one sample.
 
     training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see
-        `count_training`.
+        `count_sample`.
     """
 
     training: float
     evaluation: float
 
 
-def count_training(module: nn.Module, *inputs: Tensor) -> int:
-    """Return the operations of forward and backward pass of `module`, whose output is one tensor, by inputs' shapes.
+def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
+    """Return the operations of `module`, whose output is one tensor, on one sample, by the shapes of its inputs.
 
     These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
     gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
     """
-    return int(count_sample(module, *inputs).training)
-
-
-def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
-    """Return the operations of `module` on one sample; see `count_training`."""
     module = copy.deepcopy(module).to("meta")
     formulas = {aten.convolution_backward: _convolution_backward}
     inputs = tuple(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)
@@ -75,7 +70,7 @@ def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | No
 def count_table3(module: nn.Module, *inputs: Tensor) -> int:
     """Return the operations of forward and backward pass of `module` as HPC AI500 V3.0 counts them.
 
-    A convolution, also a transposed one, counts as in `count_training`; a matrix product one for a multiplication with
+    A convolution, also a transposed one, counts as in `count_sample`; a matrix product one for a multiplication with
     its addition; normalisation one for each element of its input; pooling, activations and other element-wise
     operations one for each element of the output, but the mean over a whole map one for each element of its input. The
     source leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the

@@ -143,11 +143,10 @@ def check_closed_division(config: RunConfig, sources: Mapping[str, str]) -> None
     if config.submission.division != "closed":
         return
     reference, round_ = config.reference, config.submission.round
-    lines = [
-        f"  {row.key} is {quote_value(value)}{f' ({sources[row.key]})' if row.key in sources else ''}; "
-        f"closed: {row.allowed.text} ({row.cite})"
-        for row, value in compare_closed(to_dict(config, shown_path), reference, round_).refused
-    ]
+    lines = []
+    for row, value in compare_closed(to_dict(config, shown_path), reference, round_).refused:
+        source = f" ({sources[row.key]})" if row.key in sources else ""
+        lines.append(f"  {row.key} is {quote_value(value)}{source}; closed: {row.allowed.text} ({row.cite})")
     if lines:
         first = f"submission.division is closed, but {reference.name} in round {round_} does not allow:"
         raise ConfigError("\n".join((first, *lines, f"train with the values of the closed division, {OPEN}")))

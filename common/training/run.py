@@ -330,7 +330,7 @@ class Training(Loop):
         stages, staging_timed = self.copied is None, self.config.submission.staging_timed
         if stages and not staging_timed:
             self._stage_data(after_the_steps)
-        record = self.log.run()
+        record = RunRecord(self.log)
         with (
             self._callbacks_notified(record),
             STOP.recording(partial(self._stop_log, record)),

@@ -78,17 +78,15 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
     """Raise CheckpointError, with all tensors at fault, unless the weights of a file are those of the network."""
     check_plain(tensors, path)
     own = network.state_dict()
+    reshaped = [
+        f"{name} {_format_shape(tensor)}, expected {_format_shape(own[name])}"
+        for name, tensor in tensors.items()
+        if name in own and tensor.shape != own[name].shape
+    ]
     problems = [
         *_list_names("missing", [name for name in own if name not in tensors]),
         *_list_names("not in the network", [name for name in tensors if name not in own]),
-        *_list_names(
-            "of another shape",
-            [
-                f"{name} {_format_shape(tensor)}, expected {_format_shape(own[name])}"
-                for name, tensor in tensors.items()
-                if name in own and tensor.shape != own[name].shape
-            ],
-        ),
+        *_list_names("of another shape", reshaped),
     ]
     if problems:
         first = f"{path}: these weights do not fit the network of the configuration:"

@@ -51,7 +51,7 @@ class Traffic(Protocol):
 class Dist:
     """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
 
-    All methods but `wrap`, `no_sync` and `exchange` are collective: all ranks call them in the same order.
+    All methods but `wrap`, `no_sync` and `exchange_tensors` are collective: all ranks call them in the same order.
     data_rank, data_size: number of this rank's samples among the parts of a batch, and how many parts there are: rank
     and world_size, unless ranks share samples.
     sharing: the ranks that share their samples with this one, by default it alone. peers: those that hold the same part

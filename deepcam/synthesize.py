@@ -66,34 +66,14 @@ def _select_layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
 def _draw_map(axes: Any, planet: Planet, layer: np.ndarray, labels: np.ndarray, colours: dict[str, Any]) -> Any:
     """Draw a layer with coasts and outlines; return the image."""
     image = axes.imshow(layer, origin="lower", extent=(0, 360, -90, 90), aspect="auto", **colours)
-    places = planet.lon[0] + 180 / planet.width, planet.lat[:, 0]  # of the cells in the picture
-    axes.contour(*places, planet.land, levels=[0.5], colors="black", linewidths=0.6)
+    centres = planet.lon[0] + 180 / planet.width, planet.lat[:, 0]  # of the cells in the picture
+    axes.contour(*centres, planet.land, levels=[0.5], colors="black", linewidths=0.6)
     for label, colour in OUTLINES.items():
         if (labels == label).any():
-            axes.contour(*places, labels == label, levels=[0.5], colors=colour, linewidths=1.4)
+            axes.contour(*centres, labels == label, levels=[0.5], colors=colour, linewidths=1.4)
     axes.set_yticks((-60, -30, 0, 30, 60))
     axes.set_xticks((0, 90, 180, 270, 360))
     return image
-
-
-DESCRIPTION: Final = """\
-Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
-temperature and humidity in balance, 16 channels as published. A detector of tropical cyclones and atmospheric rivers
-makes the labels from these channels. Without options, generate the mini dataset: 512 + 64 + 64 snapshots of
-96 x 144 x 16, and stats.h5.
-
-The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
-A folder with other data is refused.
-"""
-EXAMPLES: Final = """\
-examples:
-  python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
-  python -m deepcam.synthesize data/deepcam-mini --verify   again: reuse everything, compare checksums
-  python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
-  python -m deepcam.synthesize data/full --preset full-size
-                                                            10 snapshots of 768 x 1152, as large as the published ones
-  python -m deepcam.synthesize --plot                       no data, only maps of the first snapshots in weather.png
-"""
 
 
 def generate_snapshot(recipe: Recipe, seed: int, item: Item, folder: Path) -> None:
@@ -127,14 +107,29 @@ class Synthesize(Synthesis):
     """The command of DeepCAM."""
 
     module = "deepcam.synthesize"
-    description = DESCRIPTION
-    examples = EXAMPLES
+    description = """\
+Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
+temperature and humidity in balance, 16 channels as published. A detector of tropical cyclones and atmospheric rivers
+makes the labels from these channels. Without options, generate the mini dataset: 512 + 64 + 64 snapshots of
+96 x 144 x 16, and stats.h5.
+
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
+"""
+    examples = """\
+examples:
+  python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
+  python -m deepcam.synthesize data/deepcam-mini --verify   again: reuse everything, compare checksums
+  python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
+  python -m deepcam.synthesize data/full --preset full-size
+                                                            10 snapshots of 768 x 1152, as large as the published ones
+  python -m deepcam.synthesize --plot                       no data, only maps of the first snapshots in weather.png
+"""
     presets = PRESETS
     sources = (
         "deepcam.simulation.planet",
         "deepcam.simulation.detection",
         "deepcam.simulation.snapshot_generator",
-        "deepcam.simulation.planet",
     )
     target = TARGET
     picture = "weather.png"

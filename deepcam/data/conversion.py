@@ -33,7 +33,7 @@ from common.data.manifest import Manifest
 from common.data.values import Identity, Survey
 from common.files import follow_no_link, new_file, write_whole_file
 from deepcam.data import snapshot, values
-from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
+from deepcam.data.snapshot import SnapshotError
 from deepcam.data.values import NAME, read_range
 
 DATA: Final = "data"
@@ -151,7 +151,7 @@ class NpyFormat:
 
     def make_item(self, item: Item, folder: Path) -> None:
         """Make an item; BadItemError for unusable snapshots."""
-        for name, array in zip(item.files, read_arrays(item.source, self.shape_HWC), strict=True):
+        for name, array in zip(item.files, snapshot.read_arrays(item.source, self.shape_HWC), strict=True):
             write_npy(folder / name, array)
 
     def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
@@ -189,7 +189,7 @@ class SingleFileFormat:
         with open_writer(folder / f"{item.source[0]}.h5") as put:
             for source, data, labels in self.read_stored(item, folder):
                 try:
-                    data_HWC, labels_HW = read_arrays(source, self.shape_HWC)
+                    data_HWC, labels_HW = snapshot.read_arrays(source, self.shape_HWC)
                 except (SnapshotError, FileNotFoundError) as error:
                     errors.append(str(error))
                     continue
@@ -211,20 +211,12 @@ Format = NpyFormat | SingleFileFormat
 FORMATS: Final[Mapping[str, type[Format]]] = {"npy": NpyFormat, "hdf5-single": SingleFileFormat}
 
 
-def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_into`."""
-    data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
-    labels_HW = np.empty(shape_HWC[:2], np.uint8)
-    snapshot.read_into(path, SnapshotBuffer(data_HWC, labels_HW))
-    return data_HWC, labels_HW
-
-
 def compare_item(format: Format, folder: Path, item: Item) -> list[str]:
     """Return a line for each sample of an item that differs from the snapshot from which it was made."""
     problems = []
     try:
         for stored in format.read_stored(item, folder):
-            for array, expected in zip(stored[1:], read_arrays(stored.source, format.shape_HWC), strict=True):
+            for array, expected in zip(stored[1:], snapshot.read_arrays(stored.source, format.shape_HWC), strict=True):
                 actual = np.empty_like(expected)
                 array.read_values(actual)
                 if not np.array_equal(actual.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself

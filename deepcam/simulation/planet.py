@@ -57,7 +57,7 @@ class Planet:
         self.lon = (np.arange(width) * (360 / width))[None, :]
         self.cos_lat = np.cos(np.radians(self.lat))
         self.sign = np.sign(self.lat)  # cyclones turn with the planet: +1 in the north
-        self.coriolis = coriolis(self.lat)
+        self.coriolis = coriolis_parameter(self.lat)
         self.dy_m = self.radius_m * np.pi / height
         self.dx_m = self.radius_m * self.cos_lat * (2 * np.pi / width)
 
@@ -129,7 +129,7 @@ def separation_km(
     return distance
 
 
-def coriolis(lat: np.ndarray) -> np.ndarray:
+def coriolis_parameter(lat: np.ndarray) -> np.ndarray:
     """The Coriolis parameter in 1/s."""
     parameter: np.ndarray = 2 * ROTATION_PER_S * np.sin(np.radians(lat))
     return parameter
@@ -191,7 +191,7 @@ class Storm:
         pressure = (
             self.deficit_pa * np.expm1(-((self.radius_km / r) ** self.shape)) * np.exp(-((r / STORM_EDGE_KM) ** 2))
         )
-        half = abs(coriolis(np.asarray(self.lat))) * r * 500
+        half = abs(coriolis_parameter(np.asarray(self.lat))) * r * 500
         squared = np.maximum(half**2 + r / AIR_DENSITY * np.gradient(pressure, r), 0)
         return r, pressure, np.sqrt(squared) - half
 
@@ -275,7 +275,7 @@ class Sky:
         self.warm_500[rows] += storm.core_k * core
         self.warm_200[rows] += storm.core_200_k * core
         wet = np.exp(-((r / (4.5 * storm.radius_km)) ** 2))
-        self._mix(rows, wet, storm.humidity)
+        self._mix_vapour(rows, wet, storm.humidity)
         arms = 1 + 0.6 * np.sin(2 * np.arctan2(north, east) - np.sign(storm.lat) * r / 90)
         self.rain[rows] += storm.rain * arms * np.exp(-((r / (2.5 * storm.radius_km)) ** 2))
 
@@ -284,10 +284,10 @@ class Sky:
         across, along = plume.frame(self.planet)
         to_end = plume.length_km / 2 - abs(along)
         band = (1 + np.tanh(to_end / 180)) / 2 * np.exp(-((across / plume.width_km) ** 2) / 2)
-        self._mix(slice(None), band, plume.humidity)
+        self._mix_vapour(slice(None), band, plume.humidity)
         if plume.gap_km:
             gap = np.exp(-((2 * along / plume.gap_km) ** 8)) * np.exp(-((across / (3 * plume.width_km)) ** 4))
-            self._mix(slice(None), gap, DRY)
+            self._mix_vapour(slice(None), gap, DRY)
             band *= 1 - gap
         jet_km = 1.8 * plume.width_km
         stream = 1000 * plume.wind * across * np.exp(-((across / jet_km) ** 2) / 2)
@@ -297,7 +297,7 @@ class Sky:
         self.warm_500 += 2.5 * band
         self.rain += plume.rain * band**2
 
-    def _mix(self, rows: slice, share: np.ndarray, humidity: float) -> None:
+    def _mix_vapour(self, rows: slice, share: np.ndarray, humidity: float) -> None:
         """The relative humidity of the column approaches a value where the share is near 1."""
         here = self.humidity[rows]
         here += share * (humidity - here)

@@ -14,7 +14,7 @@ from common.data.manifest import read_manifest
 from deepcam import synthesize
 from deepcam.data import values
 from deepcam.data.snapshot import NAME
-from deepcam.simulation.detection import detect
+from deepcam.simulation.detection import label_weather
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import PRESETS, Recipe, name_of
 from deepcam.synthesize import plan_synthesis
@@ -72,7 +72,7 @@ def test_files_have_the_published_layout_and_hold_what_is_simulated(made):
                 np.testing.assert_array_equal(data[()], fields)
                 np.testing.assert_array_equal(labels[()], classes)
                 assert set(np.unique(classes)) == {0, 1, 2}
-                np.testing.assert_array_equal(detect(Planet(48, 72, 3.0), data[()]), classes)
+                np.testing.assert_array_equal(label_weather(Planet(48, 72, 3.0), data[()]), classes)
 
 
 def test_statistics_are_those_of_the_training_snapshots(made):

@@ -37,7 +37,6 @@ from oc20.data.pickles import (
 )
 from oc20.graphs import Frame
 
-ENDING: Final = ".lmdb"
 PATTERN: Final = "*.lmdb"
 """Of the names of such files, as the reference reads them, in their order; here they are data.0000.lmdb and so on."""
 Layout = Literal["pyg1", "pyg2"]
@@ -69,7 +68,7 @@ class FrameError(ValueError):
     """A frame is damaged, incomplete or invalid; the message says where, what was expected and how to fix it."""
 
 
-def check(frame: Frame) -> None:
+def check_frame(frame: Frame) -> None:
     """Raise FrameError unless the frame is valid: types, shapes, indices, at least one atom, unique edges, no NaN.
 
     Atoms without neighbours are right, and so is a frame without any edge.
@@ -163,7 +162,7 @@ def decode_frame(data: bytes) -> Frame:
     atoms = _read_integer(fields, "natoms")
     if atoms != len(frame.numbers):
         raise FrameError(f"natoms is {atoms}, but there are {len(frame.numbers)} atomic numbers: {AGAIN}")
-    check(frame)
+    check_frame(frame)
     return frame
 
 
@@ -252,7 +251,7 @@ def write_frames(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -
 
 def encode_frame(frame: Frame, layout: Layout = "pyg1") -> bytes:
     """Return the record of a frame, which torch-geometric can unpickle; FrameError for an invalid frame."""
-    check(frame)
+    check_frame(frame)
     fields = {
         "cell": encode_tensor(frame.cell[None]),
         "pos": encode_tensor(frame.pos),

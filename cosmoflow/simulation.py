@@ -153,9 +153,9 @@ class Modes:
         self.n = n
         full = np.fft.fftfreq(n, 1 / n).astype(np.float32)
         half: np.ndarray = np.arange(n // 2 + 1, dtype=np.float32)
-        self.k = (full[:, None, None], full[None, :, None], half[None, None, :])
-        kept = (abs(self.k[0]) < n // 2) & (abs(self.k[1]) < n // 2) & (self.k[2] < n // 2)
-        self.k2 = np.where(kept, self.k[0] ** 2 + self.k[1] ** 2 + self.k[2] ** 2, np.float32(0))
+        x, y, z = self.k = (full[:, None, None], full[None, :, None], half[None, None, :])
+        kept = (abs(x) < n // 2) & (abs(y) < n // 2) & (z < n // 2)
+        self.k2 = np.where(kept, x**2 + y**2 + z**2, np.float32(0))
         self.inverse_k2 = np.divide(1, self.k2, out=np.zeros_like(self.k2), where=self.k2 > 0)
 
     def real(self, modes: np.ndarray) -> np.ndarray:
@@ -246,8 +246,10 @@ def simulate_drift(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Ge
     omega_m, length_mpc_h, n = parameters["omega_m"], box.length(parameters["h_0"]), box.particles
     modes = Modes(n)
     amplitudes = modes.amplitudes(length_mpc_h, parameters)
-    smoothing = np.exp(-modes.k2 * np.float32((2 * np.pi / length_mpc_h * SMOOTHING_MPC_H) ** 2 / 2))
-    voxels, voxels_per_mpc_h = np.float32(box.grid / (2 * np.pi)), box.grid / length_mpc_h
+    width = 2 * np.pi / length_mpc_h * SMOOTHING_MPC_H
+    smoothing = np.exp(-modes.k2 * np.float32(width**2 / 2))
+    voxels = np.float32(box.grid / (2 * np.pi))
+    voxels_per_mpc_h = box.grid / length_mpc_h
     counts = []
     for z in REDSHIFTS:
         density = np.fft.rfftn(rng.standard_normal((n, n, n), np.float32)) * amplitudes

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import h5py
 import numpy as np
@@ -122,12 +122,8 @@ CHECKSUMS: Final = "checksums"
 """Folder with the records of single files: a text file per block, with the SHA-256 of each sample's data and labels."""
 
 
-class Stored(NamedTuple):
-    """A converted sample, and the snapshot from which it was made."""
-
-    source: Path
-    data_HWC: StoredArray
-    labels_HW: StoredArray
+Stored = tuple[Path, StoredArray, StoredArray]
+"""A snapshot, and its data (H, W, C) and labels (H, W) in a converted dataset."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,8 @@ class NpyFormat:
 
     def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
         """Yield the samples of a finished item; ArrayError, BadItemError or OSError if they cannot be found."""
-        yield Stored(item.source, *(npy_array(folder / name) for name in item.files))
+        data, labels = (npy_array(folder / name) for name in item.files)
+        yield item.source, data, labels
 
 
 @dataclass(frozen=True)
@@ -204,7 +201,7 @@ class SingleFileFormat:
         split, first, paths = item.source
         file = locate_arrays(folder / f"{split}.h5")
         for row, path in enumerate(paths, first):
-            yield Stored(path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row))
+            yield path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row)
 
 
 Format = NpyFormat | SingleFileFormat
@@ -215,20 +212,18 @@ def compare_item(format: Format, folder: Path, item: Item) -> list[str]:
     """Return a line for each sample of an item that differs from the snapshot from which it was made."""
     problems = []
     try:
-        for stored in format.read_stored(item, folder):
-            for array, expected in zip(stored[1:], snapshot.read_arrays(stored.source, format.shape_HWC), strict=True):
+        for source, *stored in format.read_stored(item, folder):
+            for array, expected in zip(stored, snapshot.read_arrays(source, format.shape_HWC), strict=True):
                 actual = np.empty_like(expected)
                 array.read_values(actual)
                 if not np.array_equal(actual.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
-                    problems.append(
-                        f"{array.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
-                    )
+                    problems.append(f"{array.path}: differs from {source}; {_how_to_fix(folder / item.files[0])}")
     except (ArrayError, BadItemError, OSError) as error:
         problems.append(str(error))
     return problems
 
 
-def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Survey | None = None) -> list[str]:
+def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Survey | None) -> list[str]:
     """Return the differences between the single files of a folder and their recorded checksums: a line per sample.
 
     Without records in the manifest there are none. survey: to which samples with their checksums are added.

@@ -118,7 +118,8 @@ def find_rivers(planet: Planet, fields: np.ndarray, cyclones: np.ndarray) -> np.
 def extent_km(planet: Planet, rows: np.ndarray, columns: np.ndarray) -> float:
     """The largest distance between two cells of a region."""
     step = max(1, len(rows) // 300)
-    lat, lon = planet.lat[rows[::step], 0], planet.lon[0, columns[::step]]
+    lat = planet.lat[rows[::step], 0]
+    lon = planet.lon[0, columns[::step]]
     return float(separation_km(planet.radius_m, lat[:, None], lon[:, None], lat, lon).max())
 
 
@@ -143,7 +144,7 @@ def find_regions(mask: np.ndarray) -> tuple[np.ndarray, int]:
     root = np.arange(cells)
     while (differ := root[a] != root[b]).any():
         a, b = a[differ], b[differ]
-        low, high = np.minimum(root[a], root[b]), np.maximum(root[a], root[b])
+        low, high = np.sort([root[a], root[b]], axis=0)
         np.minimum.at(root, high, low)
         while (root[root] != root).any():
             root = root[root]

@@ -131,7 +131,8 @@ class Forecast:
         cold = kind == "cold low"
         for _ in range(TRIES):
             lat, lon = self._draw_spot(26, 58, 0) if cold else self._draw_spot(10, 28, 0.35 * self.season)
-            row, column = int((lat + 90) / 180 * self.planet.height), int(lon / 360 * self.planet.width)
+            row = int((lat + 90) / 180 * self.planet.height)
+            column = int(lon / 360 * self.planet.width)
             kinds, spots = [kind], [(lat, lon)]
             if kind == "hybrid":
                 kinds.append("cold low")

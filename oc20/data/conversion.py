@@ -49,7 +49,15 @@ from oc20.data.dataset import Metadata
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
 from oc20.data.records import FrameError
-from oc20.graphs import MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, Frame, find_neighbours, images_within, select_nearest
+from oc20.graphs import (
+    MOST_NEIGHBOURS,
+    SAME_PLACE_ANGSTROM,
+    Frame,
+    find_neighbours,
+    images_within,
+    list_images,
+    select_nearest,
+)
 from oc20.settings import CUTOFF_ANGSTROM
 
 
@@ -62,16 +70,17 @@ def find_reference_neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.nda
     cells = np.round(fractions - within).astype(np.int64)
     wrapped = _multiply_matrix(within, cell)
     ranges = zip(cells.min(0) - reach - 1, cells.max(0) + reach + 2, strict=True)
-    images = np.stack(np.meshgrid(*(np.arange(*ends) for ends in ranges), indexing="ij"), -1).reshape(-1, 3)
+    images = list_images(ranges)
     starts = wrapped[None, :, :] + _multiply_matrix(images.astype(np.float64), cell)[:, None, :]
-    apart = [starts[:, None, :, axis] - inside[None, :, None, axis] for axis in range(3)]
-    squares = apart[0] * apart[0] + apart[1] * apart[1] + apart[2] * apart[2]
+    x, y, z = (starts[:, None, :, axis] - inside[None, :, None, axis] for axis in range(3))
+    squares = x * x + y * y + z * z
     itself = (squares == 0) & np.eye(len(pos), dtype=bool)
     image, centre, source = np.nonzero((squares < CUTOFF_ANGSTROM**2) & ~itself)
     distance, offset = np.sqrt(squares[image, centre, source]), images[image] - cells[source]
     kept = select_nearest(centre, distance, source, offset, MOST_NEIGHBOURS)
     kept = kept[distance[kept].astype(np.float32) >= np.float32(SAME_PLACE_ANGSTROM)]
-    return np.stack([source[kept], centre[kept]], 1).astype(np.int32), offset[kept].astype(np.int8)
+    edges = np.stack([source[kept], centre[kept]], 1)
+    return edges.astype(np.int32), offset[kept].astype(np.int8)
 
 
 def _wrap_positions(pos: np.ndarray, cell: np.ndarray) -> np.ndarray:
@@ -90,7 +99,8 @@ def _invert_by_cofactors(cell: np.ndarray) -> np.ndarray:
     """Return the inverse by cofactors, times one over the determinant."""
     a, b, c = cell
     across = np.stack([_cross_product(b, c), _cross_product(c, a), _cross_product(a, b)], 1)
-    inverse: np.ndarray = across * (1 / (a[0] * across[0, 0] + a[1] * across[1, 0] + a[2] * across[2, 0]))
+    x, y, z = a * across[:, 0]
+    inverse: np.ndarray = across * (1 / (x + y + z))
     return inverse
 
 

@@ -166,9 +166,8 @@ def _read_shape(path: Path) -> tuple[int, int, int]:
 def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
     plan = plan_conversion(args.input_dir, args.format)
-    assert isinstance(plan.make, partial)
-    compare = partial(compare_item, plan.make.args[0], args.output_dir)
-    return build_and_compare(plan, args, compare, skip=values.NAME)
+    format = FORMATS[args.format](tuple(plan.facts["sample_shape"]))
+    return build_and_compare(plan, args, partial(compare_item, format, args.output_dir), skip=values.NAME)
 
 
 def import_items(args: argparse.Namespace) -> int:

@@ -38,14 +38,15 @@ def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
     figure.set_size_inches(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8)
     axes: Any = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
     for row, (name, colours) in enumerate(MAPS):
-        layers, caption = zip(*(_select_layer(name, fields) for fields, _ in snapshots), strict=True)
-        low, high = min(layer.min() for layer in layers), max(layer.max() for layer in layers)
+        selected = [_select_layer(name, fields) for fields, _ in snapshots]
+        layers, captions = zip(*selected, strict=True)
+        scale = {"cmap": colours, "vmin": np.min(layers), "vmax": np.max(layers)}
         for column, (layer, (_, labels)) in enumerate(zip(layers, snapshots, strict=True)):
-            image = _draw_map(axes[row, column], planet, layer, labels, {"cmap": colours, "vmin": low, "vmax": high})
+            image = _draw_map(axes[row, column], planet, layer, labels, scale)
             axes[-1, column].set_xlabel("longitude")
             axes[0, column].set_title(Path(name_of(0, column)).stem, fontsize=9)
         axes[row, 0].set_ylabel("latitude")
-        figure.colorbar(image, ax=list(axes[row]), label=caption[0], pad=0.01)
+        figure.colorbar(image, ax=list(axes[row]), label=captions[0], pad=0.01)
     lines = [Line2D([], [], color=colour, label=CLASSES[label]) for label, colour in OUTLINES.items()]
     figure.legend(handles=lines, loc="outside upper right", ncols=2, facecolor="#555555", labelcolor="white")
     figure.suptitle(f"Synthetic weather, {recipe.height} x {recipe.width} cells, size {recipe.size:g}, seed {seed}")

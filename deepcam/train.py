@@ -166,7 +166,8 @@ class DeepCam(SampleProblem[TensorBatch]):
     def shown(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Return the first channel that the network sees, in its unit: usually the water in the air."""
         channel = CHANNELS[self.config.data.channels[0]]
-        x_BHW = batch.x[:SAMPLES, ..., 0].float() * self.normalize.range[0] + self.normalize.low[0]
+        scaled_BHW = batch.x[:SAMPLES, ..., 0].float()
+        x_BHW = scaled_BHW * self.normalize.range[0] + self.normalize.low[0]
         return {f"{FIELD}{channel.name} in {channel.unit}": x_BHW}
 
 

@@ -227,7 +227,8 @@ def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
     shift: np.ndarray = offsets.astype(np.int64)
     back = _edge_keys(centre, source, -shift, atoms)
     there: np.ndarray = np.append(np.sort(_edge_keys(source, centre, shift, atoms)), -1)
-    straight_back = (there[np.searchsorted(there[:-1], back)] == back) & ((source != centre) | shift.any(1))
+    exists = there[np.searchsorted(there[:-1], back)] == back
+    straight_back = exists & ((source != centre) | shift.any(1))
     return int(np.bincount(centre, minlength=atoms)[source].sum() - straight_back.sum())
 
 

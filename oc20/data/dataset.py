@@ -156,7 +156,8 @@ def pad_frames(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
 
     Nor do they fit if more edges start at an atom than the tables are wide.
     """
-    atoms, edges = sum(len(frame.numbers) for frame in frames), sum(len(frame.edges) for frame in frames)
+    atoms = sum(len(frame.numbers) for frame in frames)
+    edges = sum(len(frame.edges) for frame in frames)
     for bucket in buckets:
         spare_atoms, spare_edges = bucket.atoms - atoms, bucket.edges - edges
         if 0 <= spare_edges <= MOST_NEIGHBOURS * spare_atoms and len(frames) < bucket.images:

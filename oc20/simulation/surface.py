@@ -90,7 +90,8 @@ def build_system(size: tuple[int, int, int], rng: np.random.Generator) -> tuple[
     layers = slab.get_tags()  # of ase: the top layer is 1, the lowest the last; an adsorbate has 0
     fixed = layers == size[2]
     slab.set_tags(np.select([layers == 0, layers == 1], [ADSORBATE, SURFACE], DEEP))
-    slab.positions[~fixed] += rng.normal(0, rng.uniform(*RATTLES_ANGSTROM), (int((~fixed).sum()), 3))
+    spread = rng.uniform(*RATTLES_ANGSTROM)
+    slab.positions[~fixed] += rng.normal(0, spread, (np.count_nonzero(~fixed), 3))
     slab.info.clear()  # no word of it belongs in a file
     slab.set_constraint(FixAtoms(mask=fixed))
     slab.calc = EMT()

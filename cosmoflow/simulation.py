@@ -39,7 +39,7 @@ REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
 OMEGA_B = 0.045
 T_CMB_K = 2.7255
 FIXED = {"omega_m": 0.3, "sigma_8": 0.8, "n_s": 0.96, "h_0": 70.0, "drift_x": 0.0, "drift_y": 0.0, "drift_z": 0.0}
-"""The parameters of a universe where they are not labels. h_0 is in km/s/Mpc, the drift (see drift.py) in Mpc/h."""
+"""The parameters of a universe where they are not labels. h_0 is in km/s/Mpc, the drift (see DRIFT) in Mpc/h."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Triton kernels for GPUs: the moments of triplets.py, and second derivatives of the activation of operations.py.
+"""Triton kernels for GPUs: the moments and the second derivatives of the activation of operations.py.
 
 The moments, and all their derivatives, are made without storing anything of size edges x channels x orders. For each
 edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,

@@ -138,7 +138,7 @@ def _invert_by_elimination(cell: np.ndarray) -> np.ndarray:
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
 """The facts about edges for a manifest."""
 EDGES: Final = ("nearest", "reference")
-"""How edges are counted: by oc20/graphs.py, or rounding included as by the reference's code (reference_edges.py)."""
+"""How edges are counted: by oc20/graphs.py, or rounding included as by the reference's code, as above."""
 BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
 SHARD: Final = re.compile(r"data\.(\d+)")
 """The name of a file that this suite or the reference made; its number stays that of what is made from it."""

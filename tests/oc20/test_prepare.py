@@ -317,7 +317,7 @@ def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeyp
         full.append(path)
         return records.write_frames(path, frames)
 
-    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.FrameFormat("lmdb", ".lmdb", write, records.LmdbShard))
+    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.FrameFormat("lmdb", ".lmdb", write))
     assert convert(source, out, "lmdb") == 1
     error = capsys.readouterr().err
     assert "No space left on device; 1 of 4 files are finished and kept" in error and "command again" in error

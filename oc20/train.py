@@ -56,22 +56,18 @@ class Oc20(SampleProblem[GraphBatch]):
     dataset = Dataset
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
-        folder = config.data.data_dir
-        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, dist)
-        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, dist)
-        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
+        super().__init__(config, dist, seed, self.open_sets(config, dist))
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
-        self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
+        sizes = self.sets["train"].sizes
+        self.free: np.ndarray = sizes.free.astype(np.int64)
         self.weights_of = lru_cache(maxsize=1)(self._step_weights)
         if config.data.balance == "triplets":
             self.batching = BalancedBatching(
                 config.train.global_batch_size,
                 config.train.tail,
                 config.train.accumulation,
-                weights=train_set.sizes.triplets,
+                weights=sizes.triplets,
             )
-        if dist.is_main:
-            train_set.read(0)  # so that a wrong format is found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = self.choose_network(lambda: model.build_model(config.model, seed)).to(dist.device)
 

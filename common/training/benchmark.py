@@ -57,6 +57,7 @@ class SampleProblem(ABC, Generic[B]):
 
     model: the network, on this rank's device; the same object for the whole run.
     reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
+    dataset: the class of its samples, for `open_sets`.
     drawn: numbers of the training samples of an epoch, ascending: each once, or as this instance of an ensemble draws
         them (`common.data.sampling`), some several times, which are augmented alike within an epoch.
     train_samples, eval_samples: per epoch and per evaluation, over all ranks, for the log.
@@ -65,6 +66,7 @@ class SampleProblem(ABC, Generic[B]):
 
     model: nn.Module
     reference: Reference
+    dataset: ClassVar[Any]
     voting: ClassVar[str] = "mean of predictions"
 
     def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
@@ -73,6 +75,22 @@ class SampleProblem(ABC, Generic[B]):
         self.drawn = drawn_samples(config.instances, seed, len(self.sets["train"]))
         self.train_samples, self.eval_samples = len(self.drawn), len(self.sets["validation"])
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
+
+    @classmethod
+    def open_sets(cls, config: Any, ranks: Dist, **options: Any) -> dict[str, Any]:
+        """Return the samples of "train" and "validation" below data_dir: of the class `dataset`, with these options.
+
+        Rank 0 reads the first of them, so that wrong shapes are found before the run starts.
+        """
+        data = config.data
+        counts = {"train": data.train_samples, "validation": data.eval_samples}
+        sets = {
+            split: cls.dataset(data.data_dir / split, data, count, ranks=ranks, **options)
+            for split, count in counts.items()
+        }
+        if ranks.is_main:
+            sets["train"].read(0)
+        return sets
 
     @staticmethod
     def own_network(config: Any) -> nn.Module | None:

@@ -20,7 +20,7 @@ from common.data.build import DatasetPlan, Item
 from common.reference import SPLITS
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SampleFormat
-from cosmoflow.reference import TARGET
+from cosmoflow.reference import MINIS, TARGET
 from cosmoflow.simulation import PRESETS, PRIORS, REDSHIFTS, Recipe, growth, linear_power
 
 UNIVERSES: Final = 3
@@ -180,6 +180,7 @@ examples:
 """
     presets = PRESETS
     sources = ("cosmoflow.simulation",)
+    known_digests = tuple(digest for mini in MINIS for digest in mini.data_sha256)
     target = TARGET
     picture = "universes.png"
     draw = staticmethod(draw_samples)

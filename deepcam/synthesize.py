@@ -17,7 +17,7 @@ from common.data.manifest import NAME as MANIFEST
 from common.ranks.dist import make_single_dist
 from deepcam.data import snapshot
 from deepcam.data.values import NAME
-from deepcam.reference import CHANNELS, CLASSES, TARGET
+from deepcam.reference import CHANNELS, CLASSES, MINIS, TARGET
 from deepcam.simulation.detection import CYCLONE, RIVER
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import PRESETS, SPLITS, Recipe, name_of
@@ -132,6 +132,7 @@ examples:
         "deepcam.simulation.detection",
         "deepcam.simulation.snapshot_generator",
     )
+    known_digests = tuple(digest for mini in MINIS for digest in mini.data_sha256)
     target = TARGET
     picture = "weather.png"
     draw = staticmethod(draw_samples)

@@ -18,7 +18,7 @@ from common.data.build import DatasetPlan, Item
 from common.reference import FULL, MINI, SPLITS
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, Published, add_metadata_items, make_shard, names_of
-from oc20.reference import TARGET
+from oc20.reference import MINIS, TARGET
 from oc20.simulation.recipe import PRESETS, Recipe
 
 RAW: Final = "raw"
@@ -107,6 +107,7 @@ examples:
 """
     presets = PRESETS
     sources = ("oc20.simulation.surface",)
+    known_digests = tuple(digest for mini in MINIS for digest in mini.data_sha256)
     target = TARGET
     picture = "surfaces.png"
     draw = staticmethod(draw_samples)

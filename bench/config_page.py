@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from common.reference import ROUNDS
-from common.settings.keys import REQUIRED, Closed, Leaf, find_rows_of, leaves
+from common.settings.keys import REQUIRED, Closed, Leaf, find_rows_of, list_leaves
 from common.settings.run import RunConfig
 from common.version import VERSION
 
@@ -49,7 +49,7 @@ def _format_rows(config: type[RunConfig]) -> Iterator[tuple[str, str]]:
     rows_of: dict[str, list[Closed]] = {}
     for row in find_rows_of(config.reference, VERSION):
         rows_of.setdefault(row.key, []).append(row)
-    for leaf in leaves(config):
+    for leaf in list_leaves(config):
         resume = "may differ" if leaf.key.role.may_differ else "must stay"
         kind = _format_type(leaf.hint) + (f", {leaf.key.unit}" if leaf.key.unit else "")
         closed = _format_closed(rows_of[leaf.name])

@@ -31,7 +31,7 @@ from common.config import load
 from common.installed import find_config
 from common.precision import Precision
 from common.processes import keep_freed_memory
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.training import optim
 from common.training.step import Step
 
@@ -82,7 +82,7 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
     keys = [f"data.data_dir={folder}", "data.train_samples=null", "data.eval_samples=null", "train.tail=drop"]
     config = load(benchmark.config, file, keys)
     torch.manual_seed(0)
-    problem = benchmark.problem(config, alone(), 0)
+    problem = benchmark.problem(config, make_single_dist(), 0)
     optimizer = optim.build(config.optim, problem.model.parameters(), 1e-4)
     step = Step(problem, optimizer, Precision(config.precision, torch.device("cpu")), problem.dist)
     given = [batch.parts[0] for batch in problem.batching.batches(problem.order(0), 0, 1)][:BATCHES]

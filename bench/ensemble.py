@@ -20,7 +20,6 @@ Nothing of it is an MLPerf result.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -39,6 +38,7 @@ import numpy as np
 from records import add_keep_option, keep_record
 
 from common.data.sampling import draw_samples, out_of_bag
+from common.training.tracking import read_history
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MEMBERS: Final = 4
@@ -87,17 +87,17 @@ class Bench:
         train, validation = (str(samples // size.per_name) for samples in (size.train, size.validation))
         words = [str(folder), "--seed", str(seed), "--train", train, "--validation", validation]
         log = folder.with_suffix(".log")
-        if self.run(f"{benchmark}.synthesize", words, log):
+        if self.run([f"{benchmark}.synthesize", *words], log):
             raise SystemExit(f"{folder}: the data were not made; see {log}")
         return folder
 
-    def run(self, module: str, words: list[str], log: Path, ranks: int = 1) -> int:
-        """Run a command at low priority and return its exit status; its output goes to a file."""
+    def run(self, words: list[str], log: Path, ranks: int = 1) -> int:
+        """Run a module with its arguments at low priority and return its exit status; its output goes to a file."""
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as file:
-            command = ["nice", "-n", "19", sys.executable, *launcher, "-m", module, *words]
+            command = ["nice", "-n", "19", sys.executable, *launcher, "-m", *words]
             return subprocess.run(
                 command, env=environment, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=False
             ).returncode
@@ -121,12 +121,11 @@ class Bench:
             *size.steps,
         ]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        status = self.run(f"{benchmark}.train", words, folder.with_suffix(".log"), ranks)
+        status = self.run([f"{benchmark}.train", *words], folder.with_suffix(".log"), ranks)
         histories = sorted(folder.rglob("history.csv"))
         if not histories:
             raise SystemExit(f"{folder}: the training ended with {status}; see {folder.with_suffix('.log')}")
-        with histories[0].open() as file:
-            curve = [float(row["quality"]) for row in csv.DictReader(file)]
+        curve = [epoch.quality for epoch in read_history(histories[0].parent)]
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         start, stop = _run_times_s(histories[0].with_name("result_0.txt"))
         record = {"curve": curve, "start_s": start, "stop_s": stop, "ranks": ranks, "samples": size.train * size.epochs}
@@ -140,7 +139,7 @@ class Bench:
             folder = runs[0]
             data = json.loads((folder.parent / "data.json").read_text())
             words = [*map(str, runs), *options, "-o", str(record), f"data.data_dir={data}"]
-            self.run(f"{benchmark}.evaluate", words, record.with_suffix(".log"))
+            self.run([benchmark, "evaluate", *words], record.with_suffix(".log"))
         if not record.exists():
             raise SystemExit(f"{record} was not written; see {record.with_suffix('.log')}")
         return dict(json.loads(record.read_text()))

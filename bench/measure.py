@@ -67,7 +67,7 @@ def ran(words: list[str], folder: Path, **variables: str) -> tuple[str, float, f
 
 def twice(benchmark: str, folder: Path) -> dict[str, Any]:
     """Measure the full-size network twice."""
-    words = [sys.executable, "-m", f"{benchmark}.measure"]
+    words = [sys.executable, "-m", benchmark, "measure"]
     ran([*words, "--steps", "3"], folder)  # generates the samples
     runs = []
     for _ in range(2):
@@ -114,7 +114,7 @@ def fidelity(folder: Path) -> dict[str, Any]:
     rows = []
     for arithmetic, variables in ARITHMETIC.items():
         for benchmark in BENCHMARKS:
-            ran([sys.executable, "-m", f"{benchmark}.measure", *words, "-o", "fidelity.json"], folder, **variables)
+            ran([sys.executable, "-m", benchmark, "measure", *words, "-o", "fidelity.json"], folder, **variables)
             found = json.loads((folder / "fidelity.json").read_text())
             rows.append({"benchmark": benchmark, "arithmetic": arithmetic} | {name: found[name] for name in ERRORS})
     return {"machine": about(), "rows": rows}
@@ -141,7 +141,9 @@ def ceilings(folder: Path, left_out: dict[str, str]) -> dict[str, Any]:
         (data / f"{number}").write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(cores()), "-m"]
     fom = str(folder / "fom.json")
-    ran([*start, "cosmoflow.measure", "precision.dtype=fp32", "--steps", "3", "-o", fom], folder, OMP_NUM_THREADS="1")
+    ran(
+        [*start, "cosmoflow", "measure", "precision.dtype=fp32", "--steps", "3", "-o", fom], folder, OMP_NUM_THREADS="1"
+    )
     roofline = [*start, "common.measure", "roofline", fom, "--data", str(data), "-o", str(folder / "roofline")]
     ran(roofline, folder, OMP_NUM_THREADS="1")
     ours = json.loads((folder / "roofline/roofline.json").read_text())["ceilings"]
@@ -208,7 +210,7 @@ def page(found: dict[str, Any]) -> str:
         f"`bench/measure.py`, {describe_machine(machine)}, torch {found['torch']}. Load average "
         f"{machine['load']:.1f} before, from other work.",
         "",
-        "## `python -m <benchmark>.measure`, run twice",
+        "## `python -m <benchmark> measure`, run twice",
         "",
         f"The network at full size in {found['measurements'][0]['runs'][0]['dtype']}, one sample, one process on all "
         "cores. Spread is that of the steps within a run, by the clock; the last columns tell how far the two runs are "
@@ -230,7 +232,7 @@ def page(found: dict[str, Any]) -> str:
         "",
         "## How far from float32",
         "",
-        "`python -m <benchmark>.measure mini precision.dtype=bf16 train.global_batch_size=4 --fidelity` on "
+        "`python -m <benchmark> measure mini precision.dtype=bf16 train.global_batch_size=4 --fidelity` on "
         f"{describe_machine(found['fidelity']['machine'])}: the median over 5 seeds, and the lowest and highest. "
         "Reversed is float32 itself with sums in another order.",
         "",

@@ -23,7 +23,7 @@ def frames(case: Any) -> list[Frame]:
     recipe = Recipe(tuple(case.slab), train=case.batch, validation=0, frames=1)
     records = (record for i in range(case.batch) for record in recipe.simulate_trajectory(0, 0, i))
     with TemporaryDirectory() as folder:
-        return list(Published(extxyz.write_pair(Path(folder), 0, records)).read_frames())
+        return list(Published(**vars(extxyz.write_pair(Path(folder), 0, records))).read_frames())
 
 
 def sizes(batch: list[Frame]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from published import write_page
 from compliance.engine import Options, check_paths
 from submission.results.fits.fit import scaled_sets
 from submission.results.fits.projection import MEANS, OF_RUNS
-from submission.results.sets import analyse, read_facts
+from submission.results.sets import analyse_sets, read_facts
 
 KEPT = (
     *("round", "organisation", "division", "system", "scaling", "benchmark", "processor", "accelerator"),
@@ -26,7 +26,7 @@ KEPT = (
 
 def points(folder: Path) -> str:
     """Return the text of the file: the results below a folder that count in fits of time against units."""
-    sets = analyse(check_paths([folder], Options(details=True)), read_facts())
+    sets = analyse_sets(check_paths([folder], Options(details=True)), read_facts())
     results = [
         {
             "row": {name: getattr(one.row, name) for name in KEPT},

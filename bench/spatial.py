@@ -89,7 +89,7 @@ def projections() -> list[dict[str, Any]]:
     found = []
     for name in PROJECTED:
         for sharing in (1, 2, 4, 8):
-            one = model.cost("cosmoflow", name, BATCH * sharing, BATCH, sharing)
+            one = model.cost_step("cosmoflow", name, BATCH * sharing, BATCH, sharing)
             found.append({"ceilings": name, "sharing": sharing, "step_s": one.step, "binds": one.binds})
     return found
 

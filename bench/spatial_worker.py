@@ -67,7 +67,7 @@ def watched(model: CosmoFlow, group: Dist, sent: Counter[str]) -> None:
     passes = itertools.cycle(
         [*((block, "forward") for block in divided), *((block, "backward") for block in divided[::-1])]
     )
-    exchange, all_gather = group.exchange, group.all_gather
+    exchange, all_gather = group.exchange_tensors, group.all_gather
 
     def exchanged(messages: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Callable[[], None]:
         block, way = next(passes)
@@ -79,7 +79,7 @@ def watched(model: CosmoFlow, group: Dist, sent: Counter[str]) -> None:
         sent["gather"] += tensor.nbytes
         return all_gather(tensor)
 
-    group.exchange, group.all_gather = exchanged, gathered  # type: ignore[method-assign]  # to look at what passes
+    group.exchange_tensors, group.all_gather = exchanged, gathered  # type: ignore[method-assign]  # to look at what passes
 
 
 class Saved:

@@ -65,7 +65,7 @@ class Training:
 
 def counted(model: nn.Module, sample_shape: Sequence[int]) -> dict[str, Any]:
     """Return the operations of a training step for one sample of this shape, as the network wants it."""
-    return {"flops_per_sample": profile.count(model, torch.empty(1, *sample_shape))}
+    return {"flops_per_sample": profile.count_sample(model, torch.empty(1, *sample_shape)).training}
 
 
 def facts(model: nn.Module) -> dict[str, Any]:

@@ -167,16 +167,20 @@ def _list_folders() -> list[str]:
 
 def _check_folder(folder: str) -> str:
     """Return a folder to find packages in; PluginError if there is none, or if it would hide modules from Python."""
-    named = f"{folder}, which --benchmarks-from or {FOLDERS_VARIABLE} names"
+    origin = f"{folder}, which --benchmarks-from or {FOLDERS_VARIABLE} names"
     if not os.path.isdir(folder):
-        raise PluginError(f"{named}: no such folder; expected one with a package per benchmark")
+        raise PluginError(f"{origin}: no such folder; expected one with a package per benchmark")
     outside = set(map(os.path.realpath, (folder, *_list_folders())))
     path = [other for other in list_search_path() if os.path.realpath(other) not in outside]
     for file in sorted(Path(folder).iterdir()):
-        name = file.stem if file.suffix == ".py" else file.name if (file / "__init__.py").exists() else ""
+        name = file.name if (file / "__init__.py").exists() else ""
+        if file.suffix == ".py":
+            name = file.stem
         hides = name in (*PACKAGES, *SHARED, *sys.stdlib_module_names)
         if name not in ("", "tests") and (hides or (not (file / FACTS).exists() and PathFinder.find_spec(name, path))):
-            raise PluginError(f"{named}: its {file.name} would hide the module {name}; move it, or name another folder")
+            raise PluginError(
+                f"{origin}: its {file.name} would hide the module {name}; move it, or name another folder"
+            )
     return folder
 
 

@@ -272,12 +272,29 @@ class Command(NamedTuple):
     """A command, or a group of commands.
 
     module: the module that it runs, and the module's first argument if it has one; "": a group. summary: for --help.
-    argument: what the help shows after the name.
+    argument: what the help shows after the name; BENCHMARK for a command of benchmarks, which either have a module of
+    their own for it, or share one.
     """
 
     module: str
     summary: str
     argument: str = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one module runs the command for all benchmarks."""
+        return self.argument == BENCHMARK and not self.module.startswith(BENCHMARK)
+
+    @property
+    def needed_file(self) -> str:
+        """The name of the file in the package of each benchmark that has the command."""
+        return "train.py" if self.is_shared else f"{self.module.rpartition('.')[2]}.py"
+
+    def name_module(self, benchmark: str) -> str:
+        """Return what `python -m` runs, in the package of a benchmark if it is a command of benchmarks."""
+        if self.is_shared:
+            return f"{benchmark} {self.module.rpartition('.')[2]}"
+        return self.module.replace(BENCHMARK, benchmark).replace(".__main__", "")
 
 
 GROUPS: Final = {
@@ -291,21 +308,27 @@ GROUPS: Final = {
     "Train": {
         "data": Command("", "make, download, convert and verify datasets", "COMMAND"),
         "data synthesize": Command(
-            "BENCHMARK.synthesize", "generate data from physics: the mini problem, or full-size samples"
+            "BENCHMARK.synthesize", "generate data from physics: the mini problem, or full-size samples", BENCHMARK
         ),
-        "data fetch": Command("BENCHMARK.fetch", "download published data, verify and unpack them"),
-        "data prepare": Command("BENCHMARK.prepare", "convert published data; list and verify checksums"),
-        "data split": Command("BENCHMARK.split", "split published files into training and validation (deepcam)"),
-        "data summarize": Command("BENCHMARK.summarize", "compute statistics of the training data (deepcam)"),
-        "train": Command("BENCHMARK.train", "train to the quality target and write the result log"),
-        "evaluate": Command("BENCHMARK.evaluate", "measure the quality of a checkpoint"),
-        "predict": Command("BENCHMARK.predict", "write the predictions of a checkpoint"),
+        "data fetch": Command("BENCHMARK.fetch", "download published data, verify and unpack them", BENCHMARK),
+        "data prepare": Command("BENCHMARK.prepare", "convert published data; list and verify checksums", BENCHMARK),
+        "data split": Command(
+            "BENCHMARK.split", "split published files into training and validation (deepcam)", BENCHMARK
+        ),
+        "data summarize": Command(
+            "BENCHMARK.summarize", "compute statistics of the training data (deepcam)", BENCHMARK
+        ),
+        "train": Command("BENCHMARK.train", "train to the quality target and write the result log", BENCHMARK),
+        "evaluate": Command("common.commands.evaluate", "measure the quality of a checkpoint", BENCHMARK),
+        "predict": Command("common.commands.predict", "write the predictions of a checkpoint", BENCHMARK),
         "weights": Command("", "export the weights of a checkpoint", "COMMAND"),
         "weights export": Command("common.training.weights", "write the weights of a checkpoint as safetensors"),
         "new-benchmark": Command("common.new_benchmark", "write a benchmark of your own as a package", "NAME"),
     },
     "Measure": {
-        "measure": Command("BENCHMARK.measure", "measure training steps in minutes, without a dataset"),
+        "measure": Command(
+            "common.commands.measure", "measure training steps in minutes, without a dataset", BENCHMARK
+        ),
         "measure roofline": Command(
             "common.measure.__main__ roofline", "measure what the machine allows, and what limits these steps"
         ),
@@ -350,7 +373,7 @@ RENAMED: Final = {
 
 
 def replace_modules(text: str, program: str) -> str:
-    """Return the text with the commands `python -m MODULE` as those of the program."""
+    """Return the text with the commands `python -m MODULE` and `python -m BENCHMARK COMMAND` as the program's."""
     names = _list_modules()
 
     def rename(match: re.Match[str]) -> str:
@@ -360,14 +383,17 @@ def replace_modules(text: str, program: str) -> str:
         name = names.get(f"{BENCHMARK}.{module}")
         return f"{program} {name} {package}" if name else match[0]
 
-    return re.sub(r"python -m (\w+)\.(\w+(?:\.\w+)*)", rename, text)
+    return re.sub(r"python -m (\w+)[. ](\w+(?:\.\w+)*)", rename, text)
 
 
 @cache
 def _list_modules() -> dict[str, str]:
-    """Return the name of the command that runs each module."""
+    """Return the name of the command that runs each module, of a shared one as if each benchmark had it."""
     names = {}
     for name, command in COMMANDS.items():
-        module, *arguments = command.module.replace(".__main__", "").split() or [""]
+        if command.is_shared:
+            names[f"{BENCHMARK}.{name}"] = name
+            continue
+        module, *arguments = command.name_module(BENCHMARK).split() or [""]
         names[module] = name.removesuffix("".join(f" {word}" for word in arguments))
     return names

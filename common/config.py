@@ -18,6 +18,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from string import Template
@@ -38,7 +39,7 @@ from common.settings.keys import REQUIRED as REQUIRED
 from common.settings.keys import ROUTE as ROUTE
 from common.settings.keys import Key
 from common.settings.keys import key as key
-from common.settings.keys import leaves as leaves
+from common.settings.keys import list_leaves as list_leaves
 from common.tree import NAMED
 
 T = TypeVar("T")
@@ -115,22 +116,24 @@ def load(cls: type[T], path: Path, overrides: Sequence[Override] = (), check: Ca
     where the value at fault comes from, for a file that cannot be read, bad YAML, unknown or missing keys and values
     that do not fit.
     """
-    layers = [*_read(path), *_layers(overrides)]
-    config = _build(cls, layers, str(path))
+    layers = [*_read_layers(path), *_list_overrides(overrides)]
+    config = _build_config(cls, layers, str(path))
     if check is None:
         return config
     try:
         check(config)
     except ValueError as error:
-        source = _find_culprit(layers, error, lambda kept, later: check(_section(cls, kept, "", str(path), later)))
+        source = _find_culprit(
+            layers, error, lambda earlier, later: check(_build_section(cls, earlier, "", str(path), later))
+        )
         raise ConfigError(f"{source or path}: {error}") from error
     return config
 
 
-def sources(path: Path, overrides: Sequence[Override]) -> dict[str, str]:
+def list_sources(path: Path, overrides: Sequence[Override]) -> dict[str, str]:
     """Return where the value of each key comes from that a file, its bases or overrides name; ConfigError as `load`."""
-    layers = [*_read(path), *_layers(overrides)]
-    return {name: layer.source for layer in layers for name in _named(layer.value)}
+    layers = [*_read_layers(path), *_list_overrides(overrides)]
+    return {name: layer.source for layer in layers for name in _list_names(layer.value)}
 
 
 def section_of(path: Path, overrides: Sequence[Override], name: str) -> dict[str, Any]:
@@ -138,7 +141,7 @@ def section_of(path: Path, overrides: Sequence[Override], name: str) -> dict[str
 
     Raises ConfigError as `load` does for a file that cannot be read and for bad YAML.
     """
-    layers = [*_read(path), *_layers(overrides)]
+    layers = [*_read_layers(path), *_list_overrides(overrides)]
     sections = [layer.value.get(name) for layer in layers]
     return {key: value for section in sections if isinstance(section, dict) for key, value in section.items()}
 
@@ -149,17 +152,17 @@ def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence
     The tree may be of an earlier version: removed keys are left out.
     """
     for name in getattr(cls, "removed", {}):
-        tree = _without(tree, name.split("."))
-    return _build(cls, [_Layer(source, tree), *_layers(overrides)], source)
+        tree = _remove_key(tree, name.split("."))
+    return _build_config(cls, [_Layer(source, tree), *_list_overrides(overrides)], source)
 
 
-def _without(tree: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _remove_key(tree: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return a configuration without a key; names: of its sections, then its own."""
     first, *others = names
     if not others:
         return {name: value for name, value in tree.items() if name != first}
     section = tree.get(first)
-    return tree | {first: _without(section, others)} if isinstance(section, dict) else tree
+    return tree | {first: _remove_key(section, others)} if isinstance(section, dict) else tree
 
 
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
@@ -173,14 +176,14 @@ def to_yaml(config: Any, all_keys: bool = True) -> str:
 
     all_keys: also those whose values are their defaults.
     """
-    tree = to_dict(config, _literal)
+    tree = to_dict(config, _escape_path)
     return yaml.dump(tree if all_keys else _without_defaults(config, tree), Dumper=_Dumper, sort_keys=False)
 
 
 def _without_defaults(config: Any, tree: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration, which `to_dict` made `tree` of, that are not the defaults of their keys."""
     changed: dict[str, Any] = {}
-    for leaf in leaves(type(config)):
+    for leaf in list_leaves(type(config)):
         if attrgetter(leaf.name)(config) != leaf.default:
             *names, name = leaf.name.split(".")
             section, source = changed, tree
@@ -190,7 +193,7 @@ def _without_defaults(config: Any, tree: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
+def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     """Return the layers of a file and of its bases, the innermost base first."""
     source = f"{path} (base of {named_by[-1]})" if named_by else str(path)
     if path.resolve() in [file.resolve() for file in named_by]:
@@ -202,44 +205,44 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         raise ConfigError(f"{source}: cannot be read: {error.strerror}; expected a YAML file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
-    tree = _parse(text, source)
+    tree = _parse_yaml(text, source)
     if not isinstance(tree, dict):
-        what = "empty" if tree is None else f"contains {shown(tree)}"
-        raise ConfigError(f"{source}: {what}; expected lines such as `key: value`")
+        problem = "empty" if tree is None else f"contains {quote_value(tree)}"
+        raise ConfigError(f"{source}: {problem}; expected lines such as `key: value`")
     base = tree.pop("base", None)
     if base is None:
         return [_Layer(source, tree)]
     if not isinstance(base, str):
-        raise ConfigError(f"{source}: base: expected the name of a YAML file; got {shown(base)}")
-    return [*_read(path.parent / base, (*named_by, path)), _Layer(source, tree)]
+        raise ConfigError(f"{source}: base: expected the name of a YAML file; got {quote_value(base)}")
+    return [*_read_layers(path.parent / base, (*named_by, path)), _Layer(source, tree)]
 
 
-def _layers(overrides: Sequence[Override]) -> Iterator[_Layer]:
+def _list_overrides(overrides: Sequence[Override]) -> Iterator[_Layer]:
     """Yield each override as the layer of a file with this one key."""
-    for given in overrides:
-        if isinstance(given, str):
-            key, sign, text = given.partition("=")
-            source = f"override {mask_secrets(given)!r}"
+    for override in overrides:
+        if isinstance(override, str):
+            key, sign, text = override.partition("=")
+            source = f"override {mask_secrets(override)!r}"
             if not sign:
                 raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
-            yield _layer(key, _parse(text, source), source)
+            yield _make_layer(key, _parse_yaml(text, source), source)
         else:
-            for key, value in given.items():
-                yield _layer(key, _plain(value), f"override {key}={mask_secrets(str(value))}")
+            for key, value in override.items():
+                yield _make_layer(key, _make_plain(value), f"override {key}={mask_secrets(str(value))}")
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     """Return a value as YAML would give it; those of numpy become numbers and lists."""
     if isinstance(value, Path):
-        return _literal(value)
+        return _escape_path(value)
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _make_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_make_plain(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _layer(key: str, value: Any, source: str) -> _Layer:
+def _make_layer(key: str, value: Any, source: str) -> _Layer:
     names = key.strip().split(".")
     if not all(names):
         raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
@@ -249,54 +252,55 @@ def _layer(key: str, value: Any, source: str) -> _Layer:
     return _Layer(source, tree)
 
 
-def _parse(text: str, source: str) -> Any:
+def _parse_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source}{place}: not valid YAML: {error.problem}") from error
+        position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ConfigError(f"{source}{position}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML forbids; numbers beyond Python's limit
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     except RecursionError:
         raise ConfigError(f"{source}: nested too deeply; expected sections with keys and values") from None
 
 
-def _build(cls: type[T], layers: Sequence[_Layer], file: str) -> T:
+def _build_config(cls: type[T], layers: Sequence[_Layer], file: str) -> T:
     for layer in layers:
         _check_keys(cls, layer, "", cls)
     try:
-        return _section(cls, layers, "", file)
+        return _build_section(cls, layers, "", file)
     except _RefusedError as error:
-        section, given, place, message = error.args
-        source = _find_culprit(given, error, lambda kept, later: _section(section, kept, place, file, later)) or file
-        raise ConfigError(f"{source}: {place}: {message}" if place else f"{source}: {message}") from error.__cause__
+        section, own_layers, parent, message = error.args
+        make = partial(_build_section, section, parent=parent, file=file)
+        source = _find_culprit(own_layers, error, lambda earlier, later: make(earlier, later=later)) or file
+        raise ConfigError(f"{source}: {parent}: {message}" if parent else f"{source}: {message}") from error.__cause__
 
 
-def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str, later: Sequence[_Layer] = ()) -> T:
-    """Return a section made of what the layers say; `place` is its dotted name, "" at the top.
+def _build_section(cls: type[T], layers: Sequence[_Layer], parent: str, file: str, later: Sequence[_Layer] = ()) -> T:
+    """Return a section made of what the layers say; `parent` is its dotted name, "" at the top.
 
     later: layers of which only required keys are taken, if they are missing otherwise.
     """
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
-    for one in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
-        name, hint = one.name, hints[one.name]
-        dotted = f"{place}.{name}" if place else name
-        given, more = _layers_of(layers, name), _layers_of(later, name)
-        required = one.default is MISSING and one.default_factory is MISSING
-        if is_dataclass(hint) and (given or required):
-            values[name] = _section(hint, given, dotted, file, more)  # type: ignore[arg-type]  # a class, no instance
-        elif given:
-            values[name] = _value(hint, given[-1], dotted)
+    for entry in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
+        name, hint = entry.name, hints[entry.name]
+        dotted = f"{parent}.{name}" if parent else name
+        stated, more = _layers_of(layers, name), _layers_of(later, name)
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        if is_dataclass(hint) and (stated or required):
+            values[name] = _build_section(hint, stated, dotted, file, more)  # type: ignore[arg-type]  # a class, no instance
+        elif stated:
+            values[name] = _convert_value(hint, stated[-1], dotted)
         elif required and more:
-            values[name] = _value(hint, more[0], dotted)
+            values[name] = _convert_value(hint, more[0], dotted)
         elif required:
-            raise ConfigError(f"{file}: {dotted} is missing; expected {_described(hint)}")
+            raise ConfigError(f"{file}: {dotted} is missing; expected {_describe_type(hint)}")
     try:
         return cls(**values)
     except ValueError as error:
-        raise _RefusedError(cls, layers, place, str(error)) from error
+        raise _RefusedError(cls, layers, parent, str(error)) from error
 
 
 def _layers_of(layers: Sequence[_Layer], name: str) -> list[_Layer]:
@@ -321,51 +325,50 @@ def _find_culprit(
     return None
 
 
-def _named(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _list_names(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted names of sections and keys."""
     for name, value in tree.items():
         yield f"{prefix}{name}"
         if isinstance(value, dict):
-            yield from _named(value, f"{prefix}{name}.")
+            yield from _list_names(value, f"{prefix}{name}.")
 
 
-def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
+def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
     """Raise ConfigError unless the layer has known keys only, in this section and those in it."""
     hints = get_type_hints(cls)
-    known = {one.name: hints[one.name] for one in fields(cls)}
+    keys = {entry.name: hints[entry.name] for entry in fields(cls)}
     if not isinstance(layer.value, dict):
-        expected = f"a section with the keys {', '.join(known)}"
-        where = f"{place}: " if place else ""
-        raise ConfigError(f"{layer.source}: {where}expected {expected}; got {shown(layer.value)}")
+        expected = f"a section with the keys {', '.join(keys)}"
+        where = f"{parent}: " if parent else ""
+        raise ConfigError(f"{layer.source}: {where}expected {expected}; got {quote_value(layer.value)}")
     for name, value in layer.value.items():
-        dotted = f"{place}.{name}" if place else str(name)
+        dotted = f"{parent}.{name}" if parent else str(name)
         if last := getattr(root, "removed", {}).get(dotted):
-            said = f"was a key up to version {last[0]} and has no effect any more; remove it"
-            raise ConfigError(f"{layer.source}: {dotted} {said}")
-        if name not in known:
+            reason = f"was a key up to version {last[0]} and has no effect any more; remove it"
+            raise ConfigError(f"{layer.source}: {dotted} {reason}")
+        if name not in keys:
             section = isinstance(value, dict)
-            inside = _meant(str(name), cls, f"{place}." if place else "", section)
-            meant = inside or _meant(str(name), root, "", section)
+            inside = _guess_key(str(name), cls, f"{parent}." if parent else "", section)
+            meant = inside or _guess_key(str(name), root, "", section)
             hint = f"; did you mean {meant}?" if meant else ";"
-            of_section = f" of {place}" if place else ""
-            asked = dotted[: len(place) + SHOWN]
-            raise ConfigError(f"{layer.source}: unknown key {asked}{hint} known keys{of_section}: {', '.join(known)}")
-        if is_dataclass(known[name]):
-            _check_keys(known[name], layer._replace(value=value), dotted, root)
+            of_section = f" of {parent}" if parent else ""
+            quoted = dotted[: len(parent) + SHOWN]
+            raise ConfigError(f"{layer.source}: unknown key {quoted}{hint} known keys{of_section}: {', '.join(keys)}")
+        if is_dataclass(keys[name]):
+            _check_keys(keys[name], layer._replace(value=value), dotted, root)
 
 
-def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
+def _guess_key(name: str, cls: type, prefix: str, section: bool) -> str | None:
     """Return the dotted key of a section that an unknown name stands for, None if none is like it.
 
     The last part decides: who writes `momentum` at the top is told `optim.momentum`. What is directly in the section
     comes first, so that `modle` is told `model` and not `staging.mode`. section: only what can have keys of its own.
     """
-    by_name: dict[str, str] = {
-        called: dotted
-        for dotted, one, nested in _keys(cls, prefix)
-        if nested or not section
-        for called in (*(one.metadata[Key].aliases if Key in one.metadata else ()), dotted.rpartition(".")[2])
-    }
+    by_name: dict[str, str] = {}
+    for dotted, entry, nested in _list_keys(cls, prefix):
+        if nested or not section:
+            aliases = entry.metadata[Key].aliases if Key in entry.metadata else ()
+            by_name |= dict.fromkeys((*aliases, dotted.rpartition(".")[2]), dotted)
     inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
     near = (
         [called for called in by_name if called == name]
@@ -375,52 +378,52 @@ def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
     return by_name[near[0]] if near else None
 
 
-def _keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any], bool]]:
+def _list_keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any], bool]]:
     """Yield the dotted keys of a section, their fields, and whether they have keys of their own; inner ones first."""
     hints = get_type_hints(cls)
-    for one in fields(cls):
-        if is_dataclass(hints[one.name]):
-            yield from _keys(hints[one.name], f"{prefix}{one.name}.")
-    for one in fields(cls):
-        hint = hints[one.name]
-        yield prefix + one.name, one, is_dataclass(hint) or get_origin(hint) is dict
+    for entry in fields(cls):
+        if is_dataclass(hints[entry.name]):
+            yield from _list_keys(hints[entry.name], f"{prefix}{entry.name}.")
+    for entry in fields(cls):
+        hint = hints[entry.name]
+        yield prefix + entry.name, entry, is_dataclass(hint) or get_origin(hint) is dict
 
 
-def _value(hint: Any, layer: _Layer, place: str) -> Any:
+def _convert_value(hint: Any, layer: _Layer, dotted: str) -> Any:
     """Return the value of a key, of the type that its field has; whole numbers are numbers too."""
     try:
-        return msgspec.convert(layer.value, hint, dec_hook=_path)
+        return msgspec.convert(layer.value, hint, dec_hook=_expand_path)
     except msgspec.ValidationError as error:
-        got = f"expected {_described(hint)}; got {shown(layer.value)}"
-        raise ConfigError(f"{layer.source}: {place}: {error.__cause__ or got}") from error
+        got = f"expected {_describe_type(hint)}; got {quote_value(layer.value)}"
+        raise ConfigError(f"{layer.source}: {dotted}: {error.__cause__ or got}") from error
 
 
-def _described(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     """Return a type in words."""
     args = get_args(hint)
     match get_origin(hint):
         case origin if origin in (Union, UnionType):
-            return " or ".join(map(_described, args))
+            return " or ".join(map(_describe_type, args))
         case origin if origin is Literal:
-            return "one of " + ", ".join(map(shown, args))
+            return "one of " + ", ".join(map(quote_value, args))
         case origin if origin is tuple and args[-1] is ...:
-            return f"a list, each {_described(args[0])}"
+            return f"a list, each {_describe_type(args[0])}"
         case origin if origin is tuple:
-            return f"a list of {len(args)}: " + ", ".join(map(_described, args))
+            return f"a list of {len(args)}: " + ", ".join(map(_describe_type, args))
         case origin if origin is dict:
-            return f"a mapping of {_described(args[0])} to {_described(args[1])}"
+            return f"a mapping of {_describe_type(args[0])} to {_describe_type(args[1])}"
     return TYPE_NAMES.get(hint, str(hint))
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """Return a value as a message quotes it: its beginning, if it is long."""
     return textwrap.shorten(json.dumps(value, default=str), SHOWN, placeholder=" ...")
 
 
-def _path(_type: Any, text: Any) -> Path:
+def _expand_path(_type: Any, text: Any) -> Path:
     """Return the path in a text, expanded."""
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"expected a path; got {shown(text)}")
+        raise ValueError(f"expected a path; got {quote_value(text)}")
     try:
         path = Path(Template(text).substitute(os.environ))
         return path.expanduser() if text.startswith("~") else path
@@ -432,7 +435,7 @@ def _path(_type: Any, text: Any) -> Path:
         raise ValueError(f"{text!r}: {error}") from None
 
 
-def _literal(path: Path) -> str:
-    """Return the text from which `_path` makes this path."""
+def _escape_path(path: Path) -> str:
+    """Return the text from which `_expand_path` makes this path."""
     text = str(path).replace("$", "$$")
     return f"./{text}" if text.startswith("~") else text

@@ -41,14 +41,9 @@ def style_text(text: str, style: int) -> str:
     return f"\x1b[{style}m{text}\x1b[0m"
 
 
-def label_error(text: object) -> str:
-    """Return an error as it is printed on standard error."""
-    return f"{_style_label('error:', RED)} {text}"
-
-
 def print_error(text: object) -> None:
     """Print an error on standard error."""
-    _print_message(label_error(text))
+    _print_message(f"{_style_label('error:', RED)} {text}")
 
 
 def print_warning(text: object) -> None:
@@ -74,7 +69,6 @@ def _style_label(label: str, style: int) -> str:
 
 NOTE: Final = "console.txt"
 """The file with the note, in the folder of the run."""
-STREAMS: Final = {"stdout": "standard output", "stderr": "standard error"}
 
 
 class Console:
@@ -85,13 +79,13 @@ class Console:
         self._noted: set[str] = set()
         self._folder: Path | None = None
 
-    def install(self) -> None:
+    def install_streams(self) -> None:
         """Replace the standard streams by those that drop what they cannot write, unless others took their place."""
         # Otherwise the next file that is opened would take the number of a closed stream, and get what others print.
         while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
             os.set_inheritable(handle, True)
         os.close(handle)
-        for name, words in STREAMS.items():
+        for name, words in (("stdout", "standard output"), ("stderr", "standard error")):
             if (stream := getattr(sys, name)) is getattr(sys, f"__{name}__"):
                 setattr(sys, name, self._make_stream(stream, words))
 
@@ -179,10 +173,12 @@ def open_bar(iterable: Iterable[Any] | None = None, *, disable: bool | None = No
     return tqdm(iterable, file=_Lines(), bar_format=lines, **options | often)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration for people: 8.0 s, 1:05, 2:00:09."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}:{minutes:02}:{rest:02}"
-    return f"{minutes}:{rest:02}" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+    if minutes:
+        return f"{minutes}:{rest:02}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"

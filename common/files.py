@@ -55,8 +55,8 @@ def instance_folder(job: Path, number: int) -> Path:
 
 def instance_folders(job: Path) -> dict[int, Path]:
     """Return the folders of the instances that there are, by number."""
-    found = {path: INSTANCE.fullmatch(path.name) for path in job.glob("instance_*") if path.is_dir()}
-    return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+    matches = {path: INSTANCE.fullmatch(path.name) for path in job.glob("instance_*") if path.is_dir()}
+    return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def new_file(path: Path) -> Iterator[tuple[Path, io.FileIO]]:
     Its name is random and it is created exclusively, so that no link that others have put there is followed.
     """
     part = _unused_name(path)
-    with naming(path, part), open(part, "x+b", buffering=0) as file:
+    with name_errors(path, part), open(part, "x+b", buffering=0) as file:
         try:
             yield part, file
         finally:
@@ -75,22 +75,25 @@ def new_file(path: Path) -> Iterator[tuple[Path, io.FileIO]]:
 
 
 @contextmanager
-def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """Yield a new file beside `path`, which takes its name at the end of the `with` and is removed after an error.
 
-    For libraries that open files by their names; otherwise see `open_whole_file`. sync: to disk before it is renamed.
+    For libraries that open files by their names; otherwise see `open_whole_file`.
     Raises OSError if `path` is a device or a pipe, which is not replaced, and if the new file was exchanged meanwhile.
     """
-    with _replacement(path, sync) as (part, _):
+    with _open_replacement(path, sync=False) as (part, _):
         yield part
 
 
 @contextmanager
 def open_whole_file(path: Path, mode: str = "wb", *, sync: bool = False) -> Iterator[Any]:
-    """Yield a file to write, text in UTF-8, that replaces `path` at the end of the `with`, as `whole_file` does."""
+    """Yield a file to write, text in UTF-8, that replaces `path` at the end of the `with`, as `whole_file` does.
+
+    sync: to disk before it is renamed.
+    """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     with (
-        _replacement(path, sync) as (_, part),
+        _open_replacement(path, sync) as (_, part),
         open(part.fileno(), mode, encoding=encoding, newline=newline, closefd=False) as file,
     ):
         yield file
@@ -139,7 +142,7 @@ def follow_no_link(path: str, flags: int) -> int:
 
 
 @contextmanager
-def _replacement(path: Path, sync: bool) -> Iterator[tuple[Path, io.FileIO]]:
+def _open_replacement(path: Path, sync: bool) -> Iterator[tuple[Path, io.FileIO]]:
     """Yield the path of a new file, and the file; at the end it replaces `path`."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "this is a device or a pipe; expected a file", str(path))
@@ -159,22 +162,22 @@ def _unused_name(path: Path) -> Path:
 
 
 @contextmanager
-def naming(path: Path, part: Path | None = None) -> Iterator[None]:
+def name_errors(path: Path, part: Path | None = None) -> Iterator[None]:
     """Let errors of the system name `path` if they name no file, as on a full disk, or `part`, which stands for it."""
     try:
         yield
     except OSError as error:
-        _name(error, path, part)
+        _name_error(error, path, part)
         raise
     except RuntimeError as error:
         full = error.__context__  # torch.save fails again as it closes the file, and tells only that
         if not isinstance(full, OSError) or full.errno is None:
             raise
-        _name(full, path, part)
+        _name_error(full, path, part)
         raise full from error
 
 
-def _name(error: OSError, path: Path, part: Path | None) -> None:
+def _name_error(error: OSError, path: Path, part: Path | None) -> None:
     if error.errno is not None and error.filename2 is None and error.filename in (None, str(part)):
         error.filename = str(path)
     if error.errno == errno.ENOSPC and out_of_inodes(path.parent):

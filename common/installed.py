@@ -63,7 +63,7 @@ CLOSED: Final = "config"
 SUFFIXES: Final = (".yaml", ".yml")
 
 
-def find_config(benchmark: str, given: str) -> Path:
+def find_config(benchmark: str, argument: str) -> Path:
     """Return the file that an argument stands for: a name without slash and suffix, or else a path.
 
     A name never depends on the files in the current folder: a file without a suffix is ./FILE. Raises ConfigError for
@@ -71,25 +71,25 @@ def find_config(benchmark: str, given: str) -> Path:
     """
     from common.config import ConfigError  # which needs YAML; the console script does without
 
-    known = named_configs(benchmark)
-    if is_name(given):
-        if given in known:
-            return known[given]
-        near = difflib.get_close_matches(given, known, 1)
+    configs = named_configs(benchmark)
+    if is_name(argument):
+        if argument in configs:
+            return configs[argument]
+        near = difflib.get_close_matches(argument, configs, 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
-            f"{benchmark} has no configuration {given!r}; {hint}known are {', '.join(known)}; a file is ./{given} or "
-            "FILE.yaml"
+            f"{benchmark} has no configuration {argument!r}; {hint}known are {', '.join(configs)}; a file is "
+            f"./{argument} or FILE.yaml"
         )
-    path = Path(given)
-    if path.stem in known and not path.exists():
-        raise ConfigError(f"{given}: no such file; the configuration that comes with the suite is named {path.stem}")
+    path = Path(argument)
+    if path.stem in configs and not path.exists():
+        raise ConfigError(f"{argument}: no such file; the configuration that comes with the suite is named {path.stem}")
     return path
 
 
-def is_name(given: str) -> bool:
+def is_name(argument: str) -> bool:
     """Tell whether an argument is the name of a configuration, not a path."""
-    return "/" not in given and not given.endswith(SUFFIXES)
+    return "/" not in argument and not argument.endswith(SUFFIXES)
 
 
 def named_configs(benchmark: str) -> dict[str, Path]:
@@ -121,19 +121,19 @@ TRAINING: Final = ("torch", "numpy", "mlperf_logging", "safetensors")
 
 
 def missing_extra(error: BaseException, module: str, extra: str = "") -> str | None:
-    """Return what `module` needs, to be imported; None if the error is not about an optional package or Windows.
+    """Return what a module needs to be imported; None if the error is not about an optional package or Windows.
 
-    extra: `[NAME]` where it is not that of the module.
+    module: or `BENCHMARK COMMAND`. extra: `[NAME]` where it is not that of the module.
     """
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name = error.name.partition(".")[0]
-    command = as_called(f"python -m {module}").removesuffix(".__main__")
+    command = as_called(f"python -m {module}")
     if name in POSIX:
         return f"{command} {NEEDS_POSIX}"
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
-    package = module.partition(".")[0]
+    package = re.split(r"\W", module)[0]
     benchmark = find_package(package)
     if benchmark and benchmark.distribution and not extra:  # which says what it needs
         requirement = benchmark.distribution

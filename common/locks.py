@@ -83,16 +83,16 @@ class LockFile:
 
     def take(self, holder: str) -> None:
         """Take the lock for this process alone; raise LockedError if another has it. holder: describes this process."""
-        self._take(shared=False)
+        self._take_lock(shared=False)
         os.ftruncate(self.handle, 0)
         os.pwrite(self.handle, holder.encode(), 0)
 
     def share(self) -> None:
         """Take the lock, or turn it into one, together with others that share it; the same LockedError."""
         if self.handle < 0:
-            self._take(shared=True)
+            self._take_lock(shared=True)
         else:
-            self._lock(self.handle, shared=True)
+            self._lock_handle(self.handle, shared=True)
 
     def is_last(self) -> bool:
         """Tell whether no other process shares the lock any more; then none can until `release`."""
@@ -107,12 +107,12 @@ class LockFile:
             self._close()
             self.handle = -1
 
-    def _take(self, *, shared: bool) -> None:
+    def _take_lock(self, *, shared: bool) -> None:
         while self.handle < 0:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
             close = weakref.finalize(self, os.close, handle)
             try:
-                self._lock(handle, shared=shared)
+                self._lock_handle(handle, shared=shared)
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(handle), os.stat(self.path)):
                         self.handle, self._close = handle, close
@@ -120,7 +120,7 @@ class LockFile:
                 if self.handle != handle:
                     close()
 
-    def _lock(self, handle: int, *, shared: bool) -> None:
+    def _lock_handle(self, handle: int, *, shared: bool) -> None:
         if not try_lock(handle, shared=shared):
             raise LockedError(self.path, os.pread(handle, LONGEST_HOLDER, 0).decode(errors="replace"))
 
@@ -132,7 +132,6 @@ MOST_BYTES: Final = 1 << 16
 LOOK_S: Final = 2.0
 """How often one that waits looks."""
 NAME: Final = re.compile(r"lease-(\d+)\.json")
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 MOST_PID: Final = 1 << 31
 NO_FOLDER: Final = {errno.EEXIST: "not a folder", errno.ENOTDIR: "below a file"}
 JOB_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID", "COBALT_JOBID")
@@ -319,7 +318,8 @@ def _describe_process() -> dict[str, Any]:
 def _read_machine_id() -> str:
     """Return the identity of this running system and its process numbers; "" where it is unknown."""
     with suppress(OSError):
-        return f"{BOOT_ID.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot_id} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 

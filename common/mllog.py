@@ -35,7 +35,7 @@ from common.settings.run import SubmissionConfig
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 FRAMES_TO_CALLER: Final = 3
-"""From MLLogger's method through `_write` and the method of ResultLog to its caller."""
+"""From MLLogger's method through `_write_record` and the method of ResultLog to its caller."""
 
 CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
 """The prefix that MLLogger removes from the caller's file, a regular expression: the folder of the suite, else any
@@ -83,7 +83,7 @@ class _Line(logging.Logger):
         self.text = text
 
 
-def _anyone() -> None:
+def _allow_anyone() -> None:
     """Let anyone write."""
 
 
@@ -94,7 +94,9 @@ class ResultLog:
     owns the file now. lock: of the thread that writes.
     """
 
-    def __init__(self, path: Path, *, fresh: bool = True, crc32: int = 0, guard: Callable[[], None] = _anyone) -> None:
+    def __init__(
+        self, path: Path, *, fresh: bool = True, crc32: int = 0, guard: Callable[[], None] = _allow_anyone
+    ) -> None:
         self.path, self.crc32, self._guard = path, crc32, guard
         self.lock = threading.RLock()
         self._mode = "xb" if fresh else "ab"
@@ -115,30 +117,26 @@ class ResultLog:
 
     def start(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the start of an interval."""
-        self._write(MLLogger.start, key, value, metadata)
+        self._write_record(MLLogger.start, key, value, metadata)
 
     def end(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the end of an interval."""
-        self._write(MLLogger.end, key, value, metadata)
+        self._write_record(MLLogger.end, key, value, metadata)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log a value, or an event at a point in time."""
-        self._write(MLLogger.event, key, value, metadata)
+        self._write_record(MLLogger.event, key, value, metadata)
 
     def interval(self, name: str, begin_ms: int, end_ms: int, **metadata: Any) -> None:
         """Log an interval that is over, as NAME_start and NAME_stop; metadata: of its end. Times: of `elapsed_ms`."""
-        self._write(MLLogger.start, f"{name}_start", None, {}, begin_ms)
-        self._write(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
+        self._write_record(MLLogger.start, f"{name}_start", None, {}, begin_ms)
+        self._write_record(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
 
-    def run(self) -> RunRecord:
-        """Return a context manager that logs run_start (run_resumed if the log already has it) and run_stop."""
-        return RunRecord(self)
-
-    def holds(self, key: str) -> bool:
+    def has_record(self, key: str) -> bool:
         """Tell whether the file has a record of the key."""
         return any(read_records(self.path, key))
 
-    def position(self) -> int:
+    def sync_position(self) -> int:
         """Flush the log to disk and return its size in bytes, from which `open_log` can continue."""
         with self.lock:
             os.fsync(self._file.fileno())
@@ -148,11 +146,11 @@ class ResultLog:
         """Write no more; a log whose run never started is removed."""
         if "_file" in self.__dict__:
             self._file.close()
-            if not self.holds(constants.RUN_START):
+            if not self.has_record(constants.RUN_START):
                 self._guard()
                 self.path.unlink(missing_ok=True)
 
-    def _write(
+    def _write_record(
         self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
         with self.lock:
@@ -175,23 +173,25 @@ class SilentLog(ResultLog):
         self.path, self.crc32 = path, 0
         self.lock = threading.RLock()
 
-    def holds(self, key: str) -> bool:
+    def has_record(self, key: str) -> bool:
         return False
 
-    def position(self) -> int:
+    def sync_position(self) -> int:
         return 0
 
     def close(self) -> None:
         pass
 
-    def _write(
+    def _write_record(
         self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
         pass
 
 
 class RunRecord:
-    """The timed run in the log. However it ends, run_stop is written once; `success` only if the target was met.
+    """The timed run in the log: run_start at the begin of the `with`, or run_resumed if the log already has that.
+
+    However it ends, run_stop is written once; `success` only if the target was met.
 
     ending: how the run ended; set by `end`, or by the exception that ends the `with`.
     """
@@ -205,23 +205,23 @@ class RunRecord:
         self.ending = ending
 
     def __enter__(self) -> Self:
-        if self._log.holds(constants.RUN_START):
-            self._log._write(MLLogger.event, "run_resumed", None, {})
+        if self._log.has_record(constants.RUN_START):
+            self._log._write_record(MLLogger.event, "run_resumed", None, {})
         else:
-            self._log._write(MLLogger.start, constants.RUN_START, None, {})
+            self._log._write_record(MLLogger.start, constants.RUN_START, None, {})
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and not self.ending.final:
             self.ending = classify_error(error)
-        self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+        self._log._write_record(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
         self._stopped = True
 
     def stop(self) -> None:
         """Write run_stop, unless that is done, and let no other thread write any more: the process is about to end."""
         self._log.lock.acquire(timeout=LOCK_S)
         if not self._stopped:
-            self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+            self._log._write_record(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
 
     def _stop_metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
@@ -231,7 +231,7 @@ class RunRecord:
 
 
 def open_log(
-    path: Path, is_main: bool, keep_bytes: int | None = None, guard: Callable[[], None] = _anyone
+    path: Path, is_main: bool, keep_bytes: int | None = None, guard: Callable[[], None] = _allow_anyone
 ) -> ResultLog:
     """Open the log of a run; ranks other than the main one get a silent log.
 
@@ -244,7 +244,7 @@ def open_log(
         return SilentLog(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if keep_bytes is not None:
-        return ResultLog(path, fresh=False, crc32=_restart(path, keep_bytes), guard=guard)
+        return ResultLog(path, fresh=False, crc32=_restart_log(path, keep_bytes), guard=guard)
     if path.exists():
         raise LogError(f"{path}: a log already exists; continue the run by --resume, or choose another output_dir")
     return ResultLog(path, guard=guard)
@@ -259,18 +259,18 @@ def read_beginning(path: Path, size: int, crc32: int | None = None) -> bytes:
     if not path.is_file():
         raise LogError(f"{path}: no log to continue; resume in the output_dir of the interrupted run: {PUT_BACK}")
     with path.open("rb") as file:
-        kept = file.read(max(size, 0))
+        beginning = file.read(max(size, 0))
     reason = ""
-    if len(kept) < size:
-        reason = f"it has only {len(kept):,} bytes, "
-    elif crc32 not in (None, zlib.crc32(kept)):
+    if len(beginning) < size:
+        reason = f"it has only {len(beginning):,} bytes, "
+    elif crc32 not in (None, zlib.crc32(beginning)):
         reason = "it has other records, "
-    if reason or not kept.endswith(b"\n") or any(find_records(kept.splitlines(), constants.RUN_STOP)):
+    if reason or not beginning.endswith(b"\n") or any(find_records(beginning.splitlines(), constants.RUN_STOP)):
         raise LogMismatchError(
             f"{path}: not the log of the checkpoint: {reason}expected complete records of an unfinished run in its "
             f"first {size:,} bytes"
         )
-    return kept
+    return beginning
 
 
 def elapsed_ms() -> int:
@@ -286,7 +286,7 @@ def set_aside(path: Path) -> bool:
     return True
 
 
-def begin(
+def log_beginning(
     log: ResultLog,
     benchmark: str,
     submission: SubmissionConfig,
@@ -315,7 +315,7 @@ def begin(
     log.event(constants.SUBMISSION_PLATFORM, submission.platform)
 
 
-def describe(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
+def log_facts(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
     """Log the facts of the run and its hyperparameters (key -> value); call it before init_stop."""
     for name, value in (*asdict(facts).items(), *settings.items()):
         log.event(name, value)
@@ -342,19 +342,19 @@ def clear_cache(drop: bool) -> None:
             ) from error
 
 
-def _restart(path: Path, keep_bytes: int) -> int:
+def _restart_log(path: Path, keep_bytes: int) -> int:
     """Truncate a log to its first bytes and keep all of it under a new name; return the checksum of what is left.
 
     Raises LogError if it does not match.
     """
-    kept, old = read_beginning(path, keep_bytes), path.read_bytes()
+    beginning, old = read_beginning(path, keep_bytes), path.read_bytes()
     stops = find_records(old.splitlines(), constants.RUN_STOP)
     if any(stop.meta(constants.STATUS) == constants.SUCCESS for stop in stops):
         raise LogError(f"{path}: this run is finished and met its target; there is nothing to resume")
     # Copy first, so that no file is ever incomplete and no record is lost.
     write_whole_file(_unused_name(path), old, sync=True)
-    write_whole_file(path, kept, sync=True)
-    return zlib.crc32(kept)
+    write_whole_file(path, beginning, sync=True)
+    return zlib.crc32(beginning)
 
 
 def _unused_name(path: Path) -> Path:

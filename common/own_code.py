@@ -25,7 +25,6 @@ OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
 FILE: Final = "file "
 """Prefix of the name of a module that is read from a file; its path follows."""
-NO_FILE: Final = "(in no file)"
 PYTHON: Final = sys.stdlib_module_names - {"__main__"}  # which the module of a command is
 Kind = Literal["problem", "optimizer", "callback"]
 T = TypeVar("T", bound=Callable[..., Any])
@@ -63,17 +62,19 @@ def register_optimizer(name: str) -> Callable[[T], T]:
     """
     if name in LOG_NAMES:
         raise UsageError(f"optimizer {name} is one of the suite's; choose another name")
-    register = _register("optimizer", name)
+    register = _make_registrar("optimizer", name)
 
-    def check_call(made: T) -> T:
+    def check_call(maker: T) -> T:
         import inspect  # takes a while, and the checker does without
 
         try:
-            inspect.signature(made).bind("parameters", "lr", "config")
+            inspect.signature(maker).bind("parameters", "lr", "config")
         except TypeError as error:
-            text = describe_source("optimizer", name, made).text
-            raise UsageError(f"{text}: {made.__qualname__} is called with (parameters, lr, config): {error}") from error
-        return register(made)
+            text = describe_source("optimizer", name, maker).text
+            raise UsageError(
+                f"{text}: {maker.__qualname__} is called with (parameters, lr, config): {error}"
+            ) from error
+        return register(maker)
 
     return check_call
 
@@ -83,10 +84,10 @@ def register_problem(name: str) -> Callable[[T], T]:
 
     It has networks, losses, augmentations or datasets of its own. Raises UsageError if the name is taken.
     """
-    return _register("problem", name)
+    return _make_registrar("problem", name)
 
 
-def _register(kind: Kind, name: str) -> Callable[[T], T]:
+def _make_registrar(kind: Kind, name: str) -> Callable[[T], T]:
     def register(definition: T) -> T:
         earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), definition))
         if earlier != new and earlier is not None:
@@ -123,7 +124,7 @@ def describe_source(kind: Kind, name: str, definition: Any) -> Code:
 
     file = _find_file(definition)
     if file is None:
-        return Code(kind, name, NO_FILE)
+        return Code(kind, name, "(in no file)")
     return Code(kind, name, file.name, hashlib.sha256(file.read_bytes()).hexdigest())
 
 

@@ -78,16 +78,16 @@ def in_processes(
         for item in itertools.islice(todo, min(workers, MOST_WORKERS)):
             connection, other_end = multiprocessing.Pipe()
             with other_end, _without_interrupts(), script():
-                processes.append(process_type(target=_work, args=(function, other_end), daemon=True))
+                processes.append(process_type(target=_process_items, args=(function, other_end), daemon=True))
                 processes[-1].start()
             busy[connection] = item
-            _send(connection, (item,))
+            _send_item(connection, (item,))
         while busy:
             STOP.check()
             for connection in cast("list[Connection]", wait(busy, POLL_S)):
-                done, result = busy.pop(connection), _receive(connection)
+                done, result = busy.pop(connection), _receive_result(connection)
                 more = tuple(itertools.islice(todo, 1))
-                _send(connection, more)
+                _send_item(connection, more)
                 if more:
                     (busy[connection],) = more
                 yield done, result
@@ -113,12 +113,12 @@ def in_threads(function: Callable[[T], R], items: Sequence[T], workers: int) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def _send(connection: Connection, item: tuple[T, ...]) -> None:
+def _send_item(connection: Connection, item: tuple[T, ...]) -> None:
     with _killed_is_told():
         connection.send(item)
 
 
-def _receive(connection: Connection) -> Any:
+def _receive_result(connection: Connection) -> Any:
     with _killed_is_told():  # by EOFError, or in the middle of a result by a plain OSError
         error, result = connection.recv()
     if error is not None:
@@ -136,7 +136,7 @@ def _killed_is_told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Hold back Ctrl-C; a process that is started meanwhile never gets it, not even before `_begin`.
+    """Hold back Ctrl-C; a process that is started meanwhile never gets it, not even before `_begin_worker`.
 
     Windows cannot: a worker that starts at that moment may show a traceback.
     """
@@ -164,18 +164,18 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _work(function: Callable[[T], R], connection: Connection) -> None:
+def _process_items(function: Callable[[T], R], connection: Connection) -> None:
     """Send the error, if any, and the result for each item that comes, until none comes."""
-    _begin()
+    _begin_worker()
     while item := connection.recv():
         try:
             connection.send((None, function(*item)))
         except Exception as error:
             error.add_note(f"in another process:\n{traceback.format_exc()}")
-            connection.send((_picklable(error), None))
+            connection.send((_make_picklable(error), None))
 
 
-def _picklable(error: Exception) -> Exception:
+def _make_picklable(error: Exception) -> Exception:
     """Return the error, or one with its text if it cannot be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
@@ -192,7 +192,7 @@ def find_death_signal() -> Callable[[], object] | None:
     return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL) if sys.platform == "linux" else None
 
 
-def _begin() -> None:
+def _begin_worker() -> None:
     """Prepare a worker process: it ends with its parent, however that ends, and leaves stop signals to it."""
     reuse_freed_memory(mmap_from=32 * 2**20, trim_from=256 * 2**20)
     for number in find_signals(NAMES):

@@ -12,6 +12,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,37 +21,33 @@ from common.benchmarks import ROOT, SHARED, find_package, locate_package
 from common.version import DISTRIBUTION, VERSION
 
 DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
-GIT_TIMEOUT_S: Final = 10.0
 
 
-def provenance(packages: Sequence[str]) -> dict[str, Any]:
+def collect_provenance(packages: Sequence[str]) -> dict[str, Any]:
     """Return all facts of this module as plain values; packages: those whose sources produced the result.
 
     The revision is that of the suite; of a benchmark from outside, the version of its distribution is stated.
     """
+    benchmarks = (find_package(name) for name in packages if name not in SHARED)
+    plugins = [benchmark.distribution for benchmark in benchmarks if benchmark and benchmark.distribution]
     return {
-        "versions": versions((*DISTRIBUTIONS, *_list_plugin_distributions(packages))),
+        "versions": list_versions((*DISTRIBUTIONS, *plugins)),
         "git_revision": git_revision(),
         "source_sha256": source_hash(packages),
         "host": host(),
     }
 
 
-def versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
+def list_versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
     """Return the versions of Python and of distributions, None for one that is not installed; imports none of them.
 
     That of the suite is the one of these sources, installed or not.
     """
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    numbers: dict[str, str | None] = {"python": platform.python_version(), **dict.fromkeys(names)}
     for name in names:
-        if name == DISTRIBUTION:
-            found[name] = VERSION
-            continue
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+        with suppress(importlib.metadata.PackageNotFoundError):
+            numbers[name] = VERSION if name == DISTRIBUTION else importlib.metadata.version(name)
+    return numbers
 
 
 def git_revision(root: Path = ROOT) -> str | None:
@@ -60,9 +57,9 @@ def git_revision(root: Path = ROOT) -> str | None:
     """
     try:
         # A virtual environment may lie in the repository of something else, which tracks no file of the suite.
-        if not _git(root, "ls-files"):
+        if not _run_git(root, "ls-files"):
             return None
-        return _git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40")
+        return _run_git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40")
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -80,17 +77,11 @@ def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
     return hash_files(packages, files, lambda name: files[name].read_bytes())
 
 
-def _list_plugin_distributions(packages: Sequence[str]) -> list[str]:
-    """Return the distributions of the packages that come from outside the suite; those in folders have none."""
-    benchmarks = (find_package(name) for name in packages if name not in SHARED)
-    return [benchmark.distribution for benchmark in benchmarks if benchmark and benchmark.distribution]
-
-
 @cache
 def _describe_own_tree() -> str | None:
     """Return the commit of these sources, as `git_revision`; "" if there are files that no commit has."""
     try:
-        return "" if _git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py") else git_revision()
+        return "" if _run_git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py") else git_revision()
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -140,14 +131,12 @@ def shown_path(path: Path) -> str:
     return path.name if path.is_absolute() else path.as_posix()
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _run_git(root: Path, *arguments: str) -> str:
     # A hook's GIT_DIR would lead to another repository; reading must not lock the index.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(root), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, check=True, encoding="utf-8", timeout=GIT_TIMEOUT_S, env=environment
-    )
+    done = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", timeout=10.0, env=environment)
     return done.stdout.strip()
 
 

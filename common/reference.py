@@ -188,12 +188,12 @@ class Dataset:
     def settings(self) -> tuple[Setting, ...]:
         """Return the settings train_samples and eval_samples, one per round."""
         return tuple(
-            self._setting(key, round_, counts)
+            self._make_setting(key, round_, counts)
             for key, by_round in (("train_samples", self.train_samples), ("eval_samples", self.eval_samples))
             for round_, counts in by_round.items()
         )
 
-    def _setting(self, key: str, round_: str, counts: tuple[int, ...]) -> Setting:
+    def _make_setting(self, key: str, round_: str, counts: tuple[int, ...]) -> Setting:
         text = " or ".join(map(str, counts))
         allowed = Check(text, lambda value: is_number(value) and value in counts)
         exact = Check(text, lambda value: value in counts)
@@ -226,9 +226,7 @@ COMMON_SETTINGS: Final = (
 )
 """What the closed division of every benchmark asks for; a benchmark's own setting of the same key replaces it."""
 
-OPEN_SETTINGS: Final = tuple(
-    Setting(key, integer(">= 1", lambda value: value >= 1), NOT_EMPTY) for key in ("train_samples", "eval_samples")
-)
+OPEN_SETTINGS: Final = tuple(Setting(key, COUNT, NOT_EMPTY) for key in ("train_samples", "eval_samples"))
 """The open division leaves hyperparameters and data free, but the log still states the number of samples."""
 
 

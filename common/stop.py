@@ -110,10 +110,10 @@ class Stop:
 
     def listen(self) -> None:
         """Catch the signals until the process ends; when it is ending, they come too late and are ignored."""
-        self._catch()
+        self._catch_signals()
         atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in self._former])
 
-    def _catch(self) -> None:
+    def _catch_signals(self) -> None:
         """Catch the signals; only in the main thread, where Python allows it."""
         if self._former or not _in_main_thread():
             return
@@ -131,20 +131,20 @@ class Stop:
             theirs.close()
             return
         self._wakeup = theirs
-        threading.Thread(target=self._watch, args=(ours, theirs), name="stop", daemon=True).start()
+        threading.Thread(target=self._watch_signals, args=(ours, theirs), name="stop", daemon=True).start()
 
     def choose_signals(self, names: Iterable[str]) -> None:
         """Catch these signals, and no others any more; one that was ignored at the start (nohup) stays ignored."""
         if not _in_main_thread():
             return
-        wanted = {number for number in find_signals(names) if signal.getsignal(number) != signal.SIG_IGN}
-        for number in self._former.keys() - wanted:
+        chosen = {number for number in find_signals(names) if signal.getsignal(number) != signal.SIG_IGN}
+        for number in self._former.keys() - chosen:
             signal.signal(number, self._former.pop(number))
-        for number in wanted - self._former.keys():
+        for number in chosen - self._former.keys():
             if number == STACKS:
                 faulthandler.unregister(number)
             # None: not set by Python.
-            self._former[number] = signal.signal(number, lambda number, _: self.ask(number)) or signal.SIG_DFL
+            self._former[number] = signal.signal(number, lambda number, _: self.ask_to_stop(number)) or signal.SIG_DFL
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -152,7 +152,7 @@ class Stop:
         if self._former or not _in_main_thread():
             yield
             return
-        self._catch()
+        self._catch_signals()
         raises = self._raises
         try:
             yield
@@ -170,14 +170,14 @@ class Stop:
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
         """Let `check` raise StopAsked inside the `with` after a signal; it is called at both ends of it, too."""
-        with self._raising(True):
+        with self._set_raising(True):
             self.check()
             yield
             self.check()
 
     def deferring(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which a signal is only remembered."""
-        return self._raising(False)
+        return self._set_raising(False)
 
     def defer(self) -> None:
         """Only remember a signal from here to the end of the `interrupting` around it.
@@ -187,7 +187,7 @@ class Stop:
         self._raises = False
 
     @contextlib.contextmanager
-    def _raising(self, raises: bool) -> Iterator[None]:
+    def _set_raising(self, raises: bool) -> Iterator[None]:
         if not _in_main_thread():
             yield
             return
@@ -223,7 +223,7 @@ class Stop:
             self.check()
 
     @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
+    def allow_finishing(self) -> Iterator[None]:
         """Let the process work longer inside the `with` after SIGTERM: it saves what would be lost."""
         self._finishes = True
         try:
@@ -231,7 +231,7 @@ class Stop:
         finally:
             self._finishes = False
 
-    def ask(self, number: int) -> None:
+    def ask_to_stop(self, number: int) -> None:
         """Take note of a stop signal that another process got; for any thread."""
         self.number = self.number or number
 
@@ -263,7 +263,7 @@ class Stop:
             os.write(2, f"{message}\n".encode())
         os._exit(endings[-1].exit_status if self.exit_status is None else self.exit_status)
 
-    def _watch(self, wakeup: socket.socket, other_end: socket.socket) -> None:
+    def _watch_signals(self, wakeup: socket.socket, other_end: socket.socket) -> None:
         """Read the numbers of the signals as they come, until the other end is closed; end the process if need be."""
         deadline = last = pressed_at = float("inf")
         while True:
@@ -282,7 +282,7 @@ class Stop:
             for number in received:
                 if number not in self._former:
                     continue
-                self.ask(number)
+                self.ask_to_stop(number)
                 # By the clock of this thread, which hears a signal late if a call of C keeps Python's lock.
                 now = time.monotonic()
                 if number == signal.SIGINT:

@@ -57,7 +57,7 @@ class Tree:
         expect_regular(name, os.stat(name))  # before opening: even to open a device can do something
         handle = open_regular(name)  # again: it may have been replaced
         try:
-            if not self._holds(_real_path(handle, name)):
+            if not self._holds_path(_real_path(handle, name)):
                 raise RefusedFileError(name, f"is a link that leads out of {os.path.basename(self.root)}: not followed")
         except OSError:
             os.close(handle)
@@ -80,11 +80,11 @@ class Tree:
         except OSError:
             return b""
 
-    def leaves(self, path: str | os.PathLike[str]) -> bool:
+    def leads_out(self, path: str | os.PathLike[str]) -> bool:
         """Tell whether a path leads out of the tree, through links or by its name."""
-        return not self._holds(os.path.realpath(path))
+        return not self._holds_path(os.path.realpath(path))
 
-    def _holds(self, real: str) -> bool:
+    def _holds_path(self, real: str) -> bool:
         return not self.root or real == self.root or real.startswith(os.path.join(self.root, ""))
 
 
@@ -139,11 +139,8 @@ def size_text(size: int) -> str:
 
 def expect_regular(path: str, status: os.stat_result) -> None:
     """Raise RefusedFileError unless it is the status of a regular file."""
-    if not stat.S_ISREG(status.st_mode):
-        raise RefusedFileError(path, f"is {_kind(status.st_mode)}, not a file")
-
-
-def _kind(mode: int) -> str:
+    if stat.S_ISREG(status.st_mode):
+        return
     kinds = (
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISFIFO, "a pipe"),
@@ -151,7 +148,8 @@ def _kind(mode: int) -> str:
         (stat.S_ISCHR, "a device"),
         (stat.S_ISBLK, "a device"),
     )
-    return next((name for test, name in kinds if test(mode)), "something else")
+    kind = next((name for test, name in kinds if test(status.st_mode)), "something else")
+    raise RefusedFileError(path, f"is {kind}, not a file")
 
 
 def _real_path(handle: int, path: str) -> str:

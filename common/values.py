@@ -41,12 +41,12 @@ def is_stated(value: Any) -> bool:
     return value is not None
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a whole number as int, 512 for 512.0; anything else as it is."""
     return int(value) if is_integer(value) else value
 
 
-def same(one: Any, other: Any) -> bool:
+def are_same(one: Any, other: Any) -> bool:
     """Tell whether two values are the same; NaN is the same as NaN."""
     return identity(one) == identity(other)
 

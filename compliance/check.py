@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -51,10 +52,10 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = _make_parser()
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         with checked_output():
-            return _run_check(given)
+            return _run_check(options)
     except ValueError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
@@ -218,4 +219,6 @@ def _show_rules(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    gc.freeze()  # or Python would search all objects for cycles as it ends, which takes longer than to judge a log
+    sys.exit(status)

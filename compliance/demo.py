@@ -80,8 +80,8 @@ examples:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
     parser.add_argument("--keep", type=_new_folder, metavar="DIR", help="leave the examples in this new folder")
-    given = parser.parse_args(arguments)
-    return run_command(lambda: demonstrate(given.paths, given.keep), (OSError,))
+    options = parser.parse_args(arguments)
+    return run_command(lambda: demonstrate(options.paths, options.keep), (OSError,))
 
 
 def _new_folder(text: str) -> Path:

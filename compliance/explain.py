@@ -17,7 +17,7 @@ from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.findings import Shown
 from compliance.formats.style import Style
 from compliance.formats.table import TextTable, plain_text
-from compliance.formats.words import place
+from compliance.formats.words import write_location
 from compliance.logs.log import parse_log
 from compliance.model.judging import OFFICIAL, PROFILES, SKIPPED, STRICT, Case, Finding
 from compliance.model.layout import write_slashes
@@ -90,7 +90,7 @@ def _explain_rule(rule: type[Rule]) -> str:
 
 def sentence(finding: Finding) -> str:
     """Return an example's finding as the text format writes it."""
-    where, text = place(finding.path, finding.line, Style()), Shown(finding, finding.severity).text
+    where, text = write_location(finding.path, finding.line, Style()), Shown(finding, finding.severity).text
     return f"{where}: {text}" if where else text
 
 

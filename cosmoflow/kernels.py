@@ -48,8 +48,7 @@ How many rows that makes is compiled into the kernel, so that each batch size ha
 
 def pool_and_activate(x_BCDHW: Tensor, bias_C: Tensor, slope: float) -> Tensor:
     """Return LeakyReLU of the greatest value of each 2 x 2 x 2 cell plus the bias, in x's type, channels last."""
-    pooled_BCdhw: Tensor = _Pool.apply(x_BCDHW, bias_C, slope)
-    return pooled_BCdhw
+    return _Pool.apply(x_BCDHW, bias_C, slope)
 
 
 class _Pool(torch.autograd.Function):
@@ -120,8 +119,7 @@ def fits_first_block(x_BCDHW: Tensor, weight: Tensor) -> bool:
 def first_block(x_BCDHW: Tensor, weight: Tensor, bias_C: Tensor, slope: float) -> Tensor:
     """Return what `pool_and_activate` makes of the convolution with padding "same", where that `fits_first_block`."""
     x_BDHWC = _channels_last(x_BCDHW.to(product_dtype(x_BCDHW)))
-    pooled_BCdhw: Tensor = _FirstBlock.apply(x_BDHWC, _arrange_weights(weight), bias_C, slope)
-    return pooled_BCdhw
+    return _FirstBlock.apply(x_BDHWC, _arrange_weights(weight), bias_C, slope)
 
 
 def _arrange_weights(weight: Tensor) -> Tensor:

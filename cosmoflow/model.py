@@ -55,8 +55,7 @@ class CosmoFlow(nn.Module):
         x_BF = x_BCDHW.permute(0, 2, 3, 4, 1).flatten(1)  # Keras's order of features: d, h, w, c
         for dense in self.hidden:
             x_BF = F.dropout(F.leaky_relu(dense(x_BF), SLOPE), self.config.dropout, self.training)
-        y_BP: Tensor = torch.tanh(self.output(x_BF)) * OUTPUT_SCALE
-        return y_BP
+        return torch.tanh(self.output(x_BF)) * OUTPUT_SCALE
 
     def l2_penalty(self) -> Tensor:
         """Return lambda * sum(w²) over the kernels of the hidden dense layers, to be added to the loss.
@@ -64,7 +63,7 @@ class CosmoFlow(nn.Module):
         Its gradient is 2 * lambda * w. The log's opt_weight_decay is lambda, as with the reference; the submissions
         that log a `weight_decay` of torch write 2 * lambda for the same mathematics.
         """
-        squares: Tensor = sum(dense.weight.square().sum() for dense in self.hidden)
+        squares = sum(dense.weight.square().sum() for dense in self.hidden)
         return self.config.l2 * squares
 
 
@@ -87,7 +86,7 @@ def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
     an absolute 1e-5 of the greatest).
     """
     # Asking for the indices keeps autocast on a CPU from pooling in float32, which halves the speed and gains nothing.
-    pooled_BCDHW: Tensor = F.max_pool3d(x_BCDHW, 2, return_indices=True)[0]
+    pooled_BCDHW = F.max_pool3d(x_BCDHW, 2, return_indices=True)[0]
     return F.leaky_relu(pooled_BCDHW, SLOPE, inplace=True)
 
 

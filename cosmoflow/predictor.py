@@ -85,8 +85,7 @@ class Predictor(benchmark.Predictor):
         x_BDHWC = torch.as_tensor(counts_BDHWC, device=self.device)
         if x_BDHWC.dtype != torch.int16 or x_BDHWC.dim() != 5:
             raise TypeError(f"counts are {x_BDHWC.dtype} {tuple(x_BDHWC.shape)}; expected int16 (batch, D, H, W, C)")
-        labels_BP: Tensor = self.model(scaled_input(x_BDHWC, self.config.data)).float()
-        return labels_BP
+        return self.model(scaled_input(x_BDHWC, self.config.data)).float()
 
 
 def _label_ranges(config: Any) -> Any:

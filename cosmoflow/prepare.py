@@ -21,7 +21,7 @@ from common.errors import UsageError
 from common.files import is_foreign
 from common.reference import SPLITS
 from cosmoflow.data.raw import UniverseError, open_universe
-from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat, find_side
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
 from cosmoflow.data.values import read_contents
 
@@ -64,43 +64,36 @@ It resumes, and shares the work with other tasks, as `convert` does.
 # -- the split into training and validation, by whole universes, since samples of one universe are alike ---------
 
 
-@dataclass(frozen=True)
-class HashSplit:
-    """A split by a seeded hash of the universes' names, the same on every machine and for every task.
+def split_by_hash(
+    names: Sequence[str],
+    seed: int = 0,
+    fraction: float = 1 / 9,
+    train: int | None = None,
+    validation: int | None = None,
+) -> dict[str, list[str]]:
+    """Return the sorted names of each split by a seeded hash of the names, the same on every machine and in every task.
 
     A universe is for validation if its hash is below `fraction`, independent of the other universes. With counts, the
-    lowest hashes are for validation and the highest for training; those in between are left out.
+    lowest hashes are for validation and the highest for training; those in between are left out. UsageError if there
+    are too few universes, or by chance none for validation.
     """
-
-    seed: int = 0
-    fraction: float = 1 / 9
-    train: int | None = None
-    validation: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise UsageError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
-
-    def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the sorted names of each split; UsageError if there are too few, or by chance none."""
-        order = sorted(names, key=lambda name: (self._hash_name(name), name))
-        low = sum(self._hash_name(name) < self.fraction for name in names)
-        validation = self.validation if self.validation is not None else low
-        train = self.train if self.train is not None else len(order) - validation
-        if train < 0 or train + validation > len(order):
-            raise UsageError(
-                f"{max(train, 0):,} training and {validation:,} validation universes were asked for, but only "
-                f"{len(order):,} exist; lower --train or --validation"
-            )
-        if self.validation is None and not validation:
-            raise UsageError(
-                f"by chance none of the {len(order):,} universes is for validation; set a number, as in --validation 1"
-            )
-        return {"train": sorted(order[len(order) - train :]), "validation": sorted(order[:validation])}
-
-    def _hash_name(self, name: str) -> float:
-        digest = hashlib.sha256(f"{self.seed}:{name}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") / 2**64
+    if not 0 < fraction < 1:
+        raise UsageError(f"--validation-fraction is {fraction}; expected a number between 0 and 1")
+    digests = {name: hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names}
+    hashes = {name: int.from_bytes(digest[:8], "big") / 2**64 for name, digest in digests.items()}
+    order = sorted(names, key=lambda name: (hashes[name], name))
+    validation_count = sum(hashes[name] < fraction for name in names) if validation is None else validation
+    train_count = len(order) - validation_count if train is None else train
+    if train_count < 0 or train_count + validation_count > len(order):
+        raise UsageError(
+            f"{max(train_count, 0):,} training and {validation_count:,} validation universes were asked for, but only "
+            f"{len(order):,} exist; lower --train or --validation"
+        )
+    if validation is None and not validation_count:
+        raise UsageError(
+            f"by chance none of the {len(order):,} universes is for validation; set a number, as in --validation 1"
+        )
+    return {"train": sorted(order[len(order) - train_count :]), "validation": sorted(order[:validation_count])}
 
 
 @dataclass(frozen=True)
@@ -158,8 +151,7 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
     if args.split_file:
         splits = read_split(args.split_file, sorted(universes))
     else:
-        split = HashSplit(args.seed, args.validation_fraction, args.train, args.validation)
-        splits = split(sorted(universes))
+        splits = split_by_hash(sorted(universes), args.seed, args.validation_fraction, args.train, args.validation)
     sides = {name: side for side, names in splits.items() for name in names}
     if unused := len(universes) - len(sides):
         print(f"{unused:,} of {len(universes):,} universes are in neither split and will be skipped")
@@ -169,11 +161,10 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
             f"universes of {grid} voxels per side cannot be cut into {args.sample_size}³ cubes: set a divisor"
         )
     samples = SampleFormat.from_options(args.format, args.compress)
-    blocks = grid // args.sample_size
-    items = tuple(
-        Item(name, samples.names_of_universe(f"{side}/{name}", blocks), (universes[name], f"{side}/{name}"))
-        for name, side in sorted(sides.items())
-    )
+    items = []
+    for name, side in sorted(sides.items()):
+        stem = f"{side}/{name}"
+        items.append(Item(name, samples.names_of_universe(stem, grid // args.sample_size), (universes[name], stem)))
     variant, source_digest = read_variant_and_digest(args.input_dir)
     facts = {
         "converter": "cosmoflow.prepare",
@@ -184,7 +175,7 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
         **samples.facts,
     }
     make = partial(cut_universe, grid, args.sample_size, samples)
-    return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
+    return DatasetPlan("cosmoflow", variant, facts, tuple(items), make, samples.bytes_of(grid), "universes")
 
 
 def _read_grid(path: Path) -> int:
@@ -192,43 +183,36 @@ def _read_grid(path: Path) -> int:
         return universe.grid
 
 
-@dataclass(frozen=True)
-class Repacker:
-    """Writes one sample in another format; the source of an item is the path of its TFRecord and the new stem."""
+def repack_sample(shape: tuple[int, ...], samples: SampleFormat, item: Item, folder: Path) -> None:
+    """Write a sample in another format; the source of an item is the path of its TFRecord and the new stem."""
+    path, stem = item.source
+    try:
+        sample = read_shaped(path, shape)
+    except RecordError as error:
+        raise BadItemError(str(error)) from error
+    samples.write_sample(folder / stem, *sample)
 
-    shape: tuple[int, int, int, int]
-    samples: SampleFormat
 
-    def __call__(self, item: Item, folder: Path) -> None:
-        path, stem = item.source
-        try:
-            sample = self.read_sample(path)
-        except RecordError as error:
-            raise BadItemError(str(error)) from error
-        self.samples.write_sample(folder / stem, *sample)
+def read_shaped(path: Path, shape: tuple[int, ...]) -> Sample:
+    """Return a sample; WrongSizeError if `--sample-size` is not that of the file, RecordError for a damaged one."""
+    try:
+        return read_sample(path, Sample.empty(shape), verify_crc=True)
+    except WrongSizeError as error:
+        content, advice = f"a sample of {error.size:,} bytes", ""
+        if (side := find_side(error.size)) is not None:
+            content, advice = f"a sample of {side}³ × {CHANNELS} counts", f": give --sample-size {side}"
+        text = f"{path}: {content}; --sample-size is {shape[0]}{advice}"
+        raise WrongSizeError(text, error.size) from error
 
-    def read_sample(self, path: Path) -> Sample:
-        """Return a sample; WrongSizeError if `--sample-size` is not that of the file, RecordError for a damaged one."""
-        try:
-            return read_sample(path, Sample.empty(self.shape), verify_crc=True)
-        except WrongSizeError as error:
-            side = round((error.size / (2 * CHANNELS)) ** (1 / 3))
-            fits = 2 * CHANNELS * side**3 == error.size
-            content = f"a sample of {side}³ × {CHANNELS} counts" if fits else f"a sample of {error.size:,} bytes"
-            raise WrongSizeError(
-                f"{path}: {content}; --sample-size is {self.shape[0]}"
-                + (f": give --sample-size {side}" if fits else ""),
-                error.size,
-            ) from error
 
-    def check(self, path: Path) -> None:
-        """Raise BuildError if the sample has another size, as then all of them have; damage is found later."""
-        try:
-            self.read_sample(path)
-        except WrongSizeError as error:
-            raise BuildError(str(error)) from error
-        except (RecordError, OSError):
-            return
+def check_size(path: Path, shape: tuple[int, ...]) -> None:
+    """Raise BuildError if the sample has another size, as then all of them have; damage is found later."""
+    try:
+        read_shaped(path, shape)
+    except WrongSizeError as error:
+        raise BuildError(str(error)) from error
+    except (RecordError, OSError):
+        pass
 
 
 def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
@@ -252,8 +236,8 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
         **samples.facts,
     }
     items = tuple(Item(stem, samples.file_names(stem), (path, stem)) for stem, path in sources.items())
-    make = Repacker(shape, samples)
-    make.check(next(iter(sources.values())))
+    check_size(next(iter(sources.values())), shape)
+    make = partial(repack_sample, shape, samples)
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
 
 

@@ -30,30 +30,7 @@ from common.reference import (
     since,
 )
 
-SETTINGS = (
-    Setting("global_batch_size", COUNT, ABOVE_ZERO),
-    Setting("opt_name", one_of("sgd", "SGD"), one_of("sgd", "SGD")),
-    Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
-    Setting("opt_learning_rate_warmup_epochs", AMOUNT, NOT_NEGATIVE),
-    Setting("opt_learning_rate_warmup_factor", AMOUNT, NOT_NEGATIVE),
-    Setting("opt_learning_rate_decay_boundary_epochs", list_of(COUNT), ANY),
-    Setting("opt_learning_rate_decay_factor", each(number("with 0 < v < 1", lambda value: 0 < value < 1)), ANY),
-    Setting(
-        "dropout",
-        number("with 0 <= v < 1", lambda value: 0 <= value < 1),
-        Check("0 <= v < 1", lambda value: 0 <= value < 1),
-        required=False,
-        rounds=since("1.0"),
-    ),
-    Setting("opt_weight_decay", AMOUNT, NOT_NEGATIVE, required=False, rounds=since("1.0")),
-    Setting("sgd_opt_momentum", equals(0.9), None, required=False, why="the rules fix the momentum"),
-)
-
 TARGET = Target("eval_error", 0.124, lower_is_better=True)
-TRAIN_SAMPLES = {"0.7": (262_144,)} | dict.fromkeys(since("1.0"), (524_288,))
-EVAL_SAMPLES = dict.fromkeys(ROUNDS, (65_536,))
-PARAMETERS = {"0.7": 5_597_604} | dict.fromkeys(since("1.0"), 8_907_556)
-"""The kernels of round 0.7 have two voxels along an edge, later ones three."""
 
 FIRST_EXAMPLE = {
     "global_batch_size": 512,
@@ -71,17 +48,35 @@ REFERENCE = Reference(
     target=TARGET,
     runs=10,
     dataset=Dataset(
-        train_samples=TRAIN_SAMPLES,
-        eval_samples=EVAL_SAMPLES,
+        train_samples={"0.7": (262_144,)} | dict.fromkeys(since("1.0"), (524_288,)),
+        eval_samples=dict.fromkeys(ROUNDS, (65_536,)),
         source="cosmoUniverse, 64 sub-volumes per universe (half of the training set in round 0.7)",
         counts_checked=False,
     ),
-    settings=SETTINGS,
+    settings=(
+        Setting("global_batch_size", COUNT, ABOVE_ZERO),
+        Setting("opt_name", one_of("sgd", "SGD"), one_of("sgd", "SGD")),
+        Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
+        Setting("opt_learning_rate_warmup_epochs", AMOUNT, NOT_NEGATIVE),
+        Setting("opt_learning_rate_warmup_factor", AMOUNT, NOT_NEGATIVE),
+        Setting("opt_learning_rate_decay_boundary_epochs", list_of(COUNT), ANY),
+        Setting("opt_learning_rate_decay_factor", each(number("with 0 < v < 1", lambda value: 0 < value < 1)), ANY),
+        Setting(
+            "dropout",
+            number("with 0 <= v < 1", lambda value: 0 <= value < 1),
+            Check("0 <= v < 1", lambda value: 0 <= value < 1),
+            required=False,
+            rounds=since("1.0"),
+        ),
+        Setting("opt_weight_decay", AMOUNT, NOT_NEGATIVE, required=False, rounds=since("1.0")),
+        Setting("sgd_opt_momentum", equals(0.9), None, required=False, why="the rules fix the momentum"),
+    ),
     epoch_unit="epochs",
     points="cosmoflow/rcps.yaml",
     cite=HYPERPARAMETERS,
     trained_by="cosmoflow.settings",
-    parameters=PARAMETERS,
+    # The kernels of round 0.7 have two voxels along an edge, later ones three.
+    parameters={"0.7": 5_597_604} | dict.fromkeys(since("1.0"), 8_907_556),
     example=ExampleRun(
         epochs=25,
         settings={

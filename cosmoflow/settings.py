@@ -19,7 +19,7 @@ from common.reference import (
     equals,
     number,
 )
-from common.settings.keys import PLACE, ROUTE, ClosedRule, Configuration, LogValue, check_least, key, log_if, take
+from common.settings.keys import PLACE, ROUTE, ClosedRule, LogValue, check_least, key, log_if, take
 from common.settings.optim import EpochSchedule
 from common.settings.run import RunConfig, SamplesConfig
 from cosmoflow.reference import REFERENCE
@@ -142,11 +142,6 @@ class ModelConfig:
             raise ValueError(f"dropout is {self.dropout}; expected 0 <= dropout < 1")
 
 
-def log_weight_decay(config: Configuration) -> Any:
-    """Return what the log calls the weight decay: lambda of the L2 regularisation, or that of the optimizer."""
-    return config("model.l2") or config("optim.weight_decay")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(RunConfig):
     """The configuration of a CosmoFlow run."""
@@ -167,7 +162,8 @@ class Config(RunConfig):
     logs: ClassVar[Mapping[str, LogValue]] = {
         "gradient_accumulation_steps": take("train.accumulation"),
         "sgd_opt_momentum": log_if("optim.name", ("sgd",), take("optim.momentum")),
-        "opt_weight_decay": log_weight_decay,
+        # Lambda of the L2 regularisation, or that of the optimizer.
+        "opt_weight_decay": lambda config: config("model.l2") or config("optim.weight_decay"),
     }
 
     def __post_init__(self) -> None:

@@ -65,8 +65,8 @@ def _divide_features(features: int, sides: list[int] | None, grid: Grid) -> Tens
     """
     every = torch.arange(features)
     if sides is not None:
-        places = every.view(*sides, -1)
-        return torch.stack([places[block.slices].flatten() for block in grid.all_blocks(sides)])
+        features_DHF = every.view(*sides, -1)
+        return torch.stack([features_DHF[block.slices].flatten() for block in grid.all_blocks(sides)])
     return None if features % grid.ranks else every.view(grid.ranks, -1)
 
 

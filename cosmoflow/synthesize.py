@@ -112,25 +112,6 @@ def _draw_spectra(axes: Any, counts: np.ndarray, parameters: dict[str, float], l
     axes.grid(alpha=0.3)
 
 
-DESCRIPTION: Final = """\
-Generate universes from physics: the linear spectrum of matter, displaced particles (2LPT), four redshifts, and four
-parameters drawn from a prior: in the mini problem sigma_8 and a drift along three axes, else Omega_m, sigma_8, n_s and
-H_0. The files have the published formats and names; job and seed in the names are invented.
-Without options, generate the mini dataset: 2,048 + 256 universes of 32 x 32 x 32 x 4.
-
-The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
-A folder with other data is refused.
-"""
-EXAMPLES: Final = """\
-examples:
-  python -m cosmoflow.synthesize data/cosmoflow-mini            the mini problem, half a minute on two cores
-  python -m cosmoflow.synthesize data/cosmoflow-mini --verify   again: reuse everything, compare checksums
-  python -m cosmoflow.synthesize data/seed7 --seed 7            the mini problem with other universes
-  python -m cosmoflow.synthesize data/full --preset full-size   12 samples of 128^3, as large as the published ones
-  python -m cosmoflow.synthesize data/raw --preset full-size --grid 64 --subvolumes 2 --format hdf5
-                                                                raw universes, for `python -m cosmoflow.prepare convert`
-  python -m cosmoflow.synthesize --plot                         no data, only slices and spectra in universes.png
-"""
 RAW: Final = "hdf5"
 
 
@@ -178,10 +159,27 @@ class Synthesize(Synthesis):
     """The command of CosmoFlow."""
 
     module = "cosmoflow.synthesize"
-    description = DESCRIPTION
-    examples = EXAMPLES
+    description = """\
+Generate universes from physics: the linear spectrum of matter, displaced particles (2LPT), four redshifts, and four
+parameters drawn from a prior: in the mini problem sigma_8 and a drift along three axes, else Omega_m, sigma_8, n_s and
+H_0. The files have the published formats and names; job and seed in the names are invented.
+Without options, generate the mini dataset: 2,048 + 256 universes of 32 x 32 x 32 x 4.
+
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
+"""
+    examples = """\
+examples:
+  python -m cosmoflow.synthesize data/cosmoflow-mini            the mini problem, half a minute on two cores
+  python -m cosmoflow.synthesize data/cosmoflow-mini --verify   again: reuse everything, compare checksums
+  python -m cosmoflow.synthesize data/seed7 --seed 7            the mini problem with other universes
+  python -m cosmoflow.synthesize data/full --preset full-size   12 samples of 128^3, as large as the published ones
+  python -m cosmoflow.synthesize data/raw --preset full-size --grid 64 --subvolumes 2 --format hdf5
+                                                                raw universes, for `python -m cosmoflow.prepare convert`
+  python -m cosmoflow.synthesize --plot                         no data, only slices and spectra in universes.png
+"""
     presets = PRESETS
-    sources = ("cosmoflow.simulation", "cosmoflow.simulation")
+    sources = ("cosmoflow.simulation",)
     target = TARGET
     picture = "universes.png"
     draw = staticmethod(draw_samples)

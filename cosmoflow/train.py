@@ -46,15 +46,12 @@ class CosmoFlow(SampleProblem[TensorBatch]):
     dataset = Dataset
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
-        folder = config.data.data_dir
         self.block = spatial.block_with_halo(config, dist)
-        read = self.block if config.data.augment == "none" else None  # a turned sample has other voxels there
-        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, read, dist)
-        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, self.block, dist)
-        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
+        sets = self.open_sets(config, dist, block=self.block)
+        if config.data.augment != "none":
+            sets["train"].block = None  # a turned sample has other voxels there
+        super().__init__(config, dist, seed, sets)
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
-        if dist.is_main:
-            train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         shape = config.data.sample_shape
         self.model = self.choose_network(lambda: model.build_model(config.model, shape, seed)).to(dist.device)
@@ -93,8 +90,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the four parameters of each sample."""
-        predicted_BP: Tensor = model(batch.x).float()
-        return predicted_BP
+        return model(batch.x).float()
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters, or this rank's share."""

@@ -14,6 +14,7 @@ from common.reference import FULL
 from deepcam.data.values import NAME as STATS
 
 SNAPSHOT: Final = re.compile(r"data-\d{4}-\d\d-\d\d-\d\d-\d\.h5")
+"""Year, month, day, index of the time step in the day, number of the simulation."""
 BYTES: Final = 63.7e6
 """Of a snapshot: 16 channels of float32 and two label maps of 4 bytes."""
 

@@ -48,8 +48,7 @@ class DeepLab(nn.Module):
             raise ValueError(f"snapshots are {height} x {width}; expected sides that are multiples of {STRIDE}")
         x_BCHW = x_BHWC.permute(0, 3, 1, 2)  # a view: in memory the channels stay last, the fast layout
         deep_BCHW, low_BCHW = self.xception(x_BCHW)
-        logits_BKHW: Tensor = self.decoder(self.pyramid(deep_BCHW), low_BCHW)
-        return logits_BKHW
+        return self.decoder(self.pyramid(deep_BCHW), low_BCHW)
 
 
 class Xception(nn.Module):
@@ -113,8 +112,7 @@ class Block(nn.Module):
             self.skip = nn.Sequential(Shortcut(first, last, 1, stride=stride, bias=False), nn.BatchNorm2d(last))
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        y_BCHW: Tensor = self.main(x_BCHW) + self.skip(x_BCHW)
-        return y_BCHW
+        return self.main(x_BCHW) + self.skip(x_BCHW)
 
 
 class Shortcut(nn.Conv2d):
@@ -183,8 +181,7 @@ class Decoder(nn.Module):
 
     def forward(self, deep_BCHW: Tensor, low_BCHW: Tensor) -> Tensor:
         both_BCHW = torch.cat([self.deep(deep_BCHW), self.low_level(low_BCHW)], dim=1)
-        logits_BKHW: Tensor = self.output(self.join(both_BCHW))
-        return logits_BKHW
+        return self.output(self.join(both_BCHW))
 
 
 class Depthwise(nn.Conv2d):

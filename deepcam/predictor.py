@@ -179,5 +179,4 @@ class Predictor(benchmark.Predictor):
         facts = self.interface["preprocessing"]
         extremes = Range(*(np.array(facts[name], np.float64) for name in ("minval", "maxval")))
         normalize = Normalization(extremes, range(len(extremes.minval)), self.device)
-        logits_BKHW: Tensor = self.model(normalize(x_BHWC[..., facts["channels"]])).float()
-        return logits_BKHW
+        return self.model(normalize(x_BHWC[..., facts["channels"]])).float()

@@ -116,8 +116,13 @@ def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
     if not paths:
         raise BuildError(f"no files {' or '.join(NETCDF)} in {source}: expected NetCDF files, one for each sample")
     shape_HWC = read_first(paths, lambda path: netcdf.read_sample(path, names)[0], "sample").shape
-    facts = {"converter": "deepcam.prepare", "format": "hdf5", "sample_shape": list(shape_HWC)}
-    facts |= {"channels": list(names.channels), "labels": names.labels}
+    facts = {
+        "converter": "deepcam.prepare",
+        "format": "hdf5",
+        "sample_shape": list(shape_HWC),
+        "channels": list(names.channels),
+        "labels": names.labels,
+    }
     items = []
     for path in paths:
         folder = path.relative_to(source).parent
@@ -152,38 +157,36 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
 
 def _read_shape(path: Path) -> tuple[int, int, int]:
     with snapshot.open_hdf5(path) as file:
-        shape = snapshot.hdf5_array(file, snapshot.DATA).shape
+        shape: tuple[int, int, int] = snapshot.hdf5_array(file, snapshot.DATA).shape
     if len(shape) != 3 or shape[2] != len(CHANNELS):
         raise SnapshotError(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
-    height, width, channels = shape
-    return height, width, channels
+    return shape
 
 
 def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
     plan = plan_conversion(args.input_dir, args.format)
-    assert isinstance(plan.make, partial)
-    compare = partial(compare_item, plan.make.args[0], args.output_dir)
-    return build_and_compare(plan, args, compare, skip=values.NAME)
+    format = FORMATS[args.format](tuple(plan.facts["sample_shape"]))
+    return build_and_compare(plan, args, partial(compare_item, format, args.output_dir), skip=values.NAME)
 
 
 def import_items(args: argparse.Namespace) -> int:
     """Make the snapshots of all NetCDF files of this task; return the exit code."""
-    channels = {channel.name: channel.name for channel in CHANNELS}
-    renamed: set[str] = set()
+    channels = [channel.name for channel in CHANNELS]
+    renamed: dict[str, str] = {}
     for text in args.variable:
         channel, _, name = text.partition("=")
         if channel not in channels or not name:
             raise UsageError(f"--variable {text}: expected CHANNEL=NAME, with a channel of {', '.join(channels)}")
         if channel in renamed:
-            raise UsageError(f"--variable {text}: the variable of {channel} is {channels[channel]} already; name one")
-        channels[channel] = name
-        renamed.add(channel)
+            raise UsageError(f"--variable {text}: the variable of {channel} is {renamed[channel]} already; name one")
+        renamed[channel] = name
     if not args.input_dir.is_dir():
         raise UsageError(f"INPUT_DIR {args.input_dir} is not a folder; expected one with NetCDF files")
     if args.input_dir.resolve() == args.output_dir.resolve():
         raise UsageError(f"OUTPUT_DIR {args.output_dir} is INPUT_DIR; choose another folder")
-    plan = plan_import(args.input_dir, Names(tuple(channels.values()), args.labels), args.variant)
+    names = Names(tuple(renamed.get(channel, channel) for channel in channels), args.labels)
+    plan = plan_import(args.input_dir, names, args.variant)
     return build_and_report(plan, args)
 
 

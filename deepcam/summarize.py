@@ -19,7 +19,7 @@ from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from deepcam.data import snapshot, values
-from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
+from deepcam.data.snapshot import SnapshotError
 from deepcam.data.values import Stats, StatsError
 from deepcam.reference import CHANNELS
 
@@ -83,9 +83,11 @@ def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarra
         results = list(open_bar(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
     bad = [[name, result] for name, result in zip(mine, results, strict=True) if isinstance(result, str)]
     if count := int(dist.all_reduce(torch.tensor(len(bad)))):
-        shown = sorted(row for rows in dist.gather_json(bad[:ERRORS_SHOWN]) for row in rows)[:ERRORS_SHOWN]
-        more = [f"and {count - ERRORS_SHOWN:,} more"] if count > ERRORS_SHOWN else []
-        lines = [f"{count:,} snapshots cannot be used:", *(text for _, text in shown), *more]
+        rows = sorted(row for part in dist.gather_json(bad[:ERRORS_SHOWN]) for row in part)
+        lines = [f"{count:,} snapshots cannot be used:"]
+        lines += [text for _, text in rows[:ERRORS_SHOWN]]
+        if count > ERRORS_SHOWN:
+            lines.append(f"and {count - ERRORS_SHOWN:,} more")
         raise BuildError(dist.broadcast_json("\n  ".join(lines)))
     table = torch.zeros(len(names), 4, len(CHANNELS), dtype=torch.float64)
     for i, result in enumerate(results):
@@ -99,8 +101,7 @@ def _measure_file(path: Path) -> np.ndarray | str:
     try:
         with snapshot.open_hdf5(path) as file:
             height, width = (*snapshot.hdf5_array(file, snapshot.DATA).shape, 0, 0)[:2]
-        data_HWC = np.empty((height, width, len(CHANNELS)), np.float32)
-        snapshot.read_into(path, SnapshotBuffer(data_HWC, np.empty((height, width), np.uint8)))
+        data_HWC, _ = snapshot.read_arrays(path, (height, width, len(CHANNELS)))
     except (SnapshotError, OSError) as error:
         return str(error)
     measures = measure_channels(data_HWC)

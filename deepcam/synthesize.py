@@ -14,7 +14,7 @@ from common.command import count, positive
 from common.commands.synthesize import Synthesis
 from common.data.build import DatasetPlan, Item
 from common.data.manifest import NAME as MANIFEST
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from deepcam.data import snapshot
 from deepcam.data.values import NAME
 from deepcam.reference import CHANNELS, CLASSES, TARGET
@@ -38,14 +38,15 @@ def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
     figure.set_size_inches(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8)
     axes: Any = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
     for row, (name, colours) in enumerate(MAPS):
-        layers, caption = zip(*(_select_layer(name, fields) for fields, _ in snapshots), strict=True)
-        low, high = min(layer.min() for layer in layers), max(layer.max() for layer in layers)
+        selected = [_select_layer(name, fields) for fields, _ in snapshots]
+        layers, captions = zip(*selected, strict=True)
+        scale = {"cmap": colours, "vmin": np.min(layers), "vmax": np.max(layers)}
         for column, (layer, (_, labels)) in enumerate(zip(layers, snapshots, strict=True)):
-            image = _draw_map(axes[row, column], planet, layer, labels, {"cmap": colours, "vmin": low, "vmax": high})
+            image = _draw_map(axes[row, column], planet, layer, labels, scale)
             axes[-1, column].set_xlabel("longitude")
             axes[0, column].set_title(Path(name_of(0, column)).stem, fontsize=9)
         axes[row, 0].set_ylabel("latitude")
-        figure.colorbar(image, ax=list(axes[row]), label=caption[0], pad=0.01)
+        figure.colorbar(image, ax=list(axes[row]), label=captions[0], pad=0.01)
     lines = [Line2D([], [], color=colour, label=CLASSES[label]) for label, colour in OUTLINES.items()]
     figure.legend(handles=lines, loc="outside upper right", ncols=2, facecolor="#555555", labelcolor="white")
     figure.suptitle(f"Synthetic weather, {recipe.height} x {recipe.width} cells, size {recipe.size:g}, seed {seed}")
@@ -66,34 +67,14 @@ def _select_layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
 def _draw_map(axes: Any, planet: Planet, layer: np.ndarray, labels: np.ndarray, colours: dict[str, Any]) -> Any:
     """Draw a layer with coasts and outlines; return the image."""
     image = axes.imshow(layer, origin="lower", extent=(0, 360, -90, 90), aspect="auto", **colours)
-    places = planet.lon[0] + 180 / planet.width, planet.lat[:, 0]  # of the cells in the picture
-    axes.contour(*places, planet.land, levels=[0.5], colors="black", linewidths=0.6)
+    centres = planet.lon[0] + 180 / planet.width, planet.lat[:, 0]  # of the cells in the picture
+    axes.contour(*centres, planet.land, levels=[0.5], colors="black", linewidths=0.6)
     for label, colour in OUTLINES.items():
         if (labels == label).any():
-            axes.contour(*places, labels == label, levels=[0.5], colors=colour, linewidths=1.4)
+            axes.contour(*centres, labels == label, levels=[0.5], colors=colour, linewidths=1.4)
     axes.set_yticks((-60, -30, 0, 30, 60))
     axes.set_xticks((0, 90, 180, 270, 360))
     return image
-
-
-DESCRIPTION: Final = """\
-Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
-temperature and humidity in balance, 16 channels as published. A detector of tropical cyclones and atmospheric rivers
-makes the labels from these channels. Without options, generate the mini dataset: 512 + 64 + 64 snapshots of
-96 x 144 x 16, and stats.h5.
-
-The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
-A folder with other data is refused.
-"""
-EXAMPLES: Final = """\
-examples:
-  python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
-  python -m deepcam.synthesize data/deepcam-mini --verify   again: reuse everything, compare checksums
-  python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
-  python -m deepcam.synthesize data/full --preset full-size
-                                                            10 snapshots of 768 x 1152, as large as the published ones
-  python -m deepcam.synthesize --plot                       no data, only maps of the first snapshots in weather.png
-"""
 
 
 def generate_snapshot(recipe: Recipe, seed: int, item: Item, folder: Path) -> None:
@@ -127,14 +108,29 @@ class Synthesize(Synthesis):
     """The command of DeepCAM."""
 
     module = "deepcam.synthesize"
-    description = DESCRIPTION
-    examples = EXAMPLES
+    description = """\
+Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
+temperature and humidity in balance, 16 channels as published. A detector of tropical cyclones and atmospheric rivers
+makes the labels from these channels. Without options, generate the mini dataset: 512 + 64 + 64 snapshots of
+96 x 144 x 16, and stats.h5.
+
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
+"""
+    examples = """\
+examples:
+  python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
+  python -m deepcam.synthesize data/deepcam-mini --verify   again: reuse everything, compare checksums
+  python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
+  python -m deepcam.synthesize data/full --preset full-size
+                                                            10 snapshots of 768 x 1152, as large as the published ones
+  python -m deepcam.synthesize --plot                       no data, only maps of the first snapshots in weather.png
+"""
     presets = PRESETS
     sources = (
         "deepcam.simulation.planet",
         "deepcam.simulation.detection",
         "deepcam.simulation.snapshot_generator",
-        "deepcam.simulation.planet",
     )
     target = TARGET
     picture = "weather.png"
@@ -171,7 +167,7 @@ class Synthesize(Synthesis):
     def finish_dataset(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""
         if recipe.train:
-            summarize_folder(folder, alone())
+            summarize_folder(folder, make_single_dist())
 
 
 SYNTHESIS: Final = Synthesize()

@@ -50,16 +50,11 @@ class DeepCam(SampleProblem[TensorBatch]):
     dataset = Dataset
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
-        folder = config.data.data_dir
-        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, dist)
-        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, dist)
-        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
+        super().__init__(config, dist, seed, self.open_sets(config, dist))
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         check_shares(config, self.train_samples, dist)
-        self.extremes = read_range(folder / NAME)
+        self.extremes = read_range(config.data.data_dir / NAME)
         self.normalize = Normalization(self.extremes, config.data.channels, dist.device)
-        if dist.is_main:
-            train_set.read(0)  # so that wrong shapes are found before the run starts
         channels = len(config.data.channels)
         network = self.choose_network(lambda: model.build_model(config.model, channels, seed)).to(dist.device)
         self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
@@ -103,7 +98,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         """Return the logits of the classes; those of a batch for which it was not compiled by the plain network."""
         usual = not self.config.compile or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
         with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
-            logits_BKHW: Tensor = model(batch.x)
+            logits_BKHW = model(batch.x)
         return logits_BKHW
 
     def shapes_alone(self) -> tuple[nn.Module, Tensor]:
@@ -171,7 +166,8 @@ class DeepCam(SampleProblem[TensorBatch]):
     def shown(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Return the first channel that the network sees, in its unit: usually the water in the air."""
         channel = CHANNELS[self.config.data.channels[0]]
-        x_BHW = batch.x[:SAMPLES, ..., 0].float() * self.normalize.range[0] + self.normalize.low[0]
+        scaled_BHW = batch.x[:SAMPLES, ..., 0].float()
+        x_BHW = scaled_BHW * self.normalize.range[0] + self.normalize.low[0]
         return {f"{FIELD}{channel.name} in {channel.unit}": x_BHW}
 
 

@@ -9,7 +9,7 @@ Shapes: N atoms of a frame, A atoms and E edges of a batch, G frames of a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
@@ -167,14 +167,22 @@ def find_neighbours(
     fractions = pos @ np.linalg.inv(cell)
     cells = np.floor(fractions)
     inside = pos - cells @ cell
-    images = np.stack(np.meshgrid(*(np.arange(-n, n + 1) for n in reach), indexing="ij"), -1).reshape(-1, 3)
+    images = list_images([(-cells_away, cells_away + 1) for cells_away in reach])
     starts = inside[None, :, :] + (images @ cell)[:, None, :]
     squares = sum((starts[:, None, :, axis] - inside[None, :, None, axis]) ** 2 for axis in range(3))
     image, centre, source = np.nonzero((squares <= cutoff**2) & (squares > SAME_PLACE_ANGSTROM**2))
     distance = np.round(np.sqrt(squares[image, centre, source]), TIE_DECIMALS)
     offset = images[image] + (cells[centre] - cells[source]).astype(np.int64)
     order = select_nearest(centre, distance, source, offset, most)
-    return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
+    edges = np.stack([source[order], centre[order]], 1)
+    return edges.astype(np.int32), offset[order].astype(np.int8)
+
+
+def list_images(ranges: Iterable[tuple[int, int]]) -> np.ndarray:
+    """Return the images of a cell, int64 (images, 3), from the first to before the last along each axis."""
+    axes = np.meshgrid(*(np.arange(first, last) for first, last in ranges), indexing="ij")
+    images: np.ndarray = np.stack(axes, -1).reshape(-1, 3)
+    return images
 
 
 def images_within(pos: np.ndarray, cell: np.ndarray, cutoff: float) -> list[int]:
@@ -206,7 +214,7 @@ def select_nearest(
 
     Equally near ones come by source and its image.
     """
-    order: np.ndarray = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
+    order = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
     degree = np.bincount(centre)
     first = np.cumsum(degree) - degree
     kept: np.ndarray = order[np.arange(len(order)) - first[centre[order]] < most]
@@ -219,7 +227,8 @@ def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
     shift: np.ndarray = offsets.astype(np.int64)
     back = _edge_keys(centre, source, -shift, atoms)
     there: np.ndarray = np.append(np.sort(_edge_keys(source, centre, shift, atoms)), -1)
-    straight_back = (there[np.searchsorted(there[:-1], back)] == back) & ((source != centre) | shift.any(1))
+    exists = there[np.searchsorted(there[:-1], back)] == back
+    straight_back = exists & ((source != centre) | shift.any(1))
     return int(np.bincount(centre, minlength=atoms)[source].sum() - straight_back.sum())
 
 
@@ -297,9 +306,9 @@ def _reverse_edges(sources_E: Tensor, targets_E: Tensor, offsets_E3: Tensor, ato
     """Return for each edge the one from its target to its source in the opposite image, or itself if there is none."""
     back_E = _edge_keys(targets_E, sources_E, -offsets_E3, atoms)
     ascending_E, order_E = torch.sort(_edge_keys(sources_E, targets_E, offsets_E3, atoms))
-    found_E = torch.searchsorted(ascending_E, back_E).clamp_max(len(order_E) - 1)
-    exists_E = ascending_E.index_select(0, found_E) == back_E
-    return torch.where(exists_E, order_E.index_select(0, found_E), _number_rows(order_E))
+    rank_E = torch.searchsorted(ascending_E, back_E).clamp_max(len(order_E) - 1)
+    exists_E = ascending_E.index_select(0, rank_E) == back_E
+    return torch.where(exists_E, order_E.index_select(0, rank_E), _number_rows(order_E))
 
 
 def _build_table(owners_E: Tensor, edges_E: Tensor, atoms: int, width: int) -> EdgeTable:

@@ -1,4 +1,4 @@
-"""Triton kernels for GPUs: the moments of triplets, and second derivatives of the activation of operations.py.
+"""Triton kernels for GPUs: the moments and the second derivatives of the activation of operations.py.
 
 The moments, and all their derivatives, are made without storing anything of size edges x channels x orders. For each
 edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,
@@ -95,8 +95,7 @@ class Fused:
     def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the moments (A, M, C), in b's type. See `oc20.operations.Surroundings.sum_triplets`."""
         factors = (b_EC.contiguous(), self.harmonics_EM, self.radial_ELN, weight_LNC.contiguous())
-        moments_AMC: Tensor = _Moments.apply(self.rows, *factors)
-        return moments_AMC
+        return _Moments.apply(self.rows, *factors)
 
 
 class _Moments(torch.autograd.Function):
@@ -198,13 +197,8 @@ def _choose_sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
         "C": channels,
         **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
         "WIDE": tl.float64 if b.dtype == torch.float64 else tl.float32,
-        "PRECISION": dot_precision(torch.version.hip is not None),
+        "PRECISION": "tf32x3" if torch.version.hip is None else "ieee",  # of those that Triton's back end has
     }
-
-
-def dot_precision(hip: bool) -> str:
-    """Return how Triton multiplies matrices of float32, of the ways that its back end (HIP, or else CUDA) has."""
-    return "ieee" if hip else "tf32x3"
 
 
 def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

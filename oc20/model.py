@@ -140,8 +140,7 @@ class Interaction(nn.Module):
             sums_EC = surroundings.sum_triplets(arriving_EC.to(weight_LNC.dtype), weight_LNC)
         h_EH = self.own(m_EH) + self.up(sums_EC)
         h_EH = self.skip(self.before_skip(h_EH)) + m_EH
-        y_EH: Tensor = self.after_skip(h_EH)
-        return y_EH
+        return self.after_skip(h_EH)
 
 
 class Residual(nn.Module):
@@ -172,7 +171,7 @@ class Output(nn.Module):
         for layer in self.layers:
             x_AH = layer(x_AH)
         with torch.autocast(m_EH.device.type, enabled=False):
-            energy_A1: Tensor = self.energy(x_AH.to(radial_ER.dtype))
+            energy_A1 = self.energy(x_AH.to(radial_ER.dtype))
         return energy_A1[:, 0]
 
 

@@ -199,8 +199,8 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor) -> Tensor:
         ctx.edges, ctx.atoms = edges, atoms
-        places = x.new_zeros(edges.members.numel(), *x.shape[1:]).index_copy_(0, edges.slots, x)
-        return places.unflatten(0, edges.members.shape).sum(1)
+        table = x.new_zeros(edges.members.numel(), *x.shape[1:]).index_copy_(0, edges.slots, x)
+        return table.unflatten(0, edges.members.shape).sum(1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
@@ -253,7 +253,9 @@ class Surroundings:
         weight_LNC: gives S_l from the basis.
         """
         sums_ADC = self.outgoing_ADM @ self.incoming.sum_moments(b_EC, weight_LNC)
-        return _gather_rows(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
+        table = self.graph.outgoing
+        sums_EC = move_rows(sums_ADC.flatten(0, 1), table.slots, table.members.flatten())
+        return sums_EC - self._straight_back(b_EC, weight_LNC)
 
     def _straight_back(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return what the edge from i to j contributes to the sum of the edge from j to i, where both exist."""
@@ -297,11 +299,6 @@ class Tabled:
 def _spread_rows(x_E: Tensor, table: EdgeTable) -> Tensor:
     """Return rows (E, ...) at their places in the flattened table, and finite ones at its empty places."""
     return move_rows(x_E, table.members.flatten(), table.slots)
-
-
-def _gather_rows(x_AK: Tensor, table: EdgeTable) -> Tensor:
-    """Return the rows (E, ...) of the edges, given the rows of a table (A, K, ...)."""
-    return move_rows(x_AK.flatten(0, 1), table.slots, table.members.flatten())
 
 
 def _fill_table(x_EM: Tensor, table: EdgeTable) -> Tensor:

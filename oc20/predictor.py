@@ -53,8 +53,8 @@ class Report(PredictionReport):
 
     def __init__(self) -> None:
         super().__init__()
-        self._energy: np.ndarray = np.zeros(3)
-        self._forces: np.ndarray = np.zeros((len(SYMBOLS), 3))
+        self._energy = np.zeros(3)
+        self._forces = np.zeros((len(SYMBOLS), 3))
         self._force_points, self._energy_points = Thinned(), Thinned()
 
     def judge(self, columns: Mapping[str, Tensor]) -> Tensor:

@@ -21,27 +21,6 @@ from oc20.data.conversion import FORMATS, GRAPH, Published, add_metadata_items, 
 from oc20.reference import TARGET
 from oc20.simulation.recipe import PRESETS, Recipe
 
-DESCRIPTION: Final = """\
-Generate slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O or small molecules on them. One half of
-the trajectories relax, the others move at 300 to 900 K; energies and forces are those of ase's effective medium theory.
-Without options, generate the mini dataset: 2,400 + 320 frames of 13 or 14 atoms.
-
-Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and converted; with --format raw the pairs are
-kept, and `python -m oc20.prepare convert` gives the same result.
-
-The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
-A folder with other data is refused.
-"""
-EXAMPLES: Final = """\
-examples:
-  python -m oc20.synthesize data/oc20-mini            the mini problem, half a minute on two cores
-  python -m oc20.synthesize data/oc20-mini --verify   again: reuse everything, compare checksums
-  python -m oc20.synthesize data/seed7 --seed 7       the mini problem with other systems
-  python -m oc20.synthesize data/raw --format raw     as extxyz and text, to be converted
-  python -m oc20.synthesize data/full --preset full-size
-                                                      slabs of 80 atoms, as large as the published ones
-  python -m oc20.synthesize --plot                    no data, only the first systems in surfaces.png
-"""
 RAW: Final = "raw"
 PER_PAIR: Final = 16  # trajectories
 BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
@@ -57,7 +36,7 @@ def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Pa
         return
     with TemporaryDirectory() as scratch:
         pair = extxyz.write_pair(Path(scratch), number, records)
-        make_shard(Published(pair).read_frames(), FORMATS[format], folder, item.files)
+        make_shard(Published(**vars(pair)).read_frames(), FORMATS[format], folder, item.files)
 
 
 def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
@@ -105,8 +84,27 @@ class Synthesize(Synthesis):
     """The command of OC20."""
 
     module = "oc20.synthesize"
-    description = DESCRIPTION
-    examples = EXAMPLES
+    description = """\
+Generate slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O or small molecules on them. One half of
+the trajectories relax, the others move at 300 to 900 K; energies and forces are those of ase's effective medium theory.
+Without options, generate the mini dataset: 2,400 + 320 frames of 13 or 14 atoms.
+
+Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and converted; with --format raw the pairs are
+kept, and `python -m oc20.prepare convert` gives the same result.
+
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
+"""
+    examples = """\
+examples:
+  python -m oc20.synthesize data/oc20-mini            the mini problem, half a minute on two cores
+  python -m oc20.synthesize data/oc20-mini --verify   again: reuse everything, compare checksums
+  python -m oc20.synthesize data/seed7 --seed 7       the mini problem with other systems
+  python -m oc20.synthesize data/raw --format raw     as extxyz and text, to be converted
+  python -m oc20.synthesize data/full --preset full-size
+                                                      slabs of 80 atoms, as large as the published ones
+  python -m oc20.synthesize --plot                    no data, only the first systems in surfaces.png
+"""
     presets = PRESETS
     sources = ("oc20.simulation.surface",)
     target = TARGET

@@ -23,20 +23,22 @@ from typing import Final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from common.commands import train
+from common.data.prefetch import map_tensors
 from common.data.values import Content
 from common.precision import check_kernels
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.faults import DataFaultError
-from common.training.profile import SampleFlops
+from common.training.profile import SampleFlops, count_passes, table3_forward
 from common.training.trainer import Trainer
 from oc20 import model, synthesize
 from oc20.data import dataset, values
 from oc20.data.dataset import BalancedBatching, Bucket, Dataset, GraphBatch, balance_parts, choose_buckets, pad_frames
-from oc20.flops import count_own, count_table3
 from oc20.graphs import MOST_NEIGHBOURS, Graph, build_graph, link_frames
 from oc20.predictor import Predictor, Report, absolute_errors, force_errors
 from oc20.reference import MINIS, REFERENCE
@@ -54,22 +56,18 @@ class Oc20(SampleProblem[GraphBatch]):
     dataset = Dataset
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
-        folder = config.data.data_dir
-        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, dist)
-        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, dist)
-        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
+        super().__init__(config, dist, seed, self.open_sets(config, dist))
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
-        self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
+        sizes = self.sets["train"].sizes
+        self.free: np.ndarray = sizes.free.astype(np.int64)
         self.weights_of = lru_cache(maxsize=1)(self._step_weights)
         if config.data.balance == "triplets":
             self.batching = BalancedBatching(
                 config.train.global_batch_size,
                 config.train.tail,
                 config.train.accumulation,
-                weights=train_set.sizes.triplets,
+                weights=sizes.triplets,
             )
-        if dist.is_main:
-            train_set.read(0)  # so that a wrong format is found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = self.choose_network(lambda: model.build_model(config.model, seed)).to(dist.device)
 
@@ -174,8 +172,7 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def predictions(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the normalised forces on the atoms, (A, 3)."""
-        forces_A3: Tensor = model(batch.graph)[1]
-        return forces_A3
+        return model(batch.graph)[1]
 
     def loss(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the sum over the free atoms of the absolute errors of their force's components."""
@@ -221,6 +218,35 @@ class Oc20(SampleProblem[GraphBatch]):
         """Return the context of an evaluation: forces are gradients."""
         with torch.inference_mode(False), torch.no_grad():
             yield
+
+
+def count_own(config: ModelConfig, graph: Graph) -> SampleFlops:
+    """Return the operations of the network here on a graph, with torch's own operations, from its shapes."""
+    with _trace_shapes(config, graph) as (network, graph):
+        training = count_passes(lambda: network(graph)[1]).training
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            network(graph)
+        return SampleFlops(training, int(counter.get_total_flops()))
+
+
+def count_table3(config: ModelConfig, graph: Graph) -> SampleFlops:
+    """Return the operations of the network here on a graph as `common.training.profile.table3` counts them.
+
+    The forces, a gradient, are part of the forward pass; a training step is three times that pass.
+    """
+    with _trace_shapes(config, graph) as (network, graph), torch.no_grad():
+        forces = table3_forward(lambda: network(graph))
+    return SampleFlops(3 * forces, forces)
+
+
+@contextlib.contextmanager
+def _trace_shapes(config: ModelConfig, graph: Graph) -> Iterator[tuple[model.DimeNet, Graph]]:
+    """Yield the network with torch's own operations, and the graph, inside a mode where only shapes are computed."""
+    with torch.device("meta"):
+        network = model.DimeNet(replace(config, kernels="torch"))
+    network.to_empty(device="cpu")  # drawing weights takes longer than counting
+    with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+        yield network, map_tensors(graph.to("cpu"), shapes.from_tensor)
 
 
 BENCHMARK = Benchmark(

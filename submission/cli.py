@@ -11,18 +11,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from common.benchmarks import (
     PACKAGES,
-    SHARED,
-    PluginError,
     choose_plugins,
     find_package,
     import_facts,
     list_benchmarks,
+    locate_package,
     require_package,
 )
 from common.command import (
@@ -30,6 +28,7 @@ from common.command import (
     COMMANDS,
     GROUPS,
     RENAMED,
+    Command,
     CommandParser,
     UsageError,
     as_called,
@@ -37,8 +36,8 @@ from common.command import (
     refuse_lost_folder,
     suggest_name,
 )
+from common.commands.entry import HELP, has_command, run_row
 from common.console import open_stderr, print_error
-from common.installed import missing_extra
 from common.version import DISTRIBUTION, PROGRAM, VERSION
 
 
@@ -68,8 +67,6 @@ def complete(list_next: Callable[[Sequence[str]], list[str]], run: Callable[[Seq
 
 FROM: Final = "--benchmarks-from"
 SUITE_ONLY: Final = "--no-plugins"
-HELP: Final = ("-h", "--help")
-VERSIONS: Final = ("version", "-V", "--version")
 HEAD: Final = f"""\
 usage: {PROGRAM} [{FROM} DIR | {SUITE_ONLY}] COMMAND ...
 
@@ -86,7 +83,7 @@ Let the shell complete commands, benchmarks and options:
 
   pip install '{DISTRIBUTION}[completion]'
   eval "$(register-python-argcomplete {PROGRAM})"    in ~/.bashrc or ~/.zshrc"""
-TEXTS: Final = {"completion": COMPLETION, **dict.fromkeys(VERSIONS, f"{DISTRIBUTION} {VERSION}")}
+TEXTS: Final = {"completion": COMPLETION, **dict.fromkeys(("version", "-V", "--version"), f"{DISTRIBUTION} {VERSION}")}
 """What answers the commands that only print a text."""
 
 
@@ -127,10 +124,12 @@ def _run_words(arguments: Sequence[str] | None) -> int:
         if start < len(words) and (text := render_group_usage(" ".join(words[:start])) if start else render_usage()):
             _expect_no_more(words[start + 1 :])
             return _print_text(text, 0)
-        module, rest = resolve_command(words)
+        command, benchmark, rest = resolve_command(words)
+        if benchmark not in ("", *PACKAGES):
+            import_facts(require_package(benchmark))
     except UsageError as error:
         return _refuse_words(error)
-    return _run_module(module, rest)
+    return run_row(command, benchmark, rest)
 
 
 def _obey_options(words: list[str]) -> None:
@@ -138,9 +137,11 @@ def _obey_options(words: list[str]) -> None:
     folders, suite_only = [], False
     while words and words[0].partition("=")[0] in (FROM, SUITE_ONLY):
         option, equals, folder = words.pop(0).partition("=")
+        if option == FROM and words and not equals:
+            folder = words.pop(0)
         if option == SUITE_ONLY and not equals:
             suite_only = True
-        elif option == FROM and (folder := folder if equals else words.pop(0) if words else ""):
+        elif option == FROM and folder:
             folders.append(folder)
         else:
             raise UsageError(f"expected {FROM} DIR or {SUITE_ONLY}, and then a command")
@@ -186,8 +187,7 @@ def render_usage() -> str:
         lines.append(f"{heading}:")
         for name, command in commands.items():
             if " " not in name and _is_listed(name):
-                argument = BENCHMARK if command.module.startswith(BENCHMARK) else command.argument
-                lines.append(f"  {f'{name} {argument}':<22}{command.summary}")
+                lines.append(f"  {f'{name} {command.argument}':<22}{command.summary}")
     return "\n".join([*lines, "", f"{BENCHMARK}: {', '.join(list_benchmarks())}", FOOT])
 
 
@@ -209,8 +209,8 @@ def render_group_usage(name: str) -> str:
     return "\n".join([*lines, f"`{PROGRAM} help {name} {first}` shows examples and options."])
 
 
-def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the module that a command line names, and its arguments.
+def resolve_command(words: Sequence[str]) -> tuple[Command, str, list[str]]:
+    """Return the command that a command line names, the benchmark or "", and the arguments.
 
     Raises UsageError for a command or a benchmark that does not exist.
     """
@@ -221,16 +221,15 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
         raise UsageError(
             f"unknown command {words[0]!r}{suggest_name(words[0], _list_names())}; {PROGRAM} --help lists the commands"
         )
-    module, *options = COMMANDS[name].module.split() or [""]
-    rest = [*options, *words[1 + name.count(" ") :]]
-    if module and not module.startswith(BENCHMARK):
-        return module, rest
-    if rest and _has_module(rest[0], module):
-        return module.replace(BENCHMARK, rest[0]), rest[1:]
-    package = find_package(rest[0]) if rest and module else None
+    command, rest = COMMANDS[name], list(words[1 + name.count(" ") :])
+    if command.module and command.argument != BENCHMARK:
+        return command, "", rest
+    package = find_package(rest[0]) if rest and command.module else None
+    if package and has_command(package.folder, command):
+        return command, package.name, rest[1:]
     if package and package.origin:
         require_package(package.name)  # says what else is wrong with it
-        raise UsageError(f"benchmark {package.name!r} of {package.origin} has no {module.partition('.')[2]}.py")
+        raise UsageError(f"benchmark {package.name!r} of {package.origin} has no {command.needed_file}")
     benchmarks, seconds = _benchmarks_of(name), _second_words(name)
     expected = " or ".join(["a benchmark"] * bool(benchmarks) + ["a command"] * bool(seconds))
     choices = [*benchmarks, *seconds]
@@ -250,20 +249,15 @@ def _second_words(name: str) -> list[str]:
 
 def _is_listed(name: str) -> bool:
     """Tell whether a command can be called: one of a benchmark that no benchmark has cannot."""
-    return not COMMANDS[name].module.startswith(BENCHMARK) or bool(_benchmarks_of(name))
+    return COMMANDS[name].argument != BENCHMARK or bool(_benchmarks_of(name))
 
 
 def _benchmarks_of(name: str) -> list[str]:
     """Return the benchmarks that have a command, [] for a command without a benchmark."""
-    module = COMMANDS[name].module if name in COMMANDS else ""
-    return [benchmark for benchmark in list_benchmarks() if _has_module(benchmark, module)]
-
-
-def _has_module(benchmark: str, module: str) -> bool:
-    """Tell whether a benchmark has the module of a command; False for a command without a benchmark."""
-    first, _, name = module.partition(".")
-    package = find_package(benchmark) if first == BENCHMARK else None
-    return package is not None and (package.folder / f"{name}.py").exists()
+    if name not in COMMANDS:
+        return []
+    command = COMMANDS[name]
+    return [benchmark for benchmark in list_benchmarks() if has_command(locate_package(benchmark), command)]
 
 
 def _print_text(text: str, status: int) -> int:
@@ -277,33 +271,6 @@ def _refuse_words(error: object) -> int:
     """Print an error of use; return its exit status."""
     print_error(error)
     return 2
-
-
-def _run_module(module: str, arguments: Sequence[str]) -> int:
-    package, _, command = module.partition(".")
-    if package not in (*PACKAGES, *SHARED):
-        try:
-            import_facts(require_package(package))
-        except PluginError as error:
-            return _refuse_words(error)
-    try:
-        if command == "train":  # what needs no network is answered without torch
-            from common.commands.train import answer_at_once
-
-            answer_at_once(package, arguments)
-        elif package in PACKAGES and any(word in HELP for word in arguments):
-            from common.commands.arguments import PARSERS
-
-            if parse := PARSERS.get(command):
-                parse(package, arguments)
-        status: int = import_module(module).main(arguments)
-    except ModuleNotFoundError as error:
-        problem = missing_extra(error, module)
-        if problem is None:
-            raise
-        print_error(problem)
-        return 1
-    return status
 
 
 if __name__ == "__main__":

@@ -6,20 +6,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from common.benchmarks import PACKAGES
 from common.command import CONTINUED, CommandParser, as_called, place, run_command
-from common.console import duration
+from common.console import format_duration
 from compliance.demo import demonstrate
 from compliance.model.judging import FAIL, INCOMPLETE
 from submission.round.make import REPORT, RoundInputs, make_round
 from submission.round.plan import read_plan
 from submission.runs.processes import JobRunner, interrupt_by_signals
 from submission.runs.progress import NEEDS, check_space
-
-SLOW: Final = 2
-"""By how much a slow machine takes longer, as CosmoFlow took 3 to 6 minutes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
     add("--benchmarks", nargs="+", choices=PACKAGES, default=PACKAGES, help="only these")
     add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
-    given = parser.parse_args(arguments)
-    output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
-    return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
+    options = parser.parse_args(arguments)
+    output = options.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
+    return run_command(lambda: _run_demo(options.benchmarks, options.paths, output), (ValueError, OSError), CONTINUED)
 
 
-def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
+def _run_demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     begin = time.monotonic()
     interrupt_by_signals()
     minutes, data_mb, run_mb = map(sum, zip(*(NEEDS[name] for name in benchmarks), strict=True))
@@ -46,7 +42,7 @@ def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     free = check_space([(output, data_mb + run_mb)])
     print(
         f"This checks example logs, then trains {names} on small data and packages the runs.\n"
-        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
+        f"It takes about {minutes} to {2 * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
         f"data/ and {output}; {free}.",
         flush=True,
     )
@@ -58,7 +54,7 @@ def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     package = "INCOMPLETE as expected, with one run of each" if verdict == INCOMPLETE else verdict
     report = output / REPORT
     text = (
-        f"\nDone in {duration(time.monotonic() - begin)}: {examples}; {names} trained and packaged ({package}"
+        f"\nDone in {format_duration(time.monotonic() - begin)}: {examples}; {names} trained and packaged ({package}"
         f"{'; the cause is above' if verdict == FAIL else ''}).\nNext: {f'open {report}; ' if report.exists() else ''}"
         "check your own logs with `python -m compliance.check PATH`; train as many runs as the rules require with "
         "`python -m submission.round --config mini`."

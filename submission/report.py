@@ -23,16 +23,14 @@ from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
 from submission.results.analysis import Analysis, analyse_report
 from submission.results.cost_model import error_table
-from submission.results.export import holds_analysis, write_analysis
 from submission.results.fits.projection import projection_table
+from submission.results.page.export import holds_analysis, write_analysis
 from submission.results.page.findings import check_replaceable
 from submission.results.page.page import write_report
-from submission.results.quantity_tables import tables
+from submission.results.quantity_tables import make_tables
 from submission.results.read_rows import read_logs, read_report
 from submission.results.rows import NoResultsError
 
-SUFFIXES: Final = (".json", ".csv", ".svg")
-"""Of the files of an analysis."""
 MOST_UNITS: Final = 10_000_000
 DESCRIPTION: Final = "Report results as one HTML file, and analyse them: where the time goes, how they scale and vary."
 EXAMPLES: Final = """\
@@ -55,15 +53,17 @@ model are marked as such: neither is a result.
 """
 
 
-STATUSES: Final = {
-    0: "written; standard error names results that cannot be analysed",
-    1: "there are no logs, nothing to analyse, or the files cannot be written",
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.report",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        statuses={
+            0: "written; standard error names results that cannot be analysed",
+            1: "there are no logs, nothing to analyse, or the files cannot be written",
+        },
+    )
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
     add("-o", "--output", type=Path, metavar="FILE", help="the page to write")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--project", type=_parse_units, default=(), metavar="N,...", help=units)
     add_result_options(parser)
     options = parser.parse_args(arguments)
-    return run_command(lambda: _report(options), (OSError, NoResultsError), NOTHING_WRITTEN)
+    return run_command(lambda: _report_results(options), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parse_units(text: str) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ def _parse_units(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _report(arguments: argparse.Namespace) -> int:
+def _report_results(arguments: argparse.Namespace) -> int:
     _check_outputs(arguments)
     options = read_result_options(arguments, details=True)
     report = read_logs(arguments.paths, options)
@@ -125,7 +125,7 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
 def _describe_analysis(analysis: Analysis, width: int | None) -> str:
     """Return what a terminal shows: the first table, what the fits say, projections, the error of the cost model."""
     fits = "\n".join(clean(fit.said) for fit in analysis.fits if fit.power)
-    blocks = [plain_text(tables(analysis.sets)[0], width), fits]
+    blocks = [plain_text(make_tables(analysis.sets)[0], width), fits]
     if analysis.projected.projections:
         blocks.append(plain_text(projection_table(analysis.projected), width))
     elif analysis.projected.not_projected:
@@ -143,7 +143,12 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         raise UsageError(f"-o {page} is a folder; name a file in it, such as report.html")
     if page and os.path.lexists(page) and not arguments.force:
         raise UsageError(f"{page} exists; --force replaces a page of this command")
-    if page and folder and page.suffix in SUFFIXES and os.path.realpath(page.parent) == os.path.realpath(folder):
+    if (
+        page
+        and folder
+        and page.suffix in (".json", ".csv", ".svg")
+        and os.path.realpath(page.parent) == os.path.realpath(folder)
+    ):
         raise UsageError(
             f"-o {page} is named like the data of --data {folder}; name a page, such as {folder}/page.html"
         )

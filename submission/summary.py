@@ -21,11 +21,12 @@ from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
 from compliance.model.waivers import unused
 from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
-from submission.results.comparison import FORMATS, compare, compare_with_published
-from submission.results.comparison_sides import pair_results
+from submission.results.comparison.compare import compare_sides, compare_with_published
+from submission.results.comparison.formats import FORMATS
+from submission.results.comparison.sides import pair_results
 from submission.results.operations import Operations, read_operations
-from submission.results.read_rows import read_logs, read_report, rows
-from submission.results.rows import NoResultsError, differences
+from submission.results.read_rows import list_rows, read_logs, read_report
+from submission.results.rows import NoResultsError, compare_rounds
 from submission.results.tables import Summary
 
 MOST_N: Final = 100.0
@@ -52,12 +53,14 @@ organisation or system. It names the others: give the folders of two results to 
 """
 
 
-STATUSES: Final = {0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.summary",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        statuses={0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"},
+    )
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
@@ -72,12 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
     options = parser.parse_args(arguments)
     measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
-    show = _compare if options.compare else _show_measurement if measured else _summarise
 
     def run() -> int:
         if options.output:
             refuse_inside(options.output, (*options.paths, *options.previous, *filter(None, [options.compare])))
-        return show(options)
+        if options.compare:
+            return _show_comparison(options)
+        return _show_measurement(options) if measured else _show_results(options)
 
     return run_command(run, (OSError, NoResultsError), NOTHING_WRITTEN)
 
@@ -98,7 +102,7 @@ def _parse_columns(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def _summarise(arguments: argparse.Namespace) -> int:
+def _show_results(arguments: argparse.Namespace) -> int:
     """Show results, and the runs outside of them; with `--runs` all runs instead."""
     _check_columns(arguments)
     options = read_result_options(arguments, details=True)
@@ -109,14 +113,14 @@ def _summarise(arguments: argparse.Namespace) -> int:
         require_references(arguments.benchmark)  # says what is wrong with another name
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
         print_warning(f"{waiver.path}, line {waiver.line}: {message}")
-    tables = [[row for row in rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
+    tables = [[row for row in list_rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:
         raise NoResultsError(
             f"no results in {', '.join(arguments.paths)}: expected submissions (<organisation>/results/...), folders "
             "with the logs of several runs, or logs"
         )
-    changes = differences(tables[1], results) if arguments.previous else []
+    changes = compare_rounds(tables[1], results) if arguments.previous else []
     columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
     for name in _name_columns(arguments):
         if name not in columns:
@@ -143,11 +147,11 @@ def _name_columns(arguments: argparse.Namespace) -> list[str]:
 
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
-    known = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
+    columns = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
     keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
     for name in _name_columns(arguments):
-        if name not in known:
-            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, known)
+        if name not in columns:
+            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, columns)
             raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")
@@ -167,7 +171,7 @@ def _read_runs(report: Report, arguments: argparse.Namespace) -> list[Operations
     return [run for run in chosen if arguments.benchmark in (None, run.benchmark)]
 
 
-def _compare(arguments: argparse.Namespace) -> int:
+def _show_comparison(arguments: argparse.Namespace) -> int:
     """Show two results side by side."""
     _refuse_options(arguments, ("previous", "runs", "n", "columns", "sort"), "is not for --compare")
     if len(arguments.paths) > 1:
@@ -180,7 +184,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
         results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
         print(f"not compared, no counterpart of the same name: {results}; name the folder of each", file=sys.stderr)
-    write_text(FORMATS[arguments.format]([compare(*pair) for pair in pairs], _find_width(arguments)), arguments.output)
+    write_text(
+        FORMATS[arguments.format]([compare_sides(*pair) for pair in pairs], _find_width(arguments)), arguments.output
+    )
     return 0
 
 

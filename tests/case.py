@@ -2,8 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
+
+
+@cache
+def bind_command(benchmark, command):
+    """Return what has a `main` for the arguments after `python -m BENCHMARK COMMAND`."""
+    main = import_module(f"{benchmark}.__main__").main
+    return SimpleNamespace(main=lambda argv: main([command, *argv]))
 
 
 @dataclass(frozen=True)
@@ -45,11 +54,11 @@ class Case:
 
     @property
     def evaluate(self):
-        return import_module(f"{self.name}.evaluate")
+        return bind_command(self.name, "evaluate")
 
     @property
     def predict(self):
-        return import_module(f"{self.name}.predict")
+        return bind_command(self.name, "predict")
 
     @property
     def synthesize(self):

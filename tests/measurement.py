@@ -1,4 +1,4 @@
-"""A measurement of training steps, as `python -m cosmoflow.measure` would write it."""
+"""A measurement of training steps, as `python -m cosmoflow measure` would write it."""
 
 from common.measure.fom import Measurement
 

@@ -205,7 +205,7 @@ def test_an_official_checkpoint_becomes_an_export(name, tmp_path, monkeypatch):
         content = {key: {f"module.module.{official[our]}": tensor for our, tensor in ours.items()}, "epoch": 3}
         torch.save({**content, "normalizers": normalisers}, "official")
     assert convert.convert(name, (Path("official"), Path("x.safetensors")), "config", SMALL[name].split()) == 0
-    export = weights.read(Path("x.safetensors"), name)
+    export = weights.read_weights(Path("x.safetensors"), name)
     assert export.tensors.keys() == ours.keys() and export.epochs == (None if name == "cosmoflow" else 3)
     assert all(torch.equal(tensor, ours[key]) for key, tensor in export.tensors.items())
     assert name != "oc20" or (export.config["data"]["energy_mean"], export.config["data"]["energy_std"]) == (-1.25, 2.5)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.training.profile import count
+from common.training.profile import count_sample
 from deepcam.model import DeepLab, ModelConfig
 from oc20 import model as dimenet
 from oc20.graphs import build_graph
@@ -78,10 +78,10 @@ def test_the_plain_network_has_as_much_to_do_as_ours(script, model):
     with torch.device("meta"):
         network, ours = plain(16, model), DeepLab(ModelConfig(**model), 16)
     x_BHWC = torch.empty(1, 768, 1152, 16, device="meta")
-    flops = count(network, x_BHWC.permute(0, 3, 1, 2))
+    flops = count_sample(network, x_BHWC.permute(0, 3, 1, 2)).training
     parameters = sum(weights.numel() for weights in network.parameters())
     # Ours merges the pooled view of the pyramid once, not in each place of the map.
-    assert count(ours, x_BHWC) == pytest.approx(flops, rel=2e-3)
+    assert count_sample(ours, x_BHWC).training == pytest.approx(flops, rel=2e-3)
     assert parameters == sum(weights.numel() for weights in ours.parameters())
     if not model:
         first = 9 * 16 * 32 * 384 * 576  # needs no gradient of its input

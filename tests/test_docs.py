@@ -61,8 +61,8 @@ def commands(page):
             if "-m" in words:
                 yield words[words.index("-m") + 1 :]
             elif PROGRAM in words and not {"help", "version", "--help"} & set(words):
-                module, arguments = resolve_command(words[words.index(PROGRAM) + 1 :])
-                yield [module.removesuffix(".__main__"), *arguments]
+                command, benchmark, arguments = resolve_command(words[words.index(PROGRAM) + 1 :])
+                yield [*command.name_module(benchmark).split(), *arguments]
 
 
 COMMANDS = sorted(

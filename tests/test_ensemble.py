@@ -14,7 +14,7 @@ import torch
 import compliance
 from common.config import load
 from common.data.sampling import draw_samples
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from tests.problems import ROOT, SAME, curve, flat
 
 pytestmark = pytest.mark.one_benchmark
@@ -28,7 +28,7 @@ def two_ranks(case):
 
     def ran(command, *arguments):
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        words = [*TORCHRUN, "-m", f"{case.name}.{command}", *map(str, arguments)]
+        words = [*TORCHRUN, "-m", case.name, command, *map(str, arguments)]
         return subprocess.run(words, env=environment, text=True, capture_output=True, check=False).stdout
 
     return ran
@@ -61,7 +61,7 @@ def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two
 
 def test_a_problem_orders_and_stages_what_is_drawn(case, config):
     def problem(*overrides):
-        return case.train.BENCHMARK.problem(load(case.train.Config, Path(config), overrides), alone(), 14)
+        return case.train.BENCHMARK.problem(load(case.train.Config, Path(config), overrides), make_single_dist(), 14)
 
     bagged, plain = problem("instances.bagging=bootstrap", "instances.first=3"), problem()
     drawn = draw_samples("bootstrap", 11, 3, 24)
@@ -121,7 +121,7 @@ def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, co
     assert f"{found['samples'] / 24:.1%} of 24 training samples have an out-of-bag member" in capsys.readouterr().out
     assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks("evaluate", "job", "--out-of-bag", members)
     # One member by hand, a sample at a time.
-    problem = case.train.BENCHMARK.problem(load(case.train.Config, Path(config)), alone(), 11)
+    problem = case.train.BENCHMARK.problem(load(case.train.Config, Path(config)), make_single_dist(), 11)
     path = "job/instance_2/checkpoints/epoch-0001-step-0000000.pt"
     problem.model.load_state_dict(torch.load(path, weights_only=True)["state"]["model"])
     problem.model.eval()

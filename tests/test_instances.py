@@ -124,7 +124,7 @@ def test_an_error_ends_one_instance(run, monkeypatch, capsys):
     assert stops == ["success", "aborted", "aborted", "success"]
     said, errors = capsys.readouterr()
     assert "continue those without a result: the same command with --resume, or with --auto-resume" in said
-    assert "evaluate them: python -m cosmoflow.evaluate job/instance_0 job/instance_3 " in said  # with a checkpoint
+    assert "evaluate them: python -m cosmoflow evaluate job/instance_0 job/instance_3 " in said  # with a checkpoint
     assert (
         "instance 1: error:" in errors and "lost.tfrecord" in errors and "instance 2: error: the loss is nan" in errors
     )

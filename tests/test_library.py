@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 
 from common import own_code
 from common.config import ConfigError
-from common.data.prefetch import tensors
+from common.data.prefetch import list_tensors
 from common.ending import read_ending
 from common.errors import UsageError
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.record import read_value
 from common.training.callbacks import Callback
 from common.training.checkpoint import load
@@ -30,7 +30,8 @@ from common.training.trainer import Trainer
 from common.training.weights import load_network
 from common.training.weights import main as export
 from compliance import check_logs
-from cosmoflow import evaluate, synthesize, train
+from cosmoflow import synthesize, train
+from cosmoflow.__main__ import main as run_cosmoflow
 from oc20.graphs import build_graph
 
 GUIDE = (Path(__file__).parents[1] / "docs/guide/library.md").read_text()
@@ -107,16 +108,16 @@ def test_a_run_with_own_code_is_evaluated_and_exported_but_not_by_what_it_names(
     assert export(["run", "w.safetensors"]) == 0
     capsys.readouterr()
     forget_own_code(monkeypatch)
-    assert evaluate.main(["run"]) == 2
+    assert run_cosmoflow(["evaluate", "run"]) == 2
     assert "add train.imports=[FOLDER/mine.py]" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"Means of mine\.py"):
         load_network(train.BENCHMARK, "w.safetensors")
-    assert evaluate.main(["run", "train.imports=[mine.py]"]) == 1  # the target is not met
+    assert run_cosmoflow(["evaluate", "run", "train.imports=[mine.py]"]) == 1  # the target is not met
     assert f"eval_error {quality:.6g} on 8" in capsys.readouterr().out, "of the means, as trained"
     assert load_network(train.BENCHMARK, "w.safetensors").model[2].weight.shape == (4, 4)
     with Path("mine.py").open("a") as file:
         file.write("# changed\n")
-    assert evaluate.main(["run", "train.imports=[mine.py]"]) == 1
+    assert run_cosmoflow(["evaluate", "run", "train.imports=[mine.py]"]) == 1
     assert "mine.py has changed since" in capsys.readouterr().err
 
 
@@ -307,13 +308,13 @@ def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
     overrides = {"data.data_dir": tmp_path / "d", "data.train_samples": None, "data.eval_samples": None}
     config = resolve_config(modules["settings"].Config, "mini", [overrides, "precision.dtype=fp32"])
     samples = dataset.Dataset(str(tmp_path / "d/train"), config.data)
-    with contextlib.closing(modules["train"].BENCHMARK.problem(config, alone(), 0)) as problem:
+    with contextlib.closing(modules["train"].BENCHMARK.problem(config, make_single_dist(), 0)) as problem:
         (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [np.arange(len(samples))]))
-    expected = list(tensors(batch))
+    expected = list(list_tensors(batch))
     options = {"batch_size": len(samples), "collate_fn": build_graph if name == "oc20" else None}
     for workers, context in ((0, None), (1, "spawn")):
         (read,) = DataLoader(samples, num_workers=workers, multiprocessing_context=context, **options)
-        assert all(map(torch.equal, tensors(tuple(read) if isinstance(read, list) else read), expected))
+        assert all(map(torch.equal, list_tensors(tuple(read) if isinstance(read, list) else read), expected))
     assert str(samples[-1]) == str(pickle.loads(pickle.dumps(samples))[len(samples) - 1])
     with pytest.raises(IndexError, match=f"no sample {len(samples)}: the split has {len(samples)}"):
         samples[len(samples)]

@@ -1,4 +1,4 @@
-"""`python -m BENCHMARK.measure`: its figure of merit as tools read it, its samples, and wrong use."""
+"""`python -m BENCHMARK measure`: its figure of merit as tools read it, its samples, and wrong use."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import re
 import statistics
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +16,7 @@ from common.benchmarks import PACKAGES
 from compliance.benchmarks import MINIS
 from cosmoflow.model import ModelConfig
 from cosmoflow.train import CosmoFlow
+from tests.case import bind_command
 from tests.tape import Tapes, record_on
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs/reference/fom.schema.json").read_text())
@@ -44,7 +44,7 @@ def measured(text, path):
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_mini(benchmark, empty_folder, tmp_path, capsys):
-    measure, variant = import_module(f"{benchmark}.measure").main, MINIS[benchmark][0].variant
+    measure, variant = bind_command(benchmark, "measure").main, MINIS[benchmark][0].variant
     # Four steps also where they take long: float32 is not emulated anywhere.
     assert measure(["mini", "precision.dtype=fp32", "--steps", "4", "--seconds", "1000"]) == 0
     out = capsys.readouterr().out
@@ -75,7 +75,7 @@ def test_fidelity(empty_folder, monkeypatch, capsys):
     monkeypatch.setattr("common.commands.measure.FIDELITY_SEEDS", 2)
     monkeypatch.setattr("common.commands.measure.FIDELITY_STEPS", 4)
     small = ["mini", "model.conv_size=4", "train.global_batch_size=2", "schedule.warmup_epochs=0"]
-    measure, command = import_module("cosmoflow.measure").main, [*small, "--steps", "3", "--fidelity", "-o", "f.json"]
+    measure, command = bind_command("cosmoflow", "measure").main, [*small, "--steps", "3", "--fidelity", "-o", "f.json"]
     assert measure([*command, "precision.dtype=bf16"]) == 0
     out = capsys.readouterr().out
     _, found = measured(out, Path("f.json"))
@@ -96,7 +96,7 @@ def test_fidelity(empty_folder, monkeypatch, capsys):
 def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
     small = ["mini", "model.conv_size=4", "train.global_batch_size=4", "--steps", "3", "--fidelity", "-o", "f.json"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "cosmoflow.measure", *small, "precision.dtype=fp32", "dist.gradients=bf16"]
+    command += ["-m", "cosmoflow", "measure", *small, "precision.dtype=fp32", "dist.gradients=bf16"]
     subprocess.run(command, cwd=tmp_path, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     found = json.loads((tmp_path / "f.json").read_text())
     # Each gradient is rounded to bf16 before it is sent, and the sum again: by 2**-9 at most.
@@ -107,7 +107,7 @@ def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
 def test_a_training_is_not_measured_over(empty_folder, tmp_path, capsys):
     for name in ("result_0.txt", "fom.json"):
         Path(name).write_text("of a training")
-    assert import_module("cosmoflow.measure").main(["mini", "-o", "fom.json"]) == 2
+    assert bind_command("cosmoflow", "measure").main(["mini", "-o", "fom.json"]) == 2
     assert "is the folder of a training" in capsys.readouterr().err
     assert Path("fom.json").read_text() == "of a training" and len(list(tmp_path.iterdir())) == 2
 
@@ -121,7 +121,7 @@ def test_a_training_is_not_measured_over(empty_folder, tmp_path, capsys):
     ],
 )
 def test_two_ranks(benchmark, words, network, batch, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", f"{benchmark}.measure"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", benchmark, "measure"]
     env = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     command += [*words, "--steps", "3"]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
@@ -155,7 +155,7 @@ def test_operations_do_not_depend_on_the_kernels():
     ],
 )
 def test_wrong_use(words, status, told, empty_folder, tmp_path, capsys):
-    measure = import_module("cosmoflow.measure").main
+    measure = bind_command("cosmoflow", "measure").main
     try:
         found = measure(words)
     except SystemExit as error:
@@ -168,7 +168,7 @@ def test_a_configuration_whose_data_are_not_read_says_so(empty_folder, tmp_path,
     (tmp_path / "mine.yaml").write_text(
         f"base: {mini}\ndata: {{data_dir: /data/mine}}\ntrain: {{global_batch_size: 1}}\nprecision: {{dtype: fp32}}\n"
     )
-    assert import_module("cosmoflow.measure").main(["mine.yaml", "--steps", "3", "--warmup", "1"]) == 0
+    assert bind_command("cosmoflow", "measure").main(["mine.yaml", "--steps", "3", "--warmup", "1"]) == 0
     assert "data.data_dir of mine.yaml is not read; --data /data/mine measures with" in capsys.readouterr().out
 
 
@@ -178,5 +178,5 @@ def test_steps_are_recorded_also_where_a_batch_repeats_samples(empty_folder, mon
     record_on(tapes, monkeypatch.setattr)
     # Of 32 samples.
     words = ["mini", "model.conv_size=2", "precision.dtype=fp32", "train.global_batch_size=40", "--steps", "3"]
-    assert import_module("cosmoflow.measure").main(words) == 0
+    assert bind_command("cosmoflow", "measure").main(words) == 0
     assert tapes.played >= 5 and "without CUDA graphs" not in capsys.readouterr().out

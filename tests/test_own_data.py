@@ -16,8 +16,8 @@ def test_own_data_are_trained_until_the_target_that_the_user_sets(case, data, co
     assert message in capsys.readouterr().err
     assert run("variant=own", TARGET, "submission.division=closed") == 2
     assert 'variant is "own"' in capsys.readouterr().err
-    measure = import_module(f"{case.name}.measure")
-    assert measure.main([config, "variant=own", TARGET]) == 1
+    measure = import_module(f"{case.name}.__main__").main
+    assert measure(["measure", config, "variant=own", TARGET]) == 1
     assert "there is no recipe for such data; measure with --data DIR" in capsys.readouterr().err
     assert not Path("run").exists() and not Path("data").exists()
 

@@ -30,7 +30,7 @@ CANNOT = {
     r"cosmoUni|All-Hist|\bs2ef\b|ClimateNet|data/mine|/data/|data/(oc20|cosmoflow)(?![-\w])": "needs published data",
     r"\btrain \w+ (config|gbs\d+)(?!.*--print-config)|\.train (config|gbs\d+)": "needs the full-size data",
     r"full-size|data/(\S+-)?(128|512|64|small|slabs|full|lmdb|raw)\b": "makes or needs gigabytes of data",
-    r"\bmeasure (cosmoflow|deepcam|oc20)\b(?! mini)|\.measure\b(?! mini)|\baccept --record|-measure/|runs/now": (
+    r"\bmeasure (cosmoflow|deepcam|oc20)\b(?! mini)|-m \w+ measure\b(?! mini)|\baccept --record|-measure/|runs/now": (
         "measures for minutes"
     ),
     r"source[ =]'command:node:watts:COMMAND": "needs a meter of power",

@@ -142,11 +142,23 @@ def test_two_folders_with_one_name_are_refused(write_package, tmp_path):
         load_plugin("waves")
 
 
+def test_a_package_that_trains_has_the_shared_commands(write_package, tmp_path, capsys):
+    write_package("waves", FACTS)
+    assert main(["evaluate", "waves", "--help"]) == 2
+    (tmp_path / "waves" / "train.py").write_text("1 / 0")
+    for command in ("evaluate", "predict", "measure"):
+        capsys.readouterr()
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "waves", "--help"])
+        assert f" {command} waves " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("train", "waves"), "'waves' of {folder} has no train.py"),
-        (("predict", "waves"), r"cannot be used: ZeroDivisionError.*reference.py, line 1"),
+        (("predict", "waves"), "'waves' of {folder} has no train.py"),
+        (("data", "fetch", "waves"), r"cannot be used: ZeroDivisionError.*reference.py, line 1"),
         (("--no-plugins", "train", "waves"), "'waves' is not a benchmark"),
         (("--no-plugins", "--benchmarks-from={folder}", "check"), "give one of them"),
         (("--benchmarks-from={folder}", "train", "waves"), "has no train.py"),
@@ -159,6 +171,6 @@ def test_the_command_line_says_why_a_benchmark_cannot_be_used(
 ):
     monkeypatch.setenv(benchmarks.PLUGINS_VARIABLE, "")
     write_package("waves", "1 / 0")
-    (tmp_path / "waves" / "predict.py").touch()
+    (tmp_path / "waves" / "fetch.py").touch()
     assert main([word.format(folder=tmp_path) for word in words]) == 2
     assert re.search(message.format(folder=tmp_path), capsys.readouterr().err)

@@ -71,7 +71,7 @@ def test_nothing_is_overwritten_or_guessed(case, trained, capsys):
 def test_two_ranks_write_the_file_of_one(case, trained):
     words = ["run", trained, "train.eval_batch_size=2", "-o"]
     assert case.predict.main([*words, "one.npz"]) == 0
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", f"{case.name}.predict"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", case.name, "predict"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [*torchrun, *words, "two.npz"]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)

@@ -4,7 +4,7 @@ import pytest
 
 from common.config import load
 from common.installed import find_config
-from common.settings.keys import find_config_class, hyperparameters
+from common.settings.keys import find_config_class, list_hyperparameters
 from compliance.benchmarks import REFERENCES
 from compliance.logs.log import METRICS, read_log
 
@@ -27,7 +27,7 @@ UNSTATED = {"gradient_accumulation_steps", "sgd_opt_momentum"}
 @pytest.mark.parametrize(("benchmark", "preset"), RESULTS)
 def test_a_preset_is_the_recipe_of_its_published_result(benchmark, preset, corpus):
     path = find_config(benchmark, preset)
-    settings = hyperparameters(load(find_config_class(REFERENCES[benchmark]), path))
+    settings = list_hyperparameters(load(find_config_class(REFERENCES[benchmark]), path))
     epochs = set()
     for folder in RESULTS[benchmark, preset]:
         logs = [read_log(str(file)) for file in (corpus / folder).glob("result_*.txt")]

@@ -15,7 +15,7 @@ from torch import nn
 from common.config import load
 from common.data.prefetch import map_tensors
 from common.precision import Precision
-from common.ranks.dist import Dist, alone
+from common.ranks.dist import Dist, make_single_dist
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
 from common.training.step import Step
@@ -55,9 +55,9 @@ def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, mon
     made = load(case.train.Config, Path(config), ["train.epochs=1"])
     if made.optim.name == "adamw":  # torch's own, which refuses the meta device
         made = replace(made, optim=replace(made.optim, name="lamb"))
-    host = case.train.BENCHMARK.problem(made, alone(), 1)
+    host = case.train.BENCHMARK.problem(made, make_single_dist(), 1)
     device = torch.device("meta")
-    problem = case.train.BENCHMARK.problem(made, Dist(alone().position, device), 1)
+    problem = case.train.BENCHMARK.problem(made, Dist(make_single_dist().position, device), 1)
     leave_out_autocast(monkeypatch)
     optimizer = optim.build(made.optim, problem.model.parameters(), 0.1)
     step = Step(problem, optimizer, Precision(made.precision, device), problem.dist)

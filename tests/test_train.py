@@ -30,7 +30,7 @@ from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
 from compliance.benchmarks import MINIS
 from tests.conformance import official
-from tests.conformance.mutations import PUBLISHED
+from tests.conformance.variants.damaged_logs import PUBLISHED
 from tests.problems import ROOT, SAME, curve, flat, write_config
 
 FOM = re.compile(
@@ -146,16 +146,18 @@ def test_a_killed_run_goes_on_with_the_same_curve(run, start, finished_run):
 def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     """Run each as printed; only a draft has a system description with fields to fill in."""
     run("train.epochs=2")
-    commands = re.findall(r"^(?:\w+ it:)? +python -m (\S+) (.*?)(?:   \(.*)?$", capsys.readouterr().out, re.MULTILINE)
-    of_run = [f"{case.name}.evaluate", f"{case.name}.predict", "common.training.weights"]
+    commands = re.findall(
+        r"^(?:\w+ it:)? +python -m (\w+ \w+|\S+) (.*?)(?:   \(.*)?$", capsys.readouterr().out, re.MULTILINE
+    )
+    of_run = [f"{case.name} evaluate", f"{case.name} predict", "common.training.weights"]
     names = ["compliance.check", *of_run, "submission.system", "submission.assemble"]
     assert [name for name, _ in commands] == names
     arguments = {name: shlex.split(given) for name, given in commands}
-    assert case.evaluate.main(arguments[f"{case.name}.evaluate"]) == 1
+    assert case.evaluate.main(arguments[f"{case.name} evaluate"]) == 1
     said = capsys.readouterr().out.splitlines()[-1]
     quality = f"{case.quality} {curve('run')[-1][1]:.6g}"
     assert f"epoch-0002-step-0000000.pt: {quality} on 7 validation samples, after 2 epochs; target " in said
-    assert case.predict.main(arguments[f"{case.name}.predict"]) == 0 and list(Path("run").glob("predictions.*"))
+    assert case.predict.main(arguments[f"{case.name} predict"]) == 0 and list(Path("run").glob("predictions.*"))
     assert (
         common.training.weights.main(arguments["common.training.weights"]) == 0
         and Path(f"run/{case.name}.safetensors").exists()

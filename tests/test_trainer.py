@@ -19,7 +19,8 @@ from common.mllog import LogError
 from common.record import read_value
 from common.training.checkpoint import CheckpointError
 from common.training.trainer import BusyError
-from cosmoflow import evaluate, train
+from cosmoflow import train
+from cosmoflow.__main__ import main as run_cosmoflow
 from tests.cosmoflow.case import CASE
 from tests.problems import ROOT, write_config
 
@@ -64,7 +65,10 @@ def test_a_run_without_a_target_trains_past_it(config, data, capsys):
     run = train.run(config, *options, output_dir="own")
     assert (run.ending.how, run.ending.exit_status, run.target.range_text) == ("completed", 0, "none")
     assert "completed without a target" in capsys.readouterr().out
-    assert evaluate.main(["own", f"data.data_dir={data}"]) == 0 and "; the run had no target" in capsys.readouterr().out
+    assert (
+        run_cosmoflow(["evaluate", "own", f"data.data_dir={data}"]) == 0
+        and "; the run had no target" in capsys.readouterr().out
+    )
     run = train.run(config, "train.target=none", "train.epochs=2", output_dir="past")
     longer = train.run(config, "train.target=none", "train.epochs=3", output_dir="past", resume=True)
     assert curve(longer)[:2] == curve(run)[:2] and len(longer.history) == 3 and longer.ending.how == "completed"
@@ -74,7 +78,8 @@ def test_a_run_without_a_target_trains_past_it(config, data, capsys):
     quality = [finding for finding in report.findings if finding.rule.startswith("QUA")]
     assert [finding.message for finding in quality] == ["no MLPerf result: no target (train.target: none)"]
     assert (
-        evaluate.main(["past", f"data.data_dir={data}"]) == 0 and "; the run had no target" in capsys.readouterr().out
+        run_cosmoflow(["evaluate", "past", f"data.data_dir={data}"]) == 0
+        and "; the run had no target" in capsys.readouterr().out
     )
     with pytest.raises(CheckpointError, match=r'train.target is 0.1, but "none" in .*cannot be changed'):
         train.run(config, "train.target=0.1", "train.epochs=4", output_dir="past", resume=True)
@@ -103,8 +108,11 @@ def test_a_run_ends_after_the_operations_that_it_may_make(config, capsys):
 def test_an_evaluation_asks_for_the_folder_that_a_checkpoint_does_not_name(run_copy, data, monkeypatch, capsys):
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    assert evaluate.main(["../run"]) == 2 and "give all of it, data.data_dir=/…/cosmoflow" in capsys.readouterr().err
-    assert evaluate.main(["../run", f"data.data_dir={data}"]) == 1
+    assert (
+        run_cosmoflow(["evaluate", "../run"]) == 2
+        and "give all of it, data.data_dir=/…/cosmoflow" in capsys.readouterr().err
+    )
+    assert run_cosmoflow(["evaluate", "../run", f"data.data_dir={data}"]) == 1
 
 
 def test_predictions_are_those_of_the_evaluation(finished_run, data):

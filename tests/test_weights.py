@@ -53,7 +53,7 @@ def test_the_file_says_what_is_around_the_network(case, here):
     assert list(interface) == ["input", "preprocessing", "output"]
     config = load(case.train.BENCHMARK.config, Path("small.yaml"))
     assert interface == json.loads(json.dumps(case.train.BENCHMARK.predictor.describe(config)))
-    assert metadata["weights_sha256"] == weights.read(Path(f"{case.name}.safetensors")).digest
+    assert metadata["weights_sha256"] == weights.read_weights(Path(f"{case.name}.safetensors")).digest
 
 
 @pytest.mark.parametrize("source", ["export", "checkpoint", "run"])
@@ -69,7 +69,7 @@ def test_training_goes_on_from_the_weights(case, finished_run, here, source, cap
     batches = ["train.global_batch_size=24"]  # batch statistics over all samples are least like new ones
     assert case.train.main(["small.yaml", f"train.init_from={file}", "output_dir=second", *still, *batches]) == 4
     assert "starting from the weights in " in capsys.readouterr().out
-    found, given = weights.read(Path("second")), weights.read(Path(f"{case.name}.safetensors"))
+    found, given = weights.read_weights(Path("second")), weights.read_weights(Path(f"{case.name}.safetensors"))
     trained = load_network(case.train.BENCHMARK, "second").model.named_parameters()
     for name, _ in trained:
         torch.testing.assert_close(found.tensors[name], given.tensors[name], rtol=1e-4, atol=1e-7)
@@ -81,11 +81,11 @@ def test_training_goes_on_from_the_weights(case, finished_run, here, source, cap
 
 def test_weights_that_do_not_fit_are_refused_before_anything_is_made(case, here, capsys):
     name, other = f"{case.name}.safetensors", "other.safetensors"
-    given = weights.read(Path(name))
+    given = weights.read_weights(Path(name))
     first, second, *_ = given.tensors
     tensors = {**given.tensors, first: torch.zeros(7, 5), "foreign.weight": torch.zeros(3)}
     del tensors[second]
-    weights.write(Path(other), replace(given, tensors=tensors))
+    weights.write_weights(Path(other), replace(given, tensors=tensors))
     assert case.train.main(["small.yaml", f"train.init_from={other}"]) == 1
     said = capsys.readouterr().err
     assert f"1 missing: {second}" in said and "1 not in the network: foreign.weight" in said
@@ -122,10 +122,10 @@ def test_other_files_are_refused(here):
         ("small.yaml", "not a checkpoint"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            weights.read(Path(name))
+            weights.read_weights(Path(name))
     other = next(path for path in here.glob("*.safetensors") if path.name != "plain.safetensors")
     with pytest.raises(CheckpointError, match="expected those of 'another'"):
-        weights.read(other, "another")
+        weights.read_weights(other, "another")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_tensors_that_are_no_weights_are_refused(tensor):
 def test_a_configuration_that_is_none_is_refused(empty_folder, text):
     save_file({"a": torch.ones(2)}, "config.safetensors", {"benchmark": "x", "epochs_done": "", "config": text})
     with pytest.raises(CheckpointError, match=r"config\.safetensors: its metadata lack .* or config"):
-        weights.read(Path("config.safetensors"))
+        weights.read_weights(Path("config.safetensors"))
 
 
 def test_an_export_is_known_by_its_ending(here, capsys):

@@ -23,7 +23,7 @@ from deepcam.data.dataset import Dataset
 from deepcam.predictor import class_iou
 from deepcam.reference import CHANNELS, CLASSES
 from deepcam.settings import DataConfig
-from deepcam.simulation.detection import CYCLONE, RIVER, connected
+from deepcam.simulation.detection import CYCLONE, RIVER, find_regions
 from deepcam.simulation.planet import Planet, separation_km
 
 NUMBER: Final = {channel.name: number for number, channel in enumerate(CHANNELS)}
@@ -140,7 +140,7 @@ class RiverRule:
         planet = snapshots.planet
         flow_HW = (snapshots.poleward_NHW if self.poleward else snapshots.transport_NHW)[number]
         moist_HW = (snapshots.surplus_NHW[number] >= self.surplus) & (abs(planet.lat) >= self.latitude)
-        region_HW, count = connected(moist_HW & (flow_HW >= self.transport))
+        region_HW, count = find_regions(moist_HW & (flow_HW >= self.transport))
         inside = np.nonzero(region_HW >= 0)
         order = np.argsort(region_HW[inside], kind="stable")
         ends = np.cumsum(np.bincount(region_HW[inside], minlength=count))

@@ -127,7 +127,7 @@ def oc20(bench: Bench, folder: Path) -> None:
     for fid, split in enumerate(SPLITS):
         (folder / split).mkdir(parents=True)
         split_frames = (replace(some[sid % len(some)], sid=sid, fid=fid) for sid in numbers)
-        compact.write_frames(folder / split / f"data.0000{compact.ENDING}", split_frames)
+        compact.write_frames(folder / split / "data.0000.bin", split_frames)
         dataset.write_metadata(
             folder / split / dataset.NAME, dataset.Metadata.from_sizes(sizes[sid % len(some)] for sid in numbers)
         )

@@ -225,7 +225,7 @@ def make_frames() -> None:
     recipe = Recipe((4, 5, 4), train=32, validation=0, frames=1)
     with TemporaryDirectory() as folder:
         records = (record for number in range(recipe.train) for record in recipe.simulate_trajectory(0, 0, number))
-        write_frames(FRAMES, Published(extxyz.write_pair(Path(folder), 0, records)).read_frames())
+        write_frames(FRAMES, Published(**vars(extxyz.write_pair(Path(folder), 0, records))).read_frames())
 
 
 def make(folder: Path = FOLDER) -> None:

@@ -195,7 +195,7 @@ def convert(name: str, paths: tuple[Path, Path], config_name: str, overrides: li
     config = load(benchmark.config, path, overrides)
     interface = benchmark.predictor.describe(config)
     export = weights.Weights(source, name, tensors, to_dict(config, shown_path), content.get("epoch"), interface)
-    weights.write(target, export)
+    weights.write_weights(target, export)
     print(f"{target}: {export.count:,} numbers")
     return 0
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.settings.optim import StepSchedule
 from common.training import optim
 from deepcam import model, predictor, summarize
@@ -248,7 +248,7 @@ def statistics(official: Official, root: Path) -> Iterator[Row]:
     with h5py.File(root / values.NAME) as file:
         theirs = {key: file[f"climate/{key}"][()] for key in ("count", "mean", "sqmean", "minval", "maxval")}
     (root / values.NAME).unlink()
-    ours = summarize.summarize_folder(root, alone())
+    ours = summarize.summarize_folder(root, make_single_dist())
     exact = [abs(ours.count - theirs["count"])]
     exact += [float(np.abs(getattr(ours, key) - theirs[key]).max()) for key in ("minval", "maxval")]
     yield Row("stats.h5: count, minval, maxval", "largest difference", max(exact), 0)

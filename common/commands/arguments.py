@@ -25,19 +25,19 @@ FIDELITY_SEEDS, FIDELITY_STEPS = 5, 10
 def parse_evaluation(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments of `evaluate`; ends the process for help, and for wrong use."""
     parser = CommandParser(
-        prog=f"python -m {name}.evaluate",
+        prog=f"python -m {name} evaluate",
         usage=f"""\
-python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]""",
+python -m {name} evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]""",
         description=f"""\
 Evaluate a checkpoint on the whole validation set, with its own configuration. Under torchrun, mpirun or srun the ranks
 share the work, as in training.
 
-  python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
-  python -m {name}.evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
-  python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
-  python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
-  python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
-  python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
+  python -m {name} evaluate runs/{name}-mini                        the newest checkpoint of a run
+  python -m {name} evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
+  python -m {name} evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
+  python -m {name} evaluate RUN data.data_dir=/data/{name}          with the data of this machine
+  python -m {name} evaluate RUN RUN RUN                      several networks, and the mean of their predictions
+  python -m {name} evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
 
 Several runs are an ensemble, which is not an MLPerf result. The table has the quality of each member, and of their mean
 prediction (of the class probabilities). The device holds the weights of all members. Memory does not grow with the
@@ -76,16 +76,16 @@ data; time grows with the members.""",
 def parse_prediction(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments of `predict`; ends the process for help, and for wrong use."""
     parser = CommandParser(
-        prog=f"python -m {name}.predict",
-        usage=f"python -m {name}.predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
+        prog=f"python -m {name} predict",
+        usage=f"python -m {name} predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
         description=f"""\
 Write a checkpoint's prediction for each sample beside the truth, and print a summary. The configuration comes from the
 checkpoint. Under torchrun, mpirun or srun the ranks share the work, as in training.
 
-  python -m {name}.predict runs/{name}-mini -o predictions.npz
-  python -m {name}.predict runs/{name}-mini -o predictions.h5 --plot predictions.png
-  python -m {name}.predict RUN -o train.npz --split train         the training samples, not augmented
-  python -m {name}.predict RUN -o FILE data.data_dir=/data/{name}   with the data of this machine
+  python -m {name} predict runs/{name}-mini -o predictions.npz
+  python -m {name} predict runs/{name}-mini -o predictions.h5 --plot predictions.png
+  python -m {name} predict RUN -o train.npz --split train         the training samples, not augmented
+  python -m {name} predict RUN -o FILE data.data_dir=/data/{name}   with the data of this machine
 
 An npz file stays in memory until it is written; HDF5 is written batch by batch, for any number of samples.
 docs/guide/predict.md has the format. Samples keep their order on any number of ranks; with the same
@@ -114,7 +114,7 @@ train.eval_batch_size=N the numbers are equal too, otherwise they can differ by 
 
 def parse_measurement(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments of `measure`; ends the process for help, and for wrong use."""
-    module = f"python -m {name}.measure"
+    module = f"python -m {name} measure"
     parser = CommandParser(
         module,
         description=f"""\
@@ -125,7 +125,7 @@ dataset. It is not an MLPerf result.
   {module} mini                             the mini problem's network
   {module} train.global_batch_size=8        another batch, over all ranks
   {module} --data /data/{name}              reading included, from these files
-  torchrun --nproc-per-node 4 -m {name}.measure
+  torchrun --nproc-per-node 4 -m {name} measure
   mpirun -n 2 {module}
   srun -n 512 {module}""",
         epilog=f"""\

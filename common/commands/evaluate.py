@@ -1,4 +1,4 @@
-"""The command behind every benchmark's `evaluate.py`: the quality of checkpoints, alone or together."""
+"""The command behind `evaluate`: the quality of checkpoints, alone or together."""
 
 from __future__ import annotations
 

@@ -16,7 +16,16 @@ import msgspec
 from common.address import check_address
 from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
 from common.console import open_bar
-from common.data.build import DATASET_ERRORS, OUT_OF_SPACE, PARTS, Heading, Journal, Part, readable_bytes
+from common.data.build import (
+    DATASET_ERRORS,
+    OUT_OF_SPACE,
+    PARTS,
+    Heading,
+    Journal,
+    Part,
+    print_contents,
+    readable_bytes,
+)
 from common.data.fetch import Downloader, DownloadError, Published, RemoteFolder, check_md5, unpack_archive
 from common.data.manifest import Manifest, describe_file, verify_files
 from common.files import write_whole_file
@@ -26,7 +35,6 @@ from common.reference import FULL
 DOWNLOADS: Final = "download"
 """The folder below the dataset's with incomplete files and archives."""
 MOST_LIST_BYTES: Final = 64 << 20
-HREF: Final = re.compile(rb'href="([^"/?]+)"')
 BYTES: Final[dict[str, Any]] = {"unit": "B", "unit_scale": True, "disable": None}
 """How a bar shows bytes."""
 
@@ -169,7 +177,7 @@ class _Fetch:
             return 0
         with journal.open_part(self.heading, 0, 1) as record:
             journal = Journal(self.folder)  # another call may have added files
-            self._download(archives, missing)
+            self._download_files(archives, missing)
             for archive in self.dataset.archives:
                 if archive.md5:
                     check_md5(self.downloads / archive.name, archive.md5)
@@ -180,10 +188,10 @@ class _Fetch:
                     unpack_archive(archive, path, journal, record, bar.update)
             self._download_beside(journal, record)
             files = {name: about for name, about in files.items() if not journal.has_files((name,))}
-            self._download(files, sum(files.values()), lambda name: self._move_file(name, record))
+            self._download_files(files, sum(files.values()), lambda name: self._move_file(name, record))
         return self._report_result(self._complete_dataset())
 
-    def _download(
+    def _download_files(
         self, files: Mapping[str, float], size: float, finish: Callable[[str], object] = lambda _: None
     ) -> None:
         """Download files, names with published sizes. size: about what is to come. finish: gets the complete ones."""
@@ -191,7 +199,7 @@ class _Fetch:
             return
         print(f"downloading from {self.dataset.address}: {readable_bytes(size)} to go", flush=True)
         with open_bar(total=size, desc=str(self.folder), smoothing=0.05, **BYTES) as bar:
-            self.server.download(files, self.args.connections, bar.update, finish)
+            self.server.download_files(files, self.args.connections, bar.update, finish)
 
     # -- single files
 
@@ -200,7 +208,7 @@ class _Fetch:
         url, count = f"{self.dataset.address}/{folder.name}", self.dataset.counts[folder.name]
         listing = self.server.read_small(f"{folder.name}/files.txt", MOST_LIST_BYTES)
         page = b"" if listing is not None else self.server.read_small(f"{folder.name}/", MOST_LIST_BYTES) or b""
-        entries = listing.split() if listing is not None else HREF.findall(page)
+        entries = listing.split() if listing is not None else re.findall(rb'href="([^"/?]+)"', page)
         names = sorted({name for raw in entries if folder.pattern.fullmatch(name := raw.decode("ascii", "replace"))})
         if len(names) < (count or 1) or (self.dataset.name == FULL and len(names) != count):
             raise DownloadError(
@@ -274,9 +282,6 @@ class _Fetch:
             raise DownloadError(
                 f"{self.folder}: {len(problems):,} files are not as the manifest says, such as {problems[0]}"
             )
-        counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
-        files = ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items()))
-        print(f"{self.folder} is complete: {files}")
-        print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
+        print_contents(manifest, f"{self.folder} is complete")
         print(as_called(f"next: {self.command.next_step(self.folder)}"))
         return 0

@@ -1,4 +1,4 @@
-"""The command behind every benchmark's `measure.py`: the speed of training steps, in minutes and without a dataset."""
+"""The command `measure`: the speed of training steps, in minutes and without a dataset."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -60,24 +62,13 @@ NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 _ATEN: Final = torch.ops.aten
 
 
-class Measurable(NamedTuple):
-    """What a benchmark gives to the command.
-
-    provide: generates a few samples of a variant in a folder.
-    """
-
-    benchmark: Benchmark
-    provide: Callable[[Path, str], None]
-
-
-def main(measurable: Measurable, argv: Sequence[str] | None = None) -> int:
+def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 after an error, 2 for wrong use."""
-    arguments = parse_measurement(measurable.benchmark.name, argv)
-    return run_command(lambda: _measure(measurable, arguments), TRAINING_ERRORS)
+    arguments = parse_measurement(benchmark.name, argv)
+    return run_command(lambda: _measure(benchmark, arguments), TRAINING_ERRORS)
 
 
-def _measure(measurable: Measurable, arguments: argparse.Namespace) -> int:
-    benchmark = measurable.benchmark
+def _measure(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     file = find_config(benchmark.name, arguments.config)
     first = load(benchmark.config, file, arguments.override)
     output = arguments.output or Path("runs") / f"{benchmark.name}-measure" / NAME
@@ -94,24 +85,32 @@ def _measure(measurable: Measurable, arguments: argparse.Namespace) -> int:
         if dist.is_main and not arguments.data:
             if not is_name(arguments.config):
                 print(f"data.data_dir of {file} is not read; --data {first.data.data_dir} measures with these files")
-            measurable.provide(folder, first.variant)
+            _provide_few(benchmark.name, folder, first.variant)
         dist.barrier()
         with explain_out_of_memory(config, dist):
-            measurement = _measure_config(measurable, config, dist, arguments, output)
+            measurement = _measure_config(benchmark, config, dist, arguments, output)
             fidelity = _measure_fidelity(benchmark, config, dist) if arguments.fidelity else {}
         if measurement is not None:
             _show_measurement(replace(measurement, **fidelity), output)
     return 0
 
 
+def _provide_few(name: str, folder: Path, variant: str) -> None:
+    """Generate a few samples of a variant in a folder, by the benchmark's own command; UsageError if it has none."""
+    module = f"{name}.synthesize"
+    if find_spec(module) is None:
+        raise UsageError(f"{name} has no synthesize.py, which would generate samples: measure with --data DIR")
+    import_module(module).SYNTHESIS.provide_few(folder, variant)
+
+
 def _measure_config(
-    measurable: Measurable, config: Any, dist: Dist, arguments: argparse.Namespace, output: Path
+    benchmark: Benchmark, config: Any, dist: Dist, arguments: argparse.Namespace, output: Path
 ) -> Measurement | None:
     """Measure the steps of a configuration; return their figure of merit on rank 0. A collective call."""
     torch.manual_seed(0)
-    name, problem = measurable.benchmark.name, measurable.benchmark.build_problem(config, dist, 0)
+    problem = benchmark.build_problem(config, dist, 0)
     if dist.is_main:
-        print(f"{name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
+        print(f"{benchmark.name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
     flops = problem.count_flops() if dist.is_main else None
     precision = Precision(config.precision, dist.device)
     optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
@@ -131,7 +130,7 @@ def _measure_config(
             times, clock, numbers = _time_steps(problem, step, meter, profiler, arguments)
     if flops is None:
         return None
-    numbers["own_code"] = describe_codes(measurable.benchmark.list_own_code(config)) or None
+    numbers["own_code"] = describe_codes(benchmark.list_own_code(config)) or None
     if config.power.source:
         samples = len(times) * problem.batching.global_batch_size
         numbers |= describe_energy(output.parent / POWER, dist, clock, samples)

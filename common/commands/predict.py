@@ -1,4 +1,4 @@
-"""The command behind every benchmark's `predict.py`, which writes what a network predicts, sample by sample."""
+"""The command `predict`, which writes what a network predicts, sample by sample."""
 
 from __future__ import annotations
 

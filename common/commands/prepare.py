@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +37,7 @@ from common.data.build import (
 from common.data.manifest import NAME, Manifest, SurveyFile, describe_file, read_manifest, verify_files, write_manifest
 from common.data.values import Content, Survey
 from common.files import list_data
-from common.processes import in_processes, usable_cores
+from common.processes import in_processes, in_threads, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
 
@@ -223,9 +222,8 @@ class PrepareCommand:
                 f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"
             )
         names += [name for name in self.files if (folder / name).exists()]
-        with ThreadPoolExecutor(workers) as pool:
-            entries = pool.map(describe_file, [folder / name for name in names])
-            files = dict(zip(names, open_bar(entries, total=len(names), unit=" files", disable=None), strict=True))
+        entries = in_threads(describe_file, [folder / name for name in names], workers)
+        files = dict(zip(names, open_bar(entries, total=len(names), unit=" files", disable=None), strict=True))
         return Manifest(benchmark=self.benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
     def run_verify(self, args: argparse.Namespace) -> int:
@@ -276,13 +274,13 @@ class PrepareCommand:
         read_contents = self.read_contents(folder)
 
         def survey_file(name: str, path: Path, checksum: str) -> None:
-            shown = str(folder / name)
+            file = str(folder / name)
             try:
                 for sample, contents in read_contents(name, path, checksum):
-                    survey.add_sample(shown, name.partition("/")[0], sample, contents)
+                    survey.add_sample(file, name.partition("/")[0], sample, contents)
             except (ValueError, OSError, MemoryError) as error:
-                text = str(error).replace(str(path), shown)
-                survey.errors.append(text if shown in text else f"{shown}: {text}")
+                text = str(error).replace(str(path), file)
+                survey.errors.append(text if file in text else f"{file}: {text}")
 
         return survey_file
 

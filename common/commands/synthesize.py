@@ -80,9 +80,9 @@ class Synthesis(ABC):
 
     def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace: those with the same names."""
-        named = {field.name: getattr(args, field.name, None) for field in fields(self.presets[args.preset])}
-        given = {name: value for name, value in named.items() if value is not None}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        values = {field.name: getattr(args, field.name, None) for field in fields(self.presets[args.preset])}
+        changed = {name: value for name, value in values.items() if value is not None}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in changed.items()}
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to run next, on the data in a folder: train."""

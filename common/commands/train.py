@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from common.training.benchmark import Benchmark
 
 RESUME: Final = "--resume"
-OVERFIT_STEPS: Final = 300
 STATUS_TEXTS: Final = {
     EXIT_STATUS[STOPPED]: "stopped, to be continued with --resume, or output_dir is in use: see the output above",
     EXIT_STATUS[TARGET_NOT_MET]: "no error: the run is over without meeting its target, as ended.json says",
@@ -63,7 +62,7 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """
     arguments = _parse_arguments(benchmark, argv)
     if not (arguments.list_configs or arguments.print_config):
-        CONSOLE.install()
+        CONSOLE.install_streams()
     settings = f"{benchmark}.settings"
     cls = import_module(settings).Config
 
@@ -208,7 +207,7 @@ target, else 0.""",
         "--overfit-one-batch",
         nargs="?",
         type=positive,
-        const=OVERFIT_STEPS,
+        const=300,
         metavar="STEPS",
         help="train on the first batch again and again, %(const)s times by default, and say whether the "
         "loss falls to a tenth, as it does if network, loss, gradients and optimizer work together; makes no run",

@@ -15,7 +15,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -176,12 +176,9 @@ def _read_lines(part: Path) -> Iterator[_Line]:
         texts = part.read_bytes().splitlines()
     except FileNotFoundError:  # just now merged into the manifest by another task
         return
-    for text in texts:
-        if text:
-            try:
-                yield msgspec.json.decode(text, type=_Line)
-            except msgspec.MsgspecError:
-                continue  # half-written: its files count as not finished
+    for text in filter(None, texts):
+        with suppress(msgspec.MsgspecError):  # half-written: its files count as not finished
+            yield msgspec.json.decode(text, type=_Line)
 
 
 def _describe_differences(existing: Heading, current: Heading) -> list[str]:
@@ -351,11 +348,15 @@ def report_build(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksu
         _print_errors(problems)
         print(f"{folder}: {len(problems):,} files do not match the manifest: delete them and run the command again")
         return 1
-    counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
-    state = "is complete" if outcome.generated else "was already complete"
-    print(f"{folder} {state}: " + ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items())))
-    print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
+    print_contents(manifest, f"{folder} {'is complete' if outcome.generated else 'was already complete'}")
     return 0
+
+
+def print_contents(manifest: Manifest, state: str) -> None:
+    """Print the state of a dataset, how many files its folders have, and what identifies it."""
+    counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
+    print(f"{state}: " + ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items())))
+    print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
 
 
 def _print_errors(errors: Sequence[str]) -> None:

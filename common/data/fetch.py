@@ -27,7 +27,7 @@ from typing import IO, Any, Final, NamedTuple, TypeVar
 from common.address import check_redirect, mask_secrets
 from common.data.build import Journal, Part
 from common.data.manifest import ManifestEntry
-from common.files import follow_no_link, naming, open_whole_file
+from common.files import follow_no_link, name_errors, open_whole_file
 from common.reference import FULL
 from common.version import DISTRIBUTION, VERSION
 
@@ -44,7 +44,6 @@ FIRST_WAIT_S = 1.0
 MOST_REDIRECTS: Final = 5
 TEMPORARY: Final = (408, 425, 429)
 """Answers of the kind 4xx that may pass, as all of the kind 5xx may."""
-HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
 UNLIKE: Final = 2.0
 """A file whose size differs from the published one by this factor is another, such as a page with an error."""
 SPAN: Final = re.compile(r"bytes (\d{1,18})-\d*/(\d{1,18})")
@@ -85,7 +84,8 @@ def connect_http(*checks: Callable[..., Awaitable[None]]) -> tuple[Any, Errors, 
     trace.on_request_redirect.append(check_target)
     trace.on_request_end.extend(checks)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
-    client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
+    headers = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
+    client = {"timeout": timeout, "trust_env": True, "headers": headers, "auto_decompress": False}
     files = HTTPFileSystem(client_kwargs={**client, "trace_configs": [trace]}, skip_instance_cache=True)
     refusals = (PermissionError, aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError)
     return files, (aiohttp.ClientError, ConnectionError, TimeoutError, PermissionError), refusals
@@ -124,7 +124,7 @@ class Downloader:
 
         async def read_content() -> bytes:
             content = bytearray()
-            async with self._request(url) as answer:
+            async with self._open_request(url) as answer:
                 while block := await answer.content.read(BLOCK):
                     content += block
                     if len(content) > most_bytes:
@@ -132,7 +132,7 @@ class Downloader:
             return bytes(content)
 
         try:
-            return self._wait_for(self._retry(url, read_content))
+            return self._wait_for(self._retry_request(url, read_content))
         except MissingFileError:
             return None
 
@@ -140,10 +140,10 @@ class Downloader:
         """Return how many bytes of a file are to come."""
         if (self.folder / name).exists():
             return 0
-        remote, part = self._wait_for(self._probe(name, about))
+        remote, part = self._wait_for(self._probe_file(name, about))
         return remote.bytes - (part.stat().st_size if part.exists() else 0)
 
-    def download(
+    def download_files(
         self,
         files: Mapping[str, float],
         connections: int,
@@ -181,22 +181,22 @@ class Downloader:
             future.cancel()
 
     @asynccontextmanager
-    async def _request(self, url: str, span: str = "") -> AsyncIterator[Any]:
+    async def _open_request(self, url: str, span: str = "") -> AsyncIterator[Any]:
         """Yield the answer to a request for a file. span: of its bytes, for servers that serve parts."""
         session = await self._files.set_session()
         async with session.get(url, headers={"Range": span} if span else {}) as answer:
             answer.raise_for_status()
             yield answer
 
-    async def _probe(self, name: str, about: float) -> tuple[Remote, Path]:
+    async def _probe_file(self, name: str, about: float) -> tuple[Remote, Path]:
         """Return what the server says of a file, and the path of its bytes so far."""
         url, path = f"{self.address}/{name}", self.folder / name
 
         async def ask() -> Remote:
-            async with self._request(url, "bytes=0-0") as answer:
+            async with self._open_request(url, "bytes=0-0") as answer:
                 return _describe_answer(url, answer)[0]
 
-        remote = await self._retry(url, ask)
+        remote = await self._retry_request(url, ask)
         if not about / UNLIKE < remote.bytes < about * UNLIKE:
             raise DownloadError(
                 f"{url} has {remote.bytes:,} bytes, but about {round(about):,} are published: this is another file, or "
@@ -213,16 +213,16 @@ class Downloader:
 
     async def _download_file(self, name: str, about: float, notify: Callable[[int], object]) -> None:
         """Download what is missing of a file, and give it its name."""
-        remote, part = await self._probe(name, about)
+        remote, part = await self._probe_file(name, about)
         url = f"{self.address}/{name}"
         part.parent.mkdir(parents=True, exist_ok=True)
-        with naming(part), open(part, "ab", opener=follow_no_link) as output:
+        with name_errors(part), open(part, "ab", opener=follow_no_link) as output:
 
             async def append_rest() -> None:
                 offset = output.tell() if remote.version else 0  # else nothing shows that it is the same file
                 if offset == remote.bytes:  # from an answer that ended wrongly
                     return
-                async with self._request(url, f"bytes={offset}-") as answer:
+                async with self._open_request(url, f"bytes={offset}-") as answer:
                     answered, first = _describe_answer(url, answer)
                     if answered != remote or first > offset:
                         raise DownloadError(
@@ -237,12 +237,12 @@ class Downloader:
                     raise ConnectionError("the connection ended too early")
 
             if output.tell() < remote.bytes:
-                await self._retry(url, append_rest, output.tell)
+                await self._retry_request(url, append_rest, output.tell)
             if output.tell() != remote.bytes:
                 raise DownloadError(f"{part}: more than the {remote.bytes:,} bytes of {url}; begin again: rm {part}")
         part.replace(self.folder / name)
 
-    async def _retry(
+    async def _retry_request(
         self, url: str, request: Callable[[], Awaitable[T]], count_bytes: Callable[[], int] = lambda: 0
     ) -> T:
         """Return what a request brings, after further attempts while it fails for a moment.
@@ -303,8 +303,16 @@ LARGER: Final = 2.0
 MOST_MEMBERS: Final = 10_000_000
 
 DAMAGED: Final = (
-    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),  # of the bytes
-    *(ValueError, OverflowError, RecursionError),  # of headers
+    # Of the bytes.
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    # Of headers.
+    ValueError,
+    OverflowError,
+    RecursionError,
 )
 """Errors of tarfile for a damaged archive: headers may have impossible numbers, or be too many in a row."""
 

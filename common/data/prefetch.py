@@ -141,13 +141,13 @@ def map_tensors(value: T, function: Callable[[Tensor], Any]) -> T:
     return changed  # type: ignore[no-any-return]  # of the same type
 
 
-def tensors(value: Any) -> Iterator[Tensor]:
+def list_tensors(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in nested dataclasses and tuples, in order."""
     return (tensor for _, tensor in name_tensors(value))
 
 
 def name_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors as `tensors`, each with the name of its field; `name` if it has none."""
+    """Yield the tensors as `list_tensors`, each with the name of its field; `name` if it has none."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, tuple):
@@ -163,7 +163,7 @@ def sum_flaws(batch: Any) -> Tensor | float:
 
     The device adds it to what the host reads anyhow, such as the sum of the losses.
     """
-    parts = (part for part in tensors(batch) if part.is_floating_point())
+    parts = (part for part in list_tensors(batch) if part.is_floating_point())
     return 0.0 * sum(part.sum(dtype=torch.promote_types(part.dtype, torch.float32)) for part in parts)
 
 

@@ -4,13 +4,13 @@ An epoch is an order of all samples. Global batch k is order[k·B : (k+1)·B] fo
 takes a contiguous share of it, so that the number of ranks decides only where the work is done:
 
     batching = Batching(global_batch_size=64, accumulation=2)
-    for batch in batching.batches(permutation(n, seed, epoch), rank, world_size):
+    for batch in batching.batches(draw_permutation(n, seed, epoch), rank, world_size):
         ...  # batch.parts: the indices of this rank, batch.global_size: what the sum of losses is divided by
 
-If each node has staged a shard, `shard_order` can replace `permutation`: each node's part of every global batch then
-comes from its own shard.
+If each node has staged a shard, `shard_order` can replace `draw_permutation`: each node's part of every global batch
+then comes from its own shard.
 
-Evaluation takes `share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
+Evaluation takes `take_share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
 `shard_assignment`: every sample comes once, without padding. Some ranks get one more than others, or none, so add up
 sums and counts over the ranks, not means.
 
@@ -51,7 +51,7 @@ BAGGING: Final = 2
 STEPS: Final = 3
 
 
-def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
+def draw_permutation(n: int, seed: int, epoch: int) -> np.ndarray:
     """Return the order of the samples 0..n-1 in an epoch (from 0), the same on every machine and version.
 
     It sorts raw 64-bit output of PCG64, which NumPy keeps stable, unlike Generator.permutation (NEP 19).
@@ -89,7 +89,7 @@ def step_seed(seed: int, part: int, epoch: int, step: int) -> int:
     return int(source.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def share(order: S, part: int, parts: int) -> S:
+def take_share(order: S, part: int, parts: int) -> S:
     """Return part 0..parts-1 of an order: contiguous, of nearly equal sizes, each sample in exactly one."""
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
@@ -104,7 +104,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
     assignment: from shard_assignment, as the files were staged. Shards are reshuffled in each epoch, and every
     sample comes once. It holds for ranks numbered node by node, equally many on each; otherwise ranks read some samples
     from other shards. A fixed subset per node costs convergence at scale (sparticlesteve/cosmoflow-benchmark#41);
-    `permutation` mixes all samples.
+    `draw_permutation` mixes all samples.
     """
     if global_batch_size % nodes:
         raise ValueError(f"the global batch size is {global_batch_size}; expected a multiple of the {nodes} nodes")
@@ -112,7 +112,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
     positions = np.arange(n)
     holder: np.ndarray = np.empty(n, np.int64)
     holder[assignment] = _part_of(positions, n, nodes)
-    shuffled = permutation(n, seed, epoch)
+    shuffled = draw_permutation(n, seed, epoch)
     node_by_node = shuffled[np.argsort(holder[shuffled], kind="stable")]
     first = positions - positions % global_batch_size
     size = np.minimum(global_batch_size, n - first)
@@ -122,7 +122,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
 
 
 def _part_of(position: np.ndarray, n: int | np.ndarray, parts: int) -> np.ndarray:
-    """Return for each position in an order of n the part that `share` puts it into."""
+    """Return for each position in an order of n the part that `take_share` puts it into."""
     return ((position + 1) * parts - 1) // n
 
 
@@ -166,8 +166,8 @@ class Batching:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""
         for step in range(start, self.steps(len(order))):
             global_batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
-            rank_batch = share(global_batch, rank, world_size)
-            parts = tuple(share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
+            rank_batch = take_share(global_batch, rank, world_size)
+            parts = tuple(take_share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
             yield RankBatch(step, parts, len(global_batch))
 
 

@@ -104,8 +104,8 @@ class Split(ABC):
     def load(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample into two arrays, from memory if it is cached."""
         if index in self._kept:
-            for array, kept in zip(into, self._kept[index], strict=True):
-                np.copyto(array, kept)
+            for array, cached in zip(into, self._kept[index], strict=True):
+                np.copyto(array, cached)
             return
         self.read_into(index, into)
         if self.config.cache:
@@ -143,22 +143,18 @@ class Listing:
             others = [f"{len(names):,} samples as {kind}: set data.format" for kind, names in found.items() if names]
             content = others[0] if others else f"none among its {len(self.names)} files"
             raise DatasetError(f"{self.folder}: expected samples as {format} ({pattern}), found {content}")
-        wanted = {file for name in found[format] for file in files_of(name)}
-        if missing := wanted - self.names:
+        files = {file for name in found[format] for file in files_of(name)}
+        if missing := files - self.names:
             raise DatasetError(f"{self.folder}: {len(missing)} files are missing, such as {min(missing)}")
-        self.expect_known(wanted)
-        return sorted(found[format])
-
-    def expect_known(self, samples: Iterable[str]) -> None:
-        """Raise DatasetError if samples have files that the manifest lacks although it lists others beside them."""
-        extra = sorted(set(samples).difference(self.manifest_names)) if self.manifest_names else ()
-        if extra:
+        extra = sorted(files.difference(self.manifest_names)) if self.manifest_names else ()
+        if extra:  # although the manifest lists others beside them
             raise DatasetError(
                 f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
                 f"{self.folder.name}/ are not): the folder mixes several datasets; move these files away, or, if they "
                 f"belong to it, delete {NAME} and write it again by `python -m {self.benchmark}.prepare manifest "
                 f"{self.folder.parent}`"
             )
+        return sorted(found[format])
 
 
 def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
@@ -192,8 +188,8 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
         return Listing(folder, names)
     manifest = read_manifest(path)
     start = f"{folder.name}/"
-    listed = (name.removeprefix(start) for name in manifest.files if name.startswith(start))
-    expected = {name for name in listed if not is_foreign(name)}
+    files = (name.removeprefix(start) for name in manifest.files if name.startswith(start))
+    expected = {name for name in files if not is_foreign(name)}
     if missing := expected - names:
         raise DatasetError(
             f"{folder / min(missing)} is missing: {path} lists it ({len(missing):,} of the {len(expected):,} files in "

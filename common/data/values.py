@@ -83,9 +83,9 @@ class Survey:
         sample = f"{file}, {name}" if name else file
         for content in contents:
             if isinstance(content, Flaw):
-                self._report(f"{sample}: {content.text}", content.is_error)
+                self._add_line(f"{sample}: {content.text}", content.is_error)
             elif isinstance(content, Identity):
-                self._identify(content.key, split, file, name)
+                self._note_identity(content.key, split, file, name)
             elif content.array.size:
                 self._check_values(sample, split, content)
 
@@ -97,18 +97,18 @@ class Survey:
             if names[0]:
                 samples = f"{second}: {len(names):,} samples are in {first}, too, such as {names[0]}"
             owner = "another split, whose quality then is no test" if is_error else "the same split"
-            self._report(f"{samples}, of {owner}: remove one of the two", is_error)
+            self._add_line(f"{samples}, of {owner}: remove one of the two", is_error)
         for (split, name), (low, high, count) in self._truths.items():
             if count >= fewest and (low == high).any():
                 index = int(np.argmax(low == high))
                 component = f"[{index}]" if low.size > 1 else ""
                 text = f"{split}: {name}{component} is {low[index]:g} in all {int(count):,} samples looked at"
-                self._report(f"{text}: nothing can be learned from that; were labels lost?", False)
+                self._add_line(f"{text}: nothing can be learned from that; were labels lost?", False)
 
-    def _report(self, line: str, is_error: bool) -> None:
+    def _add_line(self, line: str, is_error: bool) -> None:
         (self.errors if is_error else self.warnings).append(line)
 
-    def _identify(self, key: Hashable, split: str, file: str, name: str) -> None:
+    def _note_identity(self, key: Hashable, split: str, file: str, name: str) -> None:
         with self._lock:
             self.samples += 1
             if key in self._owners:
@@ -125,13 +125,13 @@ class Survey:
             low, high = low.min(axis=0), high.max(axis=0)
         apart = (low > bounds.reached[1]) | (high < bounds.reached[0])
         if apart.any():
-            self._report(f"{sample}: {_describe_component(values, low, high, apart)}", True)
+            self._add_line(f"{sample}: {_describe_component(values, low, high, apart)}", True)
         elif _are_outside(low, high, bounds.valid):
-            self._report(f"{sample}: {_describe_outside(values, bounds.valid)}", True)
+            self._add_line(f"{sample}: {_describe_outside(values, bounds.valid)}", True)
         elif _are_outside(low, high, bounds.likely):
-            self._report(f"{sample}: {_describe_outside(values, bounds.likely)}", False)
+            self._add_line(f"{sample}: {_describe_outside(values, bounds.likely)}", False)
         elif bounds.varies and (low == high).any():
-            self._report(f"{sample}: {_describe_component(values, low, high, low == high)}", False)
+            self._add_line(f"{sample}: {_describe_component(values, low, high, low == high)}", False)
         if bounds.is_truth:
             with self._lock:
                 lowest, highest, count = self._truths.get((split, values.name), (low, high, np.zeros(())))

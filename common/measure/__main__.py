@@ -21,7 +21,6 @@ from common.record import PARTS_SCOPE
 from common.settings.machine import check_power_settings
 from common.stop import STOP
 
-POWER_SUMMARY: Final = "record the power of this node"
 POWER_DESCRIPTION: Final = """\
 Record the power of this node to a power file of MLPerf: until Ctrl-C, for some seconds, or while a command runs.
 
@@ -150,13 +149,12 @@ def _print_message(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-ROOFLINE_SUMMARY: Final = "measure what the machine allows, and what limits a training step"
 ROOFLINE_DESCRIPTION: Final = """\
 Say which part of the machine limits measured training steps: compute, I/O or the network; how far the steps are from
 its ceiling; what the others would allow; and draw the roofline. Measure the steps first, and start this command on as
 many ranks:
 
-  python -m cosmoflow.measure --data /data/cosmoflow
+  python -m cosmoflow measure --data /data/cosmoflow
   python -m common.measure roofline runs/cosmoflow-measure/fom.json
   torchrun --nproc-per-node 2 -m common.measure roofline runs/cosmoflow-measure/fom.json
 
@@ -188,10 +186,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    roofline = commands.add_parser("roofline", help=ROOFLINE_SUMMARY, description=ROOFLINE_DESCRIPTION)
+    summary = "measure what the machine allows, and what limits a training step"
+    roofline = commands.add_parser("roofline", help=summary, description=ROOFLINE_DESCRIPTION)
     add_roofline_arguments(roofline)
     roofline.set_defaults(measure=measure_roofline)
-    power = commands.add_parser("power", help=POWER_SUMMARY, description=POWER_DESCRIPTION)
+    power = commands.add_parser("power", help="record the power of this node", description=POWER_DESCRIPTION)
     add_power_arguments(power)
     power.set_defaults(measure=record_command_power)
     arguments = parser.parse_args(argv)

@@ -110,18 +110,22 @@ QUERY_TIMEOUT_S: Final = 10.0
 CPUFREQ: Final = "/sys/devices/system/cpu/cpu{}/cpufreq"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a device or of several, in W and MHz; None where the machine does not tell.
+def _limit(unit: str, meaning: str) -> Any:
+    return field(default=None, metadata={"unit": unit, "meaning": f"{meaning}, where it tells"})
 
-    power_limit_w: in force. power_default_w: of the device as it was made, of a processor its thermal design power.
-    clock_mhz, clock_max_mhz: of the multiprocessors of a GPU, or of a core that this process may use.
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a device or of several, as the fields say; None where the machine does not tell.
+
+    The default power of a processor is its thermal design power; clocks are those of the multiprocessors of a GPU, or
+    of a core that this process may use.
     """
 
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    clock_mhz: float | None = None
-    clock_max_mhz: float | None = None
+    power_limit_w: float | None = _limit("W", "power limit of a device")
+    power_default_w: float | None = _limit("W", "power limit of a device as it was made")
+    clock_mhz: float | None = _limit("MHz", "clock of a device when the run ended")
+    clock_max_mhz: float | None = _limit("MHz", "highest clock of a device")
 
 
 def read_gpus(uuids: Container[str]) -> tuple[Limits, ...]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
 from common.files import write_whole_file
+from common.measure.devices import Limits
 from common.record import NODE_SCOPE
 from common.reference import NoTarget, Target
 from common.tree import ANYWHERE, RefusedFileError
@@ -51,7 +52,7 @@ class FigureOfMerit:
     gaps. energy_scope: what the meter includes. samples_per_j: samples trained. utilization: the rate of convolutions
     and products by the peak of all units (`common.measure.devices`) in peak_format, of the measured steps, or of
     training and evaluation from run_start to run_stop; None on devices whose peak is unknown. energy_source and what
-    follows: see `common.measure.power.Energy`, and `common.measure.devices.Limits` when the run ended.
+    follows: see `common.measure.power.Energy`. The kinds of it also have the limits of the devices when the run ended.
     """
 
     kind: ClassVar[str]
@@ -76,10 +77,6 @@ class FigureOfMerit:
     energy_source: str | None = None
     energy_rate_hz: float | None = None
     energy_window_s: float | None = None
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    clock_mhz: float | None = None
-    clock_max_mhz: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -115,7 +112,7 @@ class FigureOfMerit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement(FigureOfMerit):
+class Measurement(Limits, FigureOfMerit):
     """The result of measured training steps; samples_per_s and spread are by their times.
 
     step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which that rank waited for data
@@ -158,7 +155,7 @@ class Measurement(FigureOfMerit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedRun(FigureOfMerit):
+class TrainedRun(Limits, FigureOfMerit):
     """The result of a training; samples_per_s and spread are by the epochs, without their evaluations.
 
     minutes: from run_start to run_stop, as logged. quality: of the last evaluation. target: None for a run without.
@@ -190,7 +187,7 @@ class TrainedRun(FigureOfMerit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedEnsemble(FigureOfMerit):
+class TrainedEnsemble(Limits, FigureOfMerit):
     """The result of a job of several instances, in which some of them may have been trained after others.
 
     samples_per_s, flop_per_s and vflop_per_s (HPC AI500 V3.0, equations 4, 6 and 7): sums over the instances, or over
@@ -228,7 +225,7 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
 def read_measurement(path: Path) -> Measurement:
     """Return the measurement in a file; UsageError with file, key and what was expected if there is none."""
-    expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
+    expected = "expected the fom.json that `python -m <benchmark> measure` writes"
     try:
         content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
     except RefusedFileError as error:

@@ -32,7 +32,7 @@ class Span(NamedTuple):
         return float(self.begin.elapsed_time(self.end)) / 1000
 
 
-def stamp(device: torch.device) -> Any:
+def take_stamp(device: torch.device) -> Any:
     """Return the time now: in seconds, or as an event that the device will reach."""
     if device.type == "cpu":
         return time.perf_counter()
@@ -55,20 +55,20 @@ class Traffic:
         self.own_s = 0.0
         """CPU time in these methods."""
 
-    def begins(self, message: Tensor) -> None:
+    def begin_message(self, message: Tensor) -> None:
         """Note that a message is ready to be sent."""
         begin = time.thread_time()
-        self._ready = stamp(self._device)
+        self._ready = take_stamp(self._device)
         self._bytes += message.nbytes
         self.own_s += time.thread_time() - begin
 
-    def ends(self) -> None:
+    def end_message(self) -> None:
         """Note that a message has arrived everywhere; messages end in the order in which they began."""
         begin = time.thread_time()
-        self._done = stamp(self._device)
+        self._done = take_stamp(self._device)
         self.own_s += time.thread_time() - begin
 
-    def taken(self) -> tuple[Span, int]:
+    def take_counts(self) -> tuple[Span, int]:
         """Return the exposed time and the bytes since the last call."""
         exposed, sent = Span(self._ready, self._done), self._bytes
         self._ready, self._done, self._bytes = None, None, 0
@@ -108,17 +108,17 @@ class Meter:
         """Forget the steps so far."""
         self._steps.clear()
         self._own_s = self._traffic.own_s = 0.0
-        self._traffic.taken()
+        self._traffic.take_counts()
         self._cpu_s = time.process_time()
         self._reads = process_reads()
 
     def run_step(self, step: Callable[[], float]) -> None:
         """Make a step, which returns the seconds that it waited for data. An accelerator is not waited for."""
-        begin_stamp = stamp(self.dist.device)
+        begin_stamp = take_stamp(self.dist.device)
         waited_s = step()
-        end_stamp = stamp(self.dist.device)
+        end_stamp = take_stamp(self.dist.device)
         own_begin_s = time.thread_time()
-        self._steps.append((Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
+        self._steps.append((Span(begin_stamp, end_stamp), waited_s, *self._traffic.take_counts()))
         self._own_s += time.thread_time() - own_begin_s
 
     def last_s(self) -> float:

@@ -206,19 +206,19 @@ def draw_picture(report: Report) -> str:
     rates = [rate for each in steps for rate in _reached_rates(each)]
     limits = [measurement.flop_per_step / roof.seconds for roof in report.roofs if roof.part != COMPUTE]
     peak = max(ceilings.products, ceilings.convolutions)
-    spans = [*map(_intensity, steps), peak / ceilings.memory], [*rates, *limits, peak]
+    spans = [*map(_find_intensity, steps), peak / ceilings.memory], [*rates, *limits, peak]
     plane = _Plane(*((min(values) / ROOM, max(values) * ROOM) for values in spans))
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
         f'<rect class="b" width="{WIDTH}" height="{HEIGHT}"/>',
-        _write((16, 26), title, "h"),
-        *(_write((16, 46 + LINE * at), line, "s") for at, line in enumerate(report.limit.split("; "))),
+        _draw_text((16, 26), title, "h"),
+        *(_draw_text((16, 46 + LINE * at), line, "s") for at, line in enumerate(report.limit.split("; "))),
         *plane.draw_axes(),
         *_draw_ceilings(report, plane),
         *(mark for each in steps for mark in _draw_steps(each, plane)),
-        _write((16, HEIGHT - 32), "filled: rate of whole steps; hollow: while they compute", "s"),
-        _write((16, HEIGHT - 12), dashed, "s"),
+        _draw_text((16, HEIGHT - 32), "filled: rate of whole steps; hollow: while they compute", "s"),
+        _draw_text((16, HEIGHT - 12), dashed, "s"),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -230,7 +230,7 @@ class _Plane:
     def __init__(self, intensities: Point, rates: Point) -> None:
         self.intensities, self.rates = intensities, rates
 
-    def locate(self, intensity: float, rate: float) -> Point:
+    def locate_point(self, intensity: float, rate: float) -> Point:
         """Return where a point is drawn."""
         ends = (intensity, *self.intensities), (rate, *self.rates)
         across, up = (math.log(value / low) / math.log(high / low) for value, low, high in ends)
@@ -239,16 +239,16 @@ class _Plane:
     def draw_axes(self) -> Iterator[str]:
         """Yield the grid, its numbers and the titles of the axes."""
         for value in _round_values(*self.intensities):
-            x, _ = self.locate(value, self.rates[0])
+            x, _ = self.locate_point(value, self.rates[0])
             yield _draw_line((x, TOP), (x, BOTTOM), "g")
-            yield _write((x, BOTTOM + 17), f"{value:g}", "s", "middle")
+            yield _draw_text((x, BOTTOM + 17), f"{value:g}", "s", "middle")
         for value in _round_values(*self.rates):
-            _, y = self.locate(self.intensities[0], value)
+            _, y = self.locate_point(self.intensities[0], value)
             yield _draw_line((LEFT, y), (RIGHT, y), "g")
-            yield _write((LEFT - 7, y + 4), f"{value / 1e9:,.9g}", "s", "end")
+            yield _draw_text((LEFT - 7, y + 4), f"{value / 1e9:,.9g}", "s", "end")
         title = "arithmetic intensity, FLOP/byte of memory traffic"
-        yield _write(((LEFT + RIGHT) / 2, BOTTOM + 37), title, "s", "middle")
-        yield _write((16, TOP - 14), "GFLOP/s", "s")
+        yield _draw_text(((LEFT + RIGHT) / 2, BOTTOM + 37), title, "s", "middle")
+        yield _draw_text((16, TOP - 14), "GFLOP/s", "s")
 
 
 def _draw_ceilings(report: Report, plane: _Plane) -> Iterator[str]:
@@ -257,25 +257,25 @@ def _draw_ceilings(report: Report, plane: _Plane) -> Iterator[str]:
     (least, most), lowest = plane.intensities, plane.rates[0]
     begin = max(least, lowest / ceilings.memory)
     end = max(ceilings.products, ceilings.convolutions) / ceilings.memory
-    (x1, y1), (x2, y2) = (plane.locate(at, at * ceilings.memory) for at in (begin, end))
+    (x1, y1), (x2, y2) = (plane.locate_point(at, at * ceilings.memory) for at in (begin, end))
     yield _draw_line((x1, y1), (x2, y2), "c")
     middle, angle = f"{(x1 + x2) / 2:.1f} {(y1 + y2) / 2:.1f}", math.degrees(math.atan2(y2 - y1, x2 - x1))
-    name = _write((0, -6), f"memory {rate_text(ceilings.memory / 1e9)} GB/s", "c", "middle")
+    name = _draw_text((0, -6), f"memory {rate_text(ceilings.memory / 1e9)} GB/s", "c", "middle")
     yield f'<g transform="translate({middle}) rotate({angle:.1f})">{name}</g>'
     flat = [(roof.rate if roof.part == COMPUTE else flop / roof.seconds, roof) for roof in report.roofs]
     lowest_name = math.inf
     for rate, roof in sorted((pair for pair in flat if pair[1].name != MEMORY), key=lambda pair: pair[0]):
         start = max(rate / ceilings.memory, least) if roof.part == COMPUTE else least
-        (x1, y), (x2, _), class_ = plane.locate(start, rate), plane.locate(most, rate), CLASSES[roof.part]
+        (x1, y), (x2, _), class_ = plane.locate_point(start, rate), plane.locate_point(most, rate), CLASSES[roof.part]
         yield _draw_line((x1, y), (x2, y), class_ if roof.part == COMPUTE else f"{class_} limit")
         lowest_name = min(y + 4, lowest_name - LINE)  # names of nearly the same rates stand above each other
-        yield _write((RIGHT + 8, lowest_name), f"{roof.name} {rate_text(roof.rate / 1e9)} {roof.unit}", class_)
+        yield _draw_text((RIGHT + 8, lowest_name), f"{roof.name} {rate_text(roof.rate / 1e9)} {roof.unit}", class_)
 
 
 def _draw_steps(steps: Measurement, plane: _Plane) -> Iterator[str]:
     """Yield the points of a network, joined by a line, and its name."""
-    intensity = _intensity(steps)
-    whole, *computing = (plane.locate(intensity, rate) for rate in _reached_rates(steps))
+    intensity = _find_intensity(steps)
+    whole, *computing = (plane.locate_point(intensity, rate) for rate in _reached_rates(steps))
     name = f"{steps.benchmark}, {steps.network}"
     for point, class_, phase in [*((point, "p o", "computing") for point in computing), (whole, "p", "whole steps")]:
         yield _draw_line(whole, point, "p")
@@ -284,10 +284,10 @@ def _draw_steps(steps: Measurement, plane: _Plane) -> Iterator[str]:
         yield f'<circle class="{class_}" cx="{x:.1f}" cy="{y:.1f}" r="5.5"><title>{hint}</title></circle>'
     side, anchor = (10, "start") if whole[0] < (LEFT + RIGHT) / 2 else (-10, "end")
     text = f"{name}: {rate_text(_reached_rates(steps)[0] / 1e9)} GFLOP/s"
-    yield _write((whole[0] + side, whole[1] + 4), text, anchor=anchor)
+    yield _draw_text((whole[0] + side, whole[1] + 4), text, anchor=anchor)
 
 
-def _intensity(steps: Measurement) -> float:
+def _find_intensity(steps: Measurement) -> float:
     """Return the operations for each byte that they touch."""
     return steps.flop_per_step / max(steps.bytes_touched_per_step, 1)
 
@@ -309,6 +309,6 @@ def _draw_line(begin: Point, end: Point, class_: str) -> str:
     return f'<line class="{class_}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _write(point: Point, text: str, class_: str = "", anchor: str = "start") -> str:
+def _draw_text(point: Point, text: str, class_: str = "", anchor: str = "start") -> str:
     x, y = point
     return f'<text class="{class_}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

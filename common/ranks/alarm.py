@@ -79,7 +79,7 @@ class Stores(NamedTuple):
     host: str = "this host"
     port: int = 0
 
-    def within(self, prefix: str) -> Stores:
+    def with_prefix(self, prefix: str) -> Stores:
         """Return the same for keys of their own."""
         return self._replace(
             store=td.PrefixStore(prefix, self.store), connect=lambda: td.PrefixStore(prefix, self.connect())
@@ -114,7 +114,7 @@ class Alarm:
         self._ranks = range(first_rank, first_rank + world_size)
         self._expected = (*expected, EndingError, LaunchError)
         self._unwound = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
+        self._watcher = threading.Thread(target=self._watch_news, name="alarm", daemon=True)
         self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
         self._first: Ending | None = None
         self._failure: Stopped | None = None
@@ -136,7 +136,7 @@ class Alarm:
 
     def end_job(self, ending: Ending) -> None:
         """End the job on all ranks as if this one had failed."""
-        _show(self._rank, ending.cause)
+        _print_lines(self._rank, ending.cause)
         self._leave_note(self._write_note(ending))
 
     def check_job(self) -> None:
@@ -155,12 +155,12 @@ class Alarm:
         try:
             yield
         except Exception as error:
-            found = self._find_cause(error)
-            if found is not error:
-                raise found from error
+            cause = self._find_cause(error)
+            if cause is not error:
+                raise cause from error
             raise
 
-    def report(self, error: BaseException) -> Ending:
+    def report_error(self, error: BaseException) -> Ending:
         """Show the error and notify all ranks; return how the work ends when they have unwound, or after the grace.
 
         If another rank failed first, `error` is only a consequence and is not shown.
@@ -170,13 +170,13 @@ class Alarm:
         note, first = self._write_note(ending), self._first
         winner = self._leave_note(note)
         if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
-            _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
+            _print_lines(self._rank, f"stopped because of {first.cause}" if first else self._format_error(error))
         else:
             first = _read_note(str(winner))
             if first.cause.startswith(UNREADABLE) and self._rank == self._ranks.start:  # no rank has shown it
-                _show(self._rank, f"stopped because of an {first.cause}")
+                _print_lines(self._rank, f"stopped because of an {first.cause}")
             if winner == note:
-                _show(self._rank, self.work + self._text(error))
+                _print_lines(self._rank, self.work + self._format_error(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
         with contextlib.suppress(RuntimeError):
             self._store.add("unwound", 1)
@@ -216,7 +216,7 @@ class Alarm:
                     return _read_note(news)
         return None
 
-    def _text(self, error: BaseException) -> str:
+    def _format_error(self, error: BaseException) -> str:
         if isinstance(error, self._expected):
             return f"{error}" if isinstance(error, EndingError) else f"error: {error}"
         if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -259,10 +259,10 @@ class Alarm:
         reason = self._explain_wait(error)
         if silent := [rank for rank, answer in zip(self._ranks, answers, strict=True) if answer is None]:
             lives = [self._read_life(f"life/{rank}", rank) for rank in silent[:4]]
-            listed = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
-            listed += f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+            lost = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
+            lost += f" and {len(silent) - 4} more" if len(silent) > 4 else ""
             return (
-                f"no answer from {listed}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
+                f"no answer from {lost}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
                 f"output, the launcher's, and its node's kernel log ({reason})"
             )
         if busy := [answer.text for answer in answers if answer and not answer.waits]:
@@ -310,7 +310,7 @@ class Alarm:
             store.add("answers", 1)
         return news
 
-    def _watch(self) -> None:
+    def _watch_news(self) -> None:
         try:
             news = self._read_news()
             if news == OVER:
@@ -385,7 +385,7 @@ def _read_note(news: str) -> Ending:
         return Ending(FAILED, f"{UNREADABLE} {news[:200]!r}")
 
 
-def _show(rank: int, text: str) -> None:
+def _print_lines(rank: int, text: str) -> None:
     # One write, so that the lines of several ranks do not mix.
     sys.stderr.write("".join(f"rank {rank}: {line}\n" for line in text.rstrip().splitlines()))
     sys.stderr.flush()

@@ -31,26 +31,26 @@ MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEV
 """Variables that hide devices from a process."""
 
 
-def find_device_type(wanted: str) -> str:
-    """Return `wanted`, or for `auto` the type of the accelerator, `cpu` without one.
+def find_device_type(setting: str) -> str:
+    """Return the setting, or for `auto` the type of the accelerator, `cpu` without one.
 
     LaunchError if it is missing, if `auto` finds none in a Slurm job that has some, or if this torch is too slow on it.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = accelerator.type if accelerator else "cpu"
-    if wanted == "auto" and not accelerator and (given := find_slurm_devices(os.environ)):
+    if setting == "auto" and not accelerator and (variable := find_slurm_devices(os.environ)):
         masks = ", ".join(f"{mask}={os.environ[mask]!r}" for mask in MASKS if mask in os.environ)
         raise LaunchError(
-            f"Slurm gave this job GPUs ({given}), but torch {torch.__version__} on {socket.gethostname()} sees none"
+            f"Slurm gave this job GPUs ({variable}), but torch {torch.__version__} on {socket.gethostname()} sees none"
             f"{f' with {masks}' if masks else ''}: check --gpus-per-task and --gpu-bind of srun, the driver "
             f"(nvidia-smi, rocm-smi) and that torch was built for these GPUs; or set dist.device=cpu to run without"
         )
-    if wanted not in ("auto", "cpu", here):
+    if setting not in ("auto", "cpu", here):
         raise LaunchError(
-            f"dist.device is {wanted!r}, but torch {torch.__version__} on {socket.gethostname()} has "
+            f"dist.device is {setting!r}, but torch {torch.__version__} on {socket.gethostname()} has "
             f"{here if accelerator else 'no accelerator'}: expected auto, cpu" + (f" or {here}" if accelerator else "")
         )
-    chosen = here if wanted == "auto" else wanted
+    chosen = here if setting == "auto" else setting
     if chosen == "cuda" and torch.version.hip is None and torch.__version__.startswith("2.9."):
         raise LaunchError(
             f"torch {torch.__version__} computes 3-D convolutions in bf16 without cuDNN, many times slower and in more "
@@ -79,7 +79,7 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
     if kind == "cpu":
         return torch.device("cpu")
     count = torch.accelerator.device_count()
-    _, local_rank, local_size, _, _ = position.known()
+    _, local_rank, local_size, _, _ = position.require_facts()
     if local_size > count:
         # A launcher may make a single device visible to each rank, which is then number 0 on all.
         if count != 1 or len(set(only_devices)) < local_size:
@@ -142,7 +142,7 @@ def _connect_ranks(
     connect_again = partial(td.TCPStore, server.host, server.port, is_master=False, wait_for_workers=False)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
-    stores = Stores(server, connect_again, server.host, server.port).within(prefix)
+    stores = Stores(server, connect_again, server.host, server.port).with_prefix(prefix)
     check_open_files(position.rank, world_size, connects_lazily(world_size))
     claim_rank(stores.store, position.rank, world_size)
     alarm = Alarm(stores, position.rank, world_size, expected)
@@ -160,7 +160,7 @@ def _connect_ranks(
             ranks.leave()
         ranks.close()
     except BaseException as error:
-        ending = alarm.report(error)
+        ending = alarm.report_error(error)
         if position.rank == 0:
             time.sleep(LOOK_EVERY_S)  # the others still use its store
         raise SystemExit(ending.exit_status) from error

@@ -26,7 +26,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from common.ranks.alarm import UNLIMITED, Alarm
-from common.ranks.groups import begin_group, connecting, leave_group
+from common.ranks.groups import begin_group, explain_connecting, leave_group
 from common.ranks.launch import LaunchError, RankPosition
 from common.settings.machine import DistConfig
 from common.stop import STOP
@@ -41,17 +41,17 @@ Wait = Callable[[], None]
 class Traffic(Protocol):
     """What measures the messages with gradients: `common.measure.meter.Traffic`."""
 
-    def begins(self, message: Tensor) -> None:
+    def begin_message(self, message: Tensor) -> None:
         """Note that a message is ready to be sent."""
 
-    def ends(self) -> None:
+    def end_message(self) -> None:
         """Note that a message has arrived everywhere."""
 
 
 class Dist:
     """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
 
-    All methods but `wrap`, `no_sync` and `exchange` are collective: all ranks call them in the same order.
+    All methods but `wrap`, `no_sync` and `exchange_tensors` are collective: all ranks call them in the same order.
     data_rank, data_size: number of this rank's samples among the parts of a batch, and how many parts there are: rank
     and world_size, unless ranks share samples.
     sharing: the ranks that share their samples with this one, by default it alone. peers: those that hold the same part
@@ -69,7 +69,7 @@ class Dist:
         self.position = position
         self.device = device
         self.rank = position.rank
-        self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.known()
+        self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.require_facts()
         self.is_main = position.rank == 0
         self.data_rank, self.data_size = self.rank, self.world_size
         self.sharing: Dist = self
@@ -123,7 +123,7 @@ class Dist:
         """Return the tensors of all ranks, in their order; they have equal shapes."""
         return [tensor]
 
-    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+    def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
         """Start to send tensors to ranks and to receive others, dense ones, from ranks; return what waits for the end.
 
         Between two ranks at most one tensor is under way in each direction.
@@ -152,7 +152,7 @@ class Dist:
         """Return a context in which backward passes of a wrapped module add up gradients without averaging them."""
         return contextlib.nullcontext()
 
-    def leaders(self) -> Dist | None:
+    def find_leaders(self) -> Dist | None:
         """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
 
         An expensive call: make it once per run.
@@ -182,7 +182,7 @@ class Dist:
             return self, None
         raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
 
-    def rejoin(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+    def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
         """Return the Dist of the chosen ranks, which include this one and connect by the store, after `close`."""
         return Dist(self.position, self.device)
 
@@ -215,7 +215,7 @@ class RankGroup(Dist):
     ) -> None:
         super().__init__(position, device)
         self.alarm, self._config, self._group = alarm, config, group
-        self.sharing = Dist(_alone(position.launcher), device)
+        self.sharing = Dist(_make_single_position(position.launcher), device)
         self._nodes: list[int] = []
         self.records_reduction = config.record_reduction
 
@@ -249,13 +249,13 @@ class RankGroup(Dist):
         """Return gradients in the format in which they travel."""
         sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
         if self.traffic is not None:
-            self.traffic.begins(sent)
+            self.traffic.begin_message(sent)
         return sent
 
     def _end_message(self, sums: Tensor, gradients: Tensor) -> Tensor:
         """Replace gradients by their mean, and return them. sums: over all ranks, as they travelled."""
         if self.traffic is not None:
-            self.traffic.ends()
+            self.traffic.end_message()
         return gradients.copy_(sums).div_(self.world_size)
 
     def in_float32(self) -> Dist:
@@ -274,15 +274,13 @@ class RankGroup(Dist):
 
     def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
         size = int(self.broadcast(torch.tensor(len(content)), src))
-        _check_size(size)
         packed = _pack_bytes(content if self.rank == src else b"", size)
         return bytes(self.broadcast(packed, src).numpy())
 
     def gather_json(self, value: Any) -> list[Any]:
         content = format_json(value)
         size = int(self.all_reduce(torch.tensor(len(content)), "max"))
-        _check_size(size * self.world_size)
-        packed = _pack_bytes(content, size)
+        packed = _pack_bytes(content, size, self.world_size)
         received = [torch.empty_like(packed) for _ in range(self.world_size)] if self.is_main else None
         td.gather(packed, received, group=self._group, group_dst=0)
         return [parse_json(content.numpy().tobytes()) for content in received or []]
@@ -296,21 +294,21 @@ class RankGroup(Dist):
         whole = tensor.detach().contiguous()
         if not whole.numel():
             return [whole] * self.world_size
-        found = [torch.empty_like(whole) for _ in range(self.world_size)]
-        td.all_gather([_as_bytes(one) for one in found], _as_bytes(whole), group=self._group)
-        return found
+        gathered = [torch.empty_like(whole) for _ in range(self.world_size)]
+        td.all_gather([_as_bytes(part) for part in gathered], _as_bytes(whole), group=self._group)
+        return gathered
 
-    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+    def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
         group = self._group or td.group.WORLD
-        kept = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
-        operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in kept]
+        sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
+        operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]
         operations += [td.P2POp(td.irecv, _as_bytes(tensor), group=group, group_peer=rank) for rank, tensor in received]
         works = td.batch_isend_irecv(operations) if operations else []
 
         def wait() -> None:
             for work in works:
                 work.wait()
-            kept.clear()
+            sending.clear()
 
         return wait
 
@@ -320,7 +318,7 @@ class RankGroup(Dist):
         LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
         """
         size = self._config.sharing
-        with connecting(self.rank, td.get_backend()):  # the first collective
+        with explain_connecting(self.rank, td.get_backend()):  # the first collective
             self.check_equal([self.device.type, self._config.extents], "dist.device or dist.spatial")
         check_sharing(self._config, self.world_size)
         self._nodes = self._gather_numbers(self.node_rank)
@@ -354,7 +352,7 @@ class RankGroup(Dist):
         context: contextlib.AbstractContextManager[None] = module.no_sync()
         return context
 
-    def leaders(self) -> Dist | None:
+    def find_leaders(self) -> Dist | None:
         chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
         group = self._form_group(chosen)
         return group if self.local_rank == 0 else None
@@ -362,7 +360,7 @@ class RankGroup(Dist):
     def group(self, size: int) -> Dist:
         self.check_divisor(size)
         if size == 1:
-            return Dist(_alone(self.position.launcher), self.device)
+            return Dist(_make_single_position(self.position.launcher), self.device)
         first = self.rank - self.rank % size
         return self._form_group(range(first, first + size))
 
@@ -376,7 +374,7 @@ class RankGroup(Dist):
 
     def _gather_numbers(self, number: int) -> list[int]:
         """Return a number of each rank."""
-        return [int(found) for found in self.all_gather(torch.tensor(number))]
+        return [int(value) for value in self.all_gather(torch.tensor(number))]
 
     def _form_group(
         self, chosen: Sequence[int], timeout: timedelta | None = None, backend: str | None = None
@@ -388,7 +386,7 @@ class RankGroup(Dist):
         """
         chosen = chosen if self.rank in chosen else [self.rank]
         of_all = td.get_process_group_ranks(self._group)
-        with connecting(self.rank, td.get_backend()):
+        with explain_connecting(self.rank, td.get_backend()):
             group = td.new_group(
                 [of_all[rank] for rank in chosen],
                 timeout=timeout or timedelta(seconds=self._config.timeout_s),
@@ -406,7 +404,7 @@ class RankGroup(Dist):
         local = (nodes[:rank].count(node), nodes.count(node))
         return RankPosition(self.position.launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
-    def rejoin(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+    def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
         position = self._find_position(chosen)
         if len(chosen) == 1:
             return Dist(position, self.device)
@@ -418,7 +416,7 @@ class RankGroup(Dist):
 
 def join_ranks(position: RankPosition, store: Any, device: torch.device, config: DistConfig, alarm: Alarm) -> RankGroup:
     """Connect the ranks that find each other in the store, and return their Dist; LaunchError if they cannot."""
-    begin_group(position.rank, position.known()[0], store, device, config)
+    begin_group(position.rank, position.require_facts()[0], store, device, config)
     return RankGroup(position, device, config, alarm).share_samples()
 
 
@@ -435,13 +433,10 @@ def parse_json(content: bytes) -> Any:
         raise LaunchError(f"a rank sent what is not JSON ({error}): is this port open to others?") from None
 
 
-def _check_size(size: int) -> None:
-    if not 0 <= size <= LONGEST:
-        raise LaunchError(f"the ranks announce a message of {size:,} bytes, expected at most {LONGEST:,}")
-
-
-def _pack_bytes(content: bytes, size: int) -> Tensor:
-    """Return bytes as a tensor, with blanks up to `size`, which may be 0."""
+def _pack_bytes(content: bytes, size: int, ranks: int = 1) -> Tensor:
+    """Return bytes as a tensor, with blanks up to `size`, which may be 0; LaunchError for too many of all ranks."""
+    if not 0 <= size * ranks <= LONGEST:
+        raise LaunchError(f"the ranks announce a message of {size * ranks:,} bytes, expected at most {LONGEST:,}")
     return torch.frombuffer(bytearray(content.ljust(max(size, 1))), dtype=torch.uint8)[:size]
 
 
@@ -459,10 +454,10 @@ def check_sharing(config: DistConfig, ranks: int) -> None:
         )
 
 
-def alone() -> Dist:
+def make_single_dist() -> Dist:
     """Return the Dist of a process that computes alone on its CPU, even if it is one of several ranks."""
-    return Dist(_alone("single"), torch.device("cpu"))
+    return Dist(_make_single_position("single"), torch.device("cpu"))
 
 
-def _alone(launcher: str) -> RankPosition:
+def _make_single_position(launcher: str) -> RankPosition:
     return RankPosition(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)

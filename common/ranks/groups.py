@@ -29,8 +29,11 @@ def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2**20 if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    # Beside its connections a rank had 40 open files.
-    needed = 100 + (3 * world_size if rank == 0 else 0 if lazy else world_size)
+    needed = 100  # beside its connections a rank had 40 open files
+    if rank == 0:
+        needed += 3 * world_size
+    elif not lazy:
+        needed += world_size
     if most < needed:
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "
@@ -40,13 +43,13 @@ def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
 
 def open_sockets() -> set[tuple[int, int]]:
     """Return the sockets of this process: file descriptors, and inodes, which tell them from later sockets."""
-    found = set()
+    sockets = set()
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):
             status = os.fstat(int(name))
             if stat.S_ISSOCK(status.st_mode):
-                found.add((int(name), status.st_ino))
-    return found
+                sockets.add((int(name), status.st_ino))
+    return sockets
 
 
 def cut_connections(former: set[tuple[int, int]], store_port: int) -> None:
@@ -92,7 +95,7 @@ def begin_group(rank: int, world_size: int, store: Any, device: torch.device, co
         os.environ.setdefault(name, value)
     if connects_lazily(world_size):
         os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
-    with connecting(rank, backend):
+    with explain_connecting(rank, backend):
         td.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
         )
@@ -138,7 +141,7 @@ def _is_of_ranks(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def connecting(rank: int, backend: str) -> Iterator[None]:
+def explain_connecting(rank: int, backend: str) -> Iterator[None]:
     """Explain the errors of torch inside the `with`, where the ranks connect to each other: raise LaunchError."""
     try:
         yield

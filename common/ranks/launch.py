@@ -49,7 +49,7 @@ class RankPosition:
     nodes: int | None = None
     address: Address | None = None
 
-    def known(self) -> tuple[int, int, int, int, int]:
+    def require_facts(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
         facts = tuple(getattr(self, name) for name in FACTS)
         if None in facts:
@@ -196,11 +196,11 @@ def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
                 f"and the variables of {around.name} tell the ranks"
             )
         launchers = launchers[1:]
-    found = [(launcher, _read_position(launcher, environ)) for launcher in launchers]
-    if not found:
+    positions = [(launcher, _read_position(launcher, environ)) for launcher in launchers]
+    if not positions:
         _check_known(environ)
         return RankPosition("single", 0, 1, 0, 1, 0, 1)
-    (first, position), *others = found
+    (first, position), *others = positions
     slurm = first.name == "slurm"
     for other, theirs in others:
         if position.rank == theirs.rank and len({position.world_size, theirs.world_size} - {None}) < 2:
@@ -335,10 +335,10 @@ def _check_position(position: RankPosition, launcher: Launcher, environ: Mapping
         ("local rank", position.local_rank, position.local_size),
         ("node", position.node_rank, position.nodes),
     )
-    for what, number, count in pairs:
+    for noun, number, count in pairs:
         if number is not None and count is not None and number >= count:
             raise LaunchError(
-                f"{what} {number} of {count} is impossible, counted from 0: {_quote_variables(launcher, environ)}; "
+                f"{noun} {number} of {count} is impossible, counted from 0: {_quote_variables(launcher, environ)}; "
                 f"correct these variables or those of the local ranks and nodes, or start through the launcher alone"
             )
 

@@ -94,7 +94,7 @@ def _brief_lookups() -> Iterator[None]:
 def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout_s: float) -> td.TCPStore:
     """Return the store that listens at the port of the first of the hosts that answers."""
     reasons: dict[str, str] = {}
-    for _ in poll(timeout_s, first_pause_s=0.1):
+    for _ in poll_for(timeout_s, first_pause_s=0.1):
         for host in hosts:
             try:
                 socket.create_connection((host, port), PATIENCE_S).close()
@@ -189,9 +189,9 @@ def claim_rank(store: Any, rank: int, size: int) -> None:
     """
     first_size = store.compare_set("size", "", str(size)).decode()
     if first_size != str(size) or store.add(f"rank{rank}", 1) > 1:
-        found = f"another job, of {first_size} ranks," if first_size != str(size) else "this rank"
+        owner = f"another job, of {first_size} ranks," if first_size != str(size) else "this rank"
         raise LaunchError(
-            f"rank {rank} of {size}: {found} has come to this MASTER_PORT already; start each rank once, and set "
+            f"rank {rank} of {size}: {owner} has come to this MASTER_PORT already; start each rank once, and set "
             "another MASTER_PORT for a second job on the same node"
         )
 
@@ -211,13 +211,13 @@ def introduce_ranks(store: Any, position: RankPosition, size: int, facts: list[A
         _publish_nodes(store)
         store.set("met", "")
     # Rank 0 says who is missing, a moment before.
-    elif not any(store.check(["met"]) for _ in poll(timeout_s + 2 * PATIENCE_S)):
+    elif not any(store.check(["met"]) for _ in poll_for(timeout_s + 2 * PATIENCE_S)):
         raise LaunchError(f"rank {rank} waited {timeout_s:.0f} s for the other ranks (dist.start_timeout_s)")
     return Node(*json.loads(store.get(f"node {host}")))
 
 
 def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
-    if any(store.add("here", 0) >= size for _ in poll(timeout_s, longest_pause_s=0.2)):
+    if any(store.add("here", 0) >= size for _ in poll_for(timeout_s, longest_pause_s=0.2)):
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
     where = [f"{rank}{f' on {node}' if (node := guess_node(rank, os.environ)) else ''}" for rank in missing[:8]]
@@ -243,7 +243,7 @@ def _publish_nodes(store: Any) -> None:
         store.set(f"node {host}", json.dumps([number, len(nodes), ranks, facts, reached_at]))
 
 
-def poll(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
+def poll_for(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
     """Yield at once, and then after pauses that grow until the time is over; raise as STOP.check does.
 
     A call of torch that waits hears no signal.
@@ -259,8 +259,8 @@ def poll(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float =
 
 def list_some(values: Sequence[Any]) -> str:
     """Return the first values in a line, and how many there are more."""
-    shown = ", ".join(map(str, values[:8]))
-    return shown + (f" and {len(values) - 8} more" if len(values) > 8 else "")
+    line = ", ".join(map(str, values[:8]))
+    return line + (f" and {len(values) - 8} more" if len(values) > 8 else "")
 
 
 def first_line(error: BaseException) -> str:
@@ -277,7 +277,7 @@ def find_route(store: td.TCPStore) -> tuple[str, str]:
     for family, kind, _, _, address in socket.getaddrinfo(store.host, store.port, type=socket.SOCK_DGRAM):
         with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
             probe.connect(address)
-            return _numeric(probe.getsockname()), _numeric(probe.getpeername())
+            return _format_address(probe.getsockname()), _format_address(probe.getpeername())
     return "", ""
 
 
@@ -315,7 +315,7 @@ def own_addresses() -> list[str]:
 
 def _list_addresses() -> list[tuple[str, str]]:
     """Return the interfaces of this machine, each with an address of it."""
-    import psutil  # no other module needs it
+    import psutil  # few runs need it
 
     families = (socket.AF_INET, socket.AF_INET6)
     by_name = psutil.net_if_addrs().items()
@@ -328,5 +328,5 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
-def _numeric(address: Any) -> str:
+def _format_address(address: Any) -> str:
     return socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]

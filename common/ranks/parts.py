@@ -21,7 +21,7 @@ from common.ranks.alarm import PULSE_S, Alarm, AnsweringStore, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
 from common.ranks.launch import LaunchError
-from common.ranks.meeting import poll
+from common.ranks.meeting import poll_for
 from common.stop import SIGNALS, STOP
 
 LOST_S: Final = 60.0
@@ -54,47 +54,47 @@ class Parts:
         self._seen = dict.fromkeys(range(dist.world_size), (0, 0))
         own = td.HashStore()
         stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
-        self._stores = stores._replace(connect=cache(stores.connect)).within("parts")
+        self._stores = stores._replace(connect=cache(stores.connect)).with_prefix("parts")
         self._store: Any = AnsweringStore(self._stores.store, LOST_S)
         dist.close()
-        dist.leave = self._leave
+        dist.leave = self._leave_last
         if self._alarm:
             self._alarm.pulse = self._show_life
 
-    def take(self, pieces: int) -> int | None:
+    def take_piece(self, pieces: int) -> int | None:
         """Return the number of the next piece of work of `pieces` that no part has taken; the same in all of the part.
 
         None if there is none left, or the job was asked to stop.
         """
         turn, self._turns = f"turn/{self.number}/{self._turns}", self._turns + 1
         if self.is_main:
-            taken = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
-            self._store.set(turn, str(taken if taken < pieces else NONE_LEFT))
-        _wait(lambda: bool(self._store.check([turn])))
-        taken = int(self._store.get(turn))
-        return None if taken == NONE_LEFT else taken
+            piece = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
+            self._store.set(turn, str(piece if piece < pieces else NONE_LEFT))
+        _wait_until(lambda: bool(self._store.check([turn])))
+        piece = int(self._store.get(turn))
+        return None if piece == NONE_LEFT else piece
 
     @contextlib.contextmanager
-    def together(self, name: str) -> Iterator[Dist]:
+    def work_together(self, name: str) -> Iterator[Dist]:
         """Yield the Dist of this part, with new connections, for a piece of work of this name, which is used once.
 
         An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises
         LaunchError if a rank does not come back.
         """
-        stores = self._stores.within(f"alarm/{name}")
+        stores = self._stores.with_prefix(f"alarm/{name}")
         alarm = Alarm(stores, self._dist.rank, self.size, self._expected, self._alarm)
         alarm.work = f"{name}: "
         try:
             with alarm:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.
-                self.meet(f"part/{name}", self.size)
+                self.meet_ranks(f"part/{name}", self.size)
                 first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._stores.store)
-                dist = self._dist.rejoin(range(first, first + self.size), store, alarm)
+                dist = self._dist.rejoin_ranks(range(first, first + self.size), store, alarm)
                 yield dist
                 dist.barrier()
         except BaseException as error:
             alarm.check_job()
-            ending = alarm.report(error)
+            ending = alarm.report_error(error)
             alarm.check_job()
             if not alarm.all_unwound:
                 raise LaunchError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None
@@ -111,17 +111,17 @@ class Parts:
         name = f"text/{key}"
         return self._store.get(name).decode() if self._store.check([name]) else None
 
-    def meet(self, name: str, ranks: int | None = None) -> None:
+    def meet_ranks(self, name: str, ranks: int | None = None) -> None:
         """Wait until this many ranks, by default all of the job, are here, however long that takes."""
         self._store.add(f"met/{name}", 1)
-        _wait(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
+        _wait_until(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
 
-    def _leave(self) -> None:
+    def _leave_last(self) -> None:
         """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
-        self.meet("end")
+        self.meet_ranks("end")
         self._store.add("left", 1)
         if self._dist.rank == 0:
-            _wait(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
+            _wait_until(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
 
     def _show_life(self) -> None:
         """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""
@@ -130,7 +130,7 @@ class Parts:
             self._store.set("stop", str(int(STOP.number)))
         elif self._store.check(["stop"]):
             number = self._store.get("stop").decode()  # of a store that may be open to others
-            STOP.ask(next((known for known in SIGNALS if str(int(known)) == number), 0))
+            STOP.ask_to_stop(next((candidate for candidate in SIGNALS if str(int(candidate)) == number), 0))
         if self._dist.rank == 0 and self._alarm and (lost := _find_lost(self._store, self._seen)) is not None:
             self._seen.clear()
             cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
@@ -152,6 +152,6 @@ def _find_lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:
     return None
 
 
-def _wait(done: Callable[[], bool], most_s: float = float("inf")) -> None:
+def _wait_until(done: Callable[[], bool], most_s: float = float("inf")) -> None:
     """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
-    any(done() for _ in poll(most_s, 0.005, LONGEST_WAIT_S))
+    any(done() for _ in poll_for(most_s, 0.005, LONGEST_WAIT_S))

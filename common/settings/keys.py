@@ -1,7 +1,7 @@
 """What a key of a configuration is: its meaning, its role, what the closed division asks of it, and its log key.
 
 A section is a frozen dataclass whose fields `key` makes; the class `Config` in a benchmark's `settings.py` has all
-sections. Trainer, checker and docs read these declarations, and `compare` compares a configuration with what
+sections. Trainer, checker and docs read these declarations, and `compare_closed` compares a configuration with what
 the closed division asks of it. So nothing here needs more than the standard library.
 """
 
@@ -122,46 +122,48 @@ class Leaf(NamedTuple):
     key: Key
     owner: type
 
-    def of(self, tree: dict[str, Any]) -> Any:
+    def find_value(self, tree: dict[str, Any]) -> Any:
         """Return the key's value in a configuration that `to_dict` made.
 
         If it was made before there was such a key, that is the default; None for a key that has none.
         """
-        found: Any = tree
+        value: Any = tree
         for name in self.name.split("."):
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(value, dict) or name not in value:
                 return None if self.default is REQUIRED else self.default
-            found = found[name]
-        return found
+            value = value[name]
+        return value
 
 
-def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
+def list_leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
     """Yield all keys of a section and of those in it, in their order.
 
     Raises DeclarationError for a field that `key` did not make.
     """
     hints = get_type_hints(cls)
-    for one in fields(cls):
-        name, hint = f"{prefix}{one.name}", hints[one.name]
+    for entry in fields(cls):
+        name, hint = f"{prefix}{entry.name}", hints[entry.name]
         if is_dataclass(hint):
-            yield from leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
+            yield from list_leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
             continue
-        owner = next(base for base in cls.__mro__ if one.name in inspect.get_annotations(base))
-        if Key not in one.metadata:
-            raise DeclarationError(f"{_place(owner)}, {one.name} does not say what it means: make it by key(...)")
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        yield Leaf(name, hint, default, one.metadata[Key], owner)
+        owner = next(base for base in cls.__mro__ if entry.name in inspect.get_annotations(base))
+        if Key not in entry.metadata:
+            raise DeclarationError(
+                f"{_locate_class(owner)}, {entry.name} does not say what it means: make it by key(...)"
+            )
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        yield Leaf(name, hint, default, entry.metadata[Key], owner)
 
 
-def sections(cls: type) -> Iterator[type]:
+def list_sections(cls: type) -> Iterator[type]:
     """Yield a class and those of all sections in it."""
     yield cls
     for hint in get_type_hints(cls).values():
         if is_dataclass(hint):
-            yield from sections(hint)  # type: ignore[arg-type]  # a class, no instance
+            yield from list_sections(hint)  # type: ignore[arg-type]  # a class, no instance
 
 
-def _place(cls: type) -> str:
+def _locate_class(cls: type) -> str:
     """Return where a class is, for a message."""
     file = Path(getattr(sys.modules.get(cls.__module__), "__file__", None) or "?")
     module = Path(*cls.__module__.split("."))
@@ -209,15 +211,17 @@ def closed_rows(config: Any) -> tuple[Closed, ...]:
     Raises DeclarationError for a key of which nothing is said.
     """
     reference: Reference = config.reference
-    names = {leaf.name for leaf in leaves(config)}
+    names = {leaf.name for leaf in list_leaves(config)}
     if unknown := [name for name in config.closed if name not in names]:
-        raise DeclarationError(f"{_place(config)}, closed has {unknown[0]}, but there is none: remove or correct it")
-    rows = [row for leaf in leaves(config) for row in _rows(config, leaf)]
+        raise DeclarationError(
+            f"{_locate_class(config)}, closed has {unknown[0]}, but there is none: remove or correct it"
+        )
+    rows = [row for leaf in list_leaves(config) for row in _list_rows(config, leaf)]
     gone = [Closed(name, check, reference.cite, until=last) for name, (last, check) in config.removed.items()]
     return (*rows, *gone)
 
 
-def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
+def _list_rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
     """Yield what closed asks of a key, by rounds."""
     reference: Reference = config.reference
     rule, cite = config.closed.get(leaf.name), ""
@@ -225,7 +229,7 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
         otherwise = "" if leaf.key.role.computes else EXECUTION
         rule, cite = leaf.key.closed, leaf.key.cite or getattr(leaf.owner, "cite", "") or otherwise
     if rule is None:
-        raise DeclarationError(_undeclared(config, leaf))
+        raise DeclarationError(_explain_undeclared(config, leaf))
     if not isinstance(rule, Check | Mapping):
         rule = rule(reference)
     if isinstance(rule, Check):
@@ -236,16 +240,16 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
         yield Closed(leaf.name, rule[rounds[0]], cite or reference.cite, rounds, since=leaf.key.since)
 
 
-def _undeclared(config: type, leaf: Leaf) -> str:
+def _explain_undeclared(config: type, leaf: Leaf) -> str:
     """Return what to write where for a key of which closed says nothing."""
     short = leaf.name.rpartition(".")[2]
     if leaf.owner.__module__.partition(".")[0] == config.__module__.partition(".")[0]:
         return (
-            f"{_place(leaf.owner)}, {short} does not say what the closed division asks of it: add closed=FREE or a "
-            "check such as closed=equals(VALUE), and cite=RULE, to its key(...)"
+            f"{_locate_class(leaf.owner)}, {short} does not say what the closed division asks of it: add closed=FREE "
+            "or a check such as closed=equals(VALUE), and cite=RULE, to its key(...)"
         )
     return (
-        f"{_place(config)}, closed does not say what the closed division asks of {leaf.name}: add "
+        f"{_locate_class(config)}, closed does not say what the closed division asks of {leaf.name}: add "
         f'"{leaf.name}": FREE, or a check such as equals(VALUE)'
     )
 
@@ -274,12 +278,12 @@ def logged_values(config: Any) -> Mapping[str, LogValue]:
 
     They are the keys that say `logged_as`, and what a section's `logs` makes of several keys.
     """
-    single = {leaf.key.logged_as: take(leaf.name) for leaf in leaves(config) if leaf.key.logged_as}
-    several = {name: value for cls in sections(config) for name, value in getattr(cls, "logs", {}).items()}
+    single = {leaf.key.logged_as: take(leaf.name) for leaf in list_leaves(config) if leaf.key.logged_as}
+    several = {name: value for cls in list_sections(config) for name, value in getattr(cls, "logs", {}).items()}
     return single | several
 
 
-def hyperparameters(config: Any) -> dict[str, Any]:
+def list_hyperparameters(config: Any) -> dict[str, Any]:
     """Return what a log states of the hyperparameters of a configuration, by the keys of the log."""
     cls: Any = type(config)
     values = {name: value(lambda key: attrgetter(key)(config)) for name, value in logged_values(cls).items()}
@@ -337,7 +341,7 @@ def value_of(config: Any, key: str) -> Any:
     return config
 
 
-def compare(config: Mapping[str, Any], reference: Reference, round_: str, version: Any = VERSION) -> Comparison:
+def compare_closed(config: Mapping[str, Any], reference: Reference, round_: str, version: Any = VERSION) -> Comparison:
     """Return how a resolved configuration, as in a log's provenance, compares with the closed division of a round.
 
     version: of the suite, as the log states it. Never raises: configuration and version may come from a log, so that
@@ -347,20 +351,20 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     rows = {row.key: row for row in existing if round_ in row.rounds}
     # Keys of other versions are asked too, if they are there: stating another version does not avoid them.
     all_rows = {row.key: row for row in find_rows(reference) if round_ in row.rounds} | rows
-    known = {row.key for row in existing}
-    values = _flattened(config, known | all_rows.keys())
+    known_keys = {row.key for row in existing}
+    values = _flatten_config(config, known_keys | all_rows.keys())
     stated = [Departure(row, values[key]) for key, row in all_rows.items() if key in values]
     return Comparison(
         [departure for departure in stated if not departure.row.allowed.allows(departure.value)],
         [key for key in rows if key not in values],
-        [key for key in values if key not in known],
+        [key for key in values if key not in known_keys],
     )
 
 
-def _flattened(config: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+def _flatten_config(config: Mapping[str, Any], known_keys: set[str]) -> dict[str, Any]:
     """Return the values of a configuration by dotted key; only sections that have known keys are opened."""
-    sections = {key[:at] for key in known for at, letter in enumerate(key) if letter == "."}
-    found: dict[str, Any] = {}
+    sections = {key[:at] for key in known_keys for at, letter in enumerate(key) if letter == "."}
+    values: dict[str, Any] = {}
     stack: list[tuple[str, Any]] = [("", config)]
     while stack:
         dotted, value = stack.pop()
@@ -368,5 +372,5 @@ def _flattened(config: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
             prefix = f"{dotted}." if dotted else ""
             stack += [(prefix + (repr(name) if "." in str(name) else str(name)), item) for name, item in value.items()]
         else:
-            found[dotted] = value
-    return found
+            values[dotted] = value
+    return values

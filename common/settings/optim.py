@@ -196,13 +196,9 @@ class EpochSchedule(Schedule):
                 f"got cosine_epochs = {self.cosine_epochs}, decay = {self.decay}"
             )
 
-    def scale(self, global_batch_size: int) -> float:
-        """Return the peak rate divided by base_lr."""
-        return scaling_factor(self.scaling, global_batch_size, self.base_batch_size)
-
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
         """Return the learning rate, the same for all steps of an epoch with "piecewise"."""
-        peak = self.base_lr * self.scale(global_batch_size)
+        peak = self.base_lr * scaling_factor(self.scaling, global_batch_size, self.base_batch_size)
         time = epoch + step / steps if self.kind == "cosine" else epoch
         if time < self.warmup_epochs:
             return self.base_lr + time * (peak - self.base_lr) / self.warmup_epochs

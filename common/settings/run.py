@@ -58,7 +58,6 @@ from common.settings.machine import (
 )
 from common.settings.optim import OptimConfig, Schedule
 
-STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 Bagging = Literal["none", "bootstrap", "poisson"]
 NONE: Final = "none"
 NULL: Final = Check("null", lambda value: value is None)
@@ -130,7 +129,7 @@ class SubmissionConfig:
     @property
     def staging_timed(self) -> bool:
         """Whether a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
-        return self.round in STAGING_TIMED
+        return self.round in ("0.7", "1.0", "2.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +269,7 @@ class TrainConfig:
         """Whether the run may end in the middle of an epoch; then it has a fixed length."""
         return self.steps is not None or self.flop is not None
 
-    def logged(self) -> dict[str, Any]:
+    def list_logged(self) -> dict[str, Any]:
         """Return what a log states of the target: that the run had none, if so."""
         return {TARGET_RECORD: NO_TARGET} if self.target == NO_TARGET else {}
 
@@ -327,7 +326,7 @@ class InstancesConfig:
         """Whether each instance draws its own training samples."""
         return self.bagging != NONE
 
-    def logged(self) -> dict[str, Any]:
+    def list_logged(self) -> dict[str, Any]:
         """Return what a log states of the instances: how their samples were drawn, if they were."""
         return {"bagging": self.bagging} if self.bags else {}
 
@@ -438,16 +437,16 @@ class RunConfig:
             )
         if self.dist.sharing == 1:
             return
-        given = f"dist.spatial is {self.dist.spatial_text}"
+        setting = f"dist.spatial is {self.dist.spatial_text}"
         if not self.shares_samples:
-            raise ValueError(f"{given}, but of this benchmark each rank has whole samples; set it to 1")
+            raise ValueError(f"{setting}, but of this benchmark each rank has whole samples; set it to 1")
         if self.train.eval_ranks:
             raise ValueError(
-                f"{given} and train.eval_ranks {self.train.eval_ranks}, but no rank has the whole network to send; set "
-                "one of them to its default"
+                f"{setting} and train.eval_ranks {self.train.eval_ranks}, but no rank has the whole network to send; "
+                "set one of them to its default"
             )
         if self.precision.dtype == "fp16":
             raise ValueError(
-                f"{given} and precision.dtype fp16, whose loss scale each rank would decide by its own part of the "
+                f"{setting} and precision.dtype fp16, whose loss scale each rank would decide by its own part of the "
                 "weights; set precision.dtype=bf16"
             )

@@ -1,6 +1,7 @@
-"""Convolutions of blocks and of their halos, with zeros given for each side, and their gradients.
+"""Convolutions of samples that several ranks share: each convolves its block, and adds what the halo contributes.
 
-They are torch's, on shapes for which it computes them well, and right:
+The convolutions of blocks and of their halos have zeros given for each side. They are torch's, and so are their
+gradients, on shapes for which it computes them well, and right:
 
 An input that is thinner than the kernel, along any axis, is convolved with its zeros. Otherwise the gradients of
 weights and bias have wrong numbers, and are written beyond their memory, on CPUs that compute bf16 (oneDNN 3.12,
@@ -14,10 +15,6 @@ For one sample in fp32, torch chooses oneDNN on a CPU only if its channels times
 product with a copy of 27 times the input, which takes longer, and most of the memory. Of a block, that is the usual
 case. As two samples, of half the planes each, oneDNN is chosen.
 
-Shapes: B batch, C channels, D H W space.
-
-Convolutions of samples that several ranks share: each convolves its block, and adds what the halo contributes.
-
 A convolution is linear. So each rank convolves its own block with zero padding while the planes at the inner faces
 travel, and then adds to the outputs at these faces what the neighbours' voxels contribute: nothing is copied together,
 nothing is computed twice, and at the outer faces the zeros are right. Backward is the same the other way round: the
@@ -29,12 +26,11 @@ activation need no halo if each rank has an even number of voxels; where it has 
 
 Shapes: B batch, D H W space of a rank's block, C channels. Halos and their offsets: see `common.spatial.grid`.
 Tested on CPUs with gloo; untested on GPUs.
-
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -75,9 +71,8 @@ def convolve_padded(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) 
         halves, left = _split_sample(x, weight, pads)
         y_BDHWC = convolve_padded(halves, weight, bias, left).permute(0, 2, 3, 4, 1)
         return y_BDHWC.flatten(0, 1)[None].permute(0, 4, 1, 2, 3)  # one sample, in the same memory
-    flat = _flat_axes(x, weight)
-    even, (x, weight) = _even_padding(x, weight, pads, flat), (tensor.squeeze(flat) for tensor in (x, weight))
-    y = CONVOLUTIONS[3 - len(flat)](x if even else F.pad(x, _all_pads(pads, flat)), weight, bias, padding=even or 0)
+    flat, x, weight, padding = _prepare_operands(x, weight, pads)
+    y = CONVOLUTIONS[3 - len(flat)](x, weight, bias, padding=padding or 0)
     return _restore_axes(y, flat).contiguous(memory_format=torch.channels_last_3d)
 
 
@@ -89,16 +84,13 @@ def compute_gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wante
         by_outputs = y_DHWC.unflatten(0, (2, -1)).permute(0, 4, 1, 2, 3)  # two samples, in the same memory
         by_halves, *others = compute_gradients(by_outputs, halves, weight, left, wanted)
         return [None if by_halves is None else _add_halves(by_halves, x, pads[0]), *others]
-    flat = _flat_axes(x, weight)
-    even = _even_padding(x, weight, pads, flat)
-    by_y, small, weight = (tensor.squeeze(flat) for tensor in (by_y, x, weight))
-    padded = small if even else F.pad(small, _all_pads(pads, flat))
-    ones, zeros = [1] * (small.ndim - 2), [0] * (small.ndim - 2)
+    flat, padded, weight, padding = _prepare_operands(x, weight, pads)
+    ones, zeros = [1] * (padded.ndim - 2), [0] * (padded.ndim - 2)
     results = torch.ops.aten.convolution_backward(
-        by_y, padded, weight, [len(weight)], ones, even or zeros, ones, False, zeros, 1, wanted
+        by_y.squeeze(flat), padded, weight, [len(weight)], ones, padding or zeros, ones, False, zeros, 1, wanted
     )
     by_x, by_weight = (_restore_axes(tensor, flat) if tensor is not None else None for tensor in results[:2])
-    if by_x is not None and not even:
+    if by_x is not None and padding is None:
         for axis, (before, _) in enumerate(pads, 2):
             by_x = by_x.narrow(axis, before, x.shape[axis])
     return [by_x, by_weight, results[2]]
@@ -119,17 +111,21 @@ def _restore_axes(tensor: Tensor, flat: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def _even_padding(x: Tensor, weight: Tensor, pads: Pads, flat: tuple[int, ...]) -> list[int] | None:
-    """Return the zeros on either side along the axes that are left; None: torch must get the input with its zeros."""
-    left = [(axis, *pair) for axis, pair in enumerate(pads, 2) if axis not in flat]
-    fits = all(before == after and x.shape[axis] >= weight.shape[axis] for axis, before, after in left)
-    return [before for _, before, _ in left] if fits else None
+def _prepare_operands(
+    x: Tensor, weight: Tensor, pads: Pads
+) -> tuple[tuple[int, ...], Tensor, Tensor, list[int] | None]:
+    """Return the axes to leave out, x and weight without them, and the zeros that torch adds on either side of x.
 
-
-def _all_pads(pads: Pads, flat: tuple[int, ...]) -> list[int]:
-    """Return the zeros along the axes that are left as `F.pad` takes them, the last axis first."""
+    None instead of these: x has its zeros, since they differ between the sides, or it is thinner than the kernel.
+    """
+    flat = _flat_axes(x, weight)
     left = [pair for axis, pair in enumerate(pads, 2) if axis not in flat]
-    return [number for pair in reversed(left) for number in pair]
+    x, weight = x.squeeze(flat), weight.squeeze(flat)
+    sides = zip(left, x.shape[2:], weight.shape[2:], strict=True)
+    if all(before == after and side >= kernel for (before, after), side, kernel in sides):
+        return flat, x, weight, [before for before, _ in left]
+    zeros = [number for pair in reversed(left) for number in pair]  # the last axis first, as `F.pad` takes them
+    return flat, F.pad(x, zeros), weight, None
 
 
 # -- one sample as two halves --------------------------------------------------------------------------------
@@ -291,40 +287,38 @@ def _part_at(along: Callable[[int], slice], offset: Offset) -> tuple[slice, ...]
 
 def _start_halos(layer: HaloConv3d, x: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
     """Start to send the halos of the neighbours and to receive the own ones, in `arrived`."""
+    rows = layer.reach.halo_rows
     sent = [(rank, x[_part_at(layer.reach.source_slice, (-d, -h))]) for (d, h), rank in layer.halo_offsets(-1)]
-    shapes = {offset: (rank, _shape_of(x, map(layer.reach.halo_rows, offset))) for offset, rank in layer.halo_offsets()}
-    return _exchange_parts(layer.group, x, sent, shapes, arrived)
+    received = {(d, h): (rank, (rows(d), rows(h))) for (d, h), rank in layer.halo_offsets()}
+    return _exchange_parts(layer.group, x, sent, received, arrived)
 
 
 def _start_gradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
     """Start to send the gradients of outputs to the ranks of the voxels behind them, and to receive theirs."""
+    rows = layer.reach.halo_rows
     sent = [(rank, by_y[_part_at(layer.reach.target_slice, offset)]) for offset, rank in layer.halo_offsets()]
-    shapes = {
-        (d, h): (rank, _shape_of(by_y, (layer.reach.halo_rows(-d), layer.reach.halo_rows(-h))))
-        for (d, h), rank in layer.halo_offsets(-1)
-    }
-    return _exchange_parts(layer.group, by_y, sent, shapes, arrived)
-
-
-def _shape_of(like: Tensor, rows: Iterable[int | None]) -> tuple[int, ...]:
-    """Return the shape of the part of a block with these numbers of voxels along D and H; None: all."""
-    sides = [side if count is None else count for side, count in zip(like.shape[2:4], rows, strict=True)]
-    return (*like.shape[:2], *sides, like.shape[4])
+    received = {(d, h): (rank, (rows(-d), rows(-h))) for (d, h), rank in layer.halo_offsets(-1)}
+    return _exchange_parts(layer.group, by_y, sent, received, arrived)
 
 
 def _exchange_parts(
     group: Dist,
     like: Tensor,
     sent: Sequence[tuple[int, Tensor]],
-    received: Mapping[Offset, tuple[int, tuple[int, ...]]],
+    received: Mapping[Offset, tuple[int, tuple[int | None, int | None]]],
     arrived: dict[Offset, Tensor],
 ) -> Wait:
-    """Start to send and to receive; tensors travel channels last. All ranks of a group have equally many samples."""
+    """Start to send and to receive; tensors travel channels last. All ranks of a group have equally many samples.
+
+    received: the rank of each part, and its voxels along D and H; None: as many as the block `like` has.
+    """
     if not like.numel():
         return _wait_for_nothing
-    for offset, (_, (batch, channels, *sides)) in received.items():
+    batch, channels, depth, height, width = like.shape
+    for offset, (_, (d, h)) in received.items():
+        sides = (depth if d is None else d, height if h is None else h, width)
         arrived[offset] = like.new_empty(batch, *sides, channels).permute(0, 4, 1, 2, 3)
-    return group.exchange(
+    return group.exchange_tensors(
         [(rank, _channels_last(part).contiguous()) for rank, part in sent],
         [(rank, _channels_last(arrived[offset])) for offset, (rank, _) in received.items()],
     )

@@ -171,7 +171,7 @@ def relay_chunks(
 
     The nodes take turns reading. While a chunk is broadcast, its reader reads its next one and all write the previous.
     """
-    leaders = workers.dist.leaders()
+    leaders = workers.dist.find_leaders()
     if leaders is None:
         for _ in range(len(chunks) + 1):
             workers.agree_on_errors()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from common.data.build import readable_bytes
-from common.data.sampling import shard_assignment, share
+from common.data.sampling import shard_assignment, take_share
 from common.stop import STOP
 
 CHUNK_BYTES: Final = 64 * 2**20
@@ -163,5 +163,5 @@ def _assign_holders(n: int, nodes: int) -> list[int]:
     assignment = shard_assignment(n)
     holders: np.ndarray = np.empty(n, np.int64)
     for node in range(nodes):
-        holders[share(assignment, node, nodes)] = node
+        holders[take_share(assignment, node, nodes)] = node
     return [int(node) for node in holders]

@@ -7,8 +7,8 @@ replicate   all files                     each byte once, by one node    the dat
 memory      all files, in a RAM disk      each byte once, by one node    the dataset
 
 Order of the samples. With none, replicate and memory every rank reads every sample equally well, and the shuffle stays
-global (`sampling.permutation`). With shard the caller chooses: under `sampling.permutation` the shuffle is still
-global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
+global (`sampling.draw_permutation`). With shard the caller chooses: under `sampling.draw_permutation` the shuffle is
+still global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
 `sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
 From an address (`stage_url`) the files come in the modes replicate and memory, by the manifest that is there.
@@ -39,7 +39,7 @@ import torch
 from common.data.build import readable_bytes
 from common.data.manifest import NAME as MANIFEST
 from common.data.manifest import read_manifest
-from common.data.sampling import share
+from common.data.sampling import take_share
 from common.files import free_inodes
 from common.locks import LOOK_S
 from common.processes import in_threads
@@ -54,7 +54,6 @@ from common.stop import STOP
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset", "stage_url"]
 
 RAM_DISK: Final = Path("/dev/shm")
-MEMINFO: Final = Path("/proc/meminfo")
 LOOKUP_THREADS: Final = 16
 SENT_FILES: Final = 2**15
 """The files whose names and sizes are in one message."""
@@ -206,15 +205,15 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
     _take_folders(workers, folder)
-    lacking, kept = _find_lacking(workers, plan, folder)
+    lacking, staged = _find_lacking(workers, plan, folder)
     own = [plan.files[number] for number in lacking]
     here = [plan.files[number] for number in _collect_lacking(workers, lacking, folder)]
     _check_space(workers, plan.mode, here, folder)
     # Two bytes for each file, whatever the number of nodes: whether one lacks it, and whether one has it.
-    found = torch.zeros(2, len(plan.files), dtype=torch.uint8)
-    found[0, lacking], found[1, kept] = 1, 1
+    presence = torch.zeros(2, len(plan.files), dtype=torch.uint8)
+    presence[0, lacking], presence[1, staged] = 1, 1
     anywhere, anywhere_kept = (
-        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(found, "max")
+        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(presence, "max")
     )
     total = int(dist.all_reduce(torch.tensor(size_of(own))))
     largest = int(dist.all_reduce(torch.tensor(size_of(here)), "max"))
@@ -270,7 +269,7 @@ def _look_up(
         return current
 
     with workers.show_bar("looking up files", len(files), " files"):
-        own_numbers = share(range(len(files)), workers.dist.rank, workers.dist.world_size)
+        own_numbers = take_share(range(len(files)), workers.dist.rank, workers.dist.world_size)
         own_files = workers.map_items(look_up, [files[i] for i in own_numbers])
     facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
     for i, file in zip(own_numbers, own_files, strict=True):
@@ -335,7 +334,7 @@ def _check_alone(workers: StagingWorkers, folder: StageDir, leader: Sequence[Sta
 def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> tuple[list[int], list[int]]:
     """Return the numbers of the files that this node lacks, and of those it has, in the share of this rank."""
     dist = workers.dist
-    own_numbers = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
+    own_numbers = take_share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
     def check_file(number: int) -> bool:
         is_present = folder.holds_file(plan.files[number])
@@ -367,8 +366,8 @@ def _collect_lacking(workers: StagingWorkers, lacking: list[int], folder: StageD
         note.unlink()
         return numbers
 
-    taken = workers.map_items(take_note, notes if dist.local_rank == 0 else [])
-    return sorted(number for numbers in taken for number in numbers)
+    parts = workers.map_items(take_note, notes if dist.local_rank == 0 else [])
+    return sorted(number for numbers in parts for number in numbers)
 
 
 def _check_space(workers: StagingWorkers, mode: str, files: Sequence[SourceFile], folder: StageDir) -> None:
@@ -388,18 +387,15 @@ def _check_space(workers: StagingWorkers, mode: str, files: Sequence[SourceFile]
                 f"{folder.root}: {len(files):,} files to be staged, the file system has room for {inodes:,} more (its "
                 "free inodes), whatever bytes are free; remove files there, or choose another staging.stage_dir"
             )
-        if mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
+        if mode != "memory":
+            return
+        import psutil  # few runs need it
+
+        memory = psutil.virtual_memory().available  # what Linux can give to new processes
+        if needed > RAM_SHARE * memory:
             raise StagingError(
                 f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available; "
                 f"staging may use {RAM_SHARE:.0%} of it: use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
     workers.map_items(check_node, [files] if workers.dist.local_rank == 0 else [])
-
-
-def available_memory_bytes() -> int:
-    """Return the memory that Linux can give to new processes, in bytes (MemAvailable in proc(5))."""
-    for line in MEMINFO.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise StagingError(f"{MEMINFO} has no MemAvailable; staging.mode=memory needs Linux")

@@ -211,12 +211,12 @@ class StageDir:
         last = True
         if self._lock.handle >= 0:
             last = self._lock.is_last()
-            with self._warned():
+            with self._warn_of_errors():
                 if last:
                     self._read_record()
                     if remove or not self._record:  # without files only folders are left
                         self._remove_files()
-            with self._warned():
+            with self._warn_of_errors():
                 self._lock.release(remove=last)
         if last:
             for folder in (self.workplace, *([self.root] if "." in self._made_folders else [])):
@@ -225,7 +225,7 @@ class StageDir:
             self._made_folders.clear()
 
     def _remove_files(self) -> None:
-        with self._warned():
+        with self._warn_of_errors():
             self._remove_leftovers()
         failures = []
         for name in self._record:
@@ -297,7 +297,7 @@ class StageDir:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
 
     @contextmanager
-    def _warned(self) -> Iterator[None]:
+    def _warn_of_errors(self) -> Iterator[None]:
         """Show an error of the system as a warning: what is left over ends no run."""
         try:
             yield

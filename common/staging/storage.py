@@ -48,7 +48,7 @@ class SharedStorage:
         if self.failure:
             raise self.failure
         with self.ending_reads():
-            count = self._fill(piece, view)
+            count = self._fill_view(piece, view)
             with self._lock:
                 self.bytes_read += count
             if count < len(view):
@@ -94,11 +94,11 @@ class SharedStorage:
             raise StagingError(f"{path}: {status.st_size:,} bytes, {file.size:,} expected; fetch it again")
         return status.st_mtime_ns
 
-    def _open(self, piece: Piece) -> Any:
+    def _open_piece(self, piece: Piece) -> Any:
         """Return the file of a piece, opened."""
         return open(open_regular(Path(self.root, piece.file.name)), "rb", buffering=0)
 
-    def _fill(self, piece: Piece, view: memoryview) -> int:
+    def _fill_view(self, piece: Piece, view: memoryview) -> int:
         """Return how many bytes of a piece could be read into `view`."""
         try:
             return self._read_piece(piece, view)
@@ -106,7 +106,7 @@ class SharedStorage:
             raise StagingError(f"{self.root}/{piece.file.name}: cannot be read: {error.strerror or error}") from error
 
     def _read_piece(self, piece: Piece, view: memoryview) -> int:
-        with self._open(piece) as file:
+        with self._open_piece(piece) as file:
             file.seek(piece.start)
             count = 0
             while count < len(view) and (more := file.readinto(view[count:])):
@@ -137,9 +137,9 @@ class UrlStorage(SharedStorage):
 
     def read_manifest(self) -> tuple[bytes, Manifest]:
         """Return the manifest as it is there, and decoded; StagingError if there is none, or an unusable one."""
-        url = self._locate(NAME)
+        url = self._locate_file(NAME)
         try:
-            text = self._retry(NAME, lambda: self._read_limited(url))
+            text = self._retry_read(NAME, lambda: self._read_limited(url))
             return text, decode_manifest(text, url)
         except FileNotFoundError as error:
             raise StagingError(
@@ -174,20 +174,22 @@ class UrlStorage(SharedStorage):
             print(f"staging: {url} redirects to {mask_secrets(str(final))}", flush=True)
         return text
 
-    def _locate(self, name: str) -> str:
+    def _locate_file(self, name: str) -> str:
         return f"{self.root}/{name if str(self.root).startswith('s3:') else quote(name)}"
 
     def _read_time(self, file: SourceFile) -> int:
         return 0  # the manifest's checksum tells other versions of a file
 
-    def _open(self, piece: Piece) -> Any:
+    def _open_piece(self, piece: Piece) -> Any:
         file = piece.file
         block = 0 if piece.length == file.size else piece.length  # 0: without a range
-        url = self._locate(file.name)
+        url = self._locate_file(file.name)
         expected = {} if url.startswith("s3:") else {"trace_request_ctx": file.size}
         return self._files.open(url, "rb", block_size=block, size=file.size, cache_type="none", **expected)
 
-    def _fill(self, piece: Piece, view: memoryview) -> int:
+    def _fill_view(self, piece: Piece, view: memoryview) -> int:
+        url = self._locate_file(piece.file.name)
+
         def read_whole() -> int:
             count = self._read_piece(piece, view) if len(view) else 0
             if count < len(view):
@@ -195,22 +197,22 @@ class UrlStorage(SharedStorage):
             return count
 
         try:
-            return self._retry(piece.file.name, read_whole)
+            return self._retry_read(piece.file.name, read_whole)
         except FileNotFoundError as error:
-            raise StagingError(f"{self._locate(piece.file.name)} does not exist, but {NAME} there lists it") from error
+            raise StagingError(f"{url} does not exist, but {NAME} there lists it") from error
         except ValueError as error:
             raise StagingError(
-                f"{self._locate(piece.file.name)}: the server serves no parts of files, which files above 64 MiB and "
-                f"staging.inflate need ({error})"
+                f"{url}: the server serves no parts of files, which files above 64 MiB and staging.inflate need "
+                f"({error})"
             ) from error
 
-    def _retry(self, name: str, read: Callable[[], T]) -> T:
+    def _retry_read(self, name: str, read: Callable[[], T]) -> T:
         """Return what a function reads of a file, after further attempts if it fails for a moment.
 
         FileNotFoundError as it comes, StagingError for what else does not pass, or not soon. The first of all further
         attempts is announced.
         """
-        url = self._locate(name)
+        url = self._locate_file(name)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return read()
@@ -220,21 +222,18 @@ class UrlStorage(SharedStorage):
                 cause, may_pass = explain_failure(error, self._refusals)
                 if not may_pass:
                     raise StagingError(f"{url}: cannot be read: {cause}") from error
-                self._announce_retries(url, cause)
-                if attempt == ATTEMPTS or not self._wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
+                with self._lock:
+                    is_first, self._retries = not self._retries, True
+                if is_first:
+                    tqdm.write(f"staging: {url}: {cause}; such failures are tried {ATTEMPTS} times", file=sys.stderr)
+                if attempt == ATTEMPTS or not self._wait_for_retry(FIRST_WAIT_S * 2 ** (attempt - 1)):
                     raise self.failure or StagingError(
                         f"{url}: cannot be read, tried {attempt} times, the last time: {cause}; "
                         "finished files are kept: start again later"
                     ) from error
         raise AssertionError("the last attempt raises")
 
-    def _announce_retries(self, url: str, cause: str) -> None:
-        with self._lock:
-            first, self._retries = not self._retries, True
-        if first:
-            tqdm.write(f"staging: {url}: {cause}; such failures are tried {ATTEMPTS} times", file=sys.stderr)
-
-    def _wait(self, seconds: float) -> bool:
+    def _wait_for_retry(self, seconds: float) -> bool:
         """Wait; return early, and False, when the run is to stop or another file is given up."""
         end = time.monotonic() + seconds
         while not (STOP.number or self.failure) and (left := end - time.monotonic()) > 0:

@@ -80,7 +80,9 @@ class SharedBatchNorm(nn.BatchNorm2d):
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(var * (count / (count - 1).clamp(min=1)), self.momentum)  # unbiased, as in torch
         scale = self.weight * (var + self.eps).rsqrt()
-        return torch.addcmul(_along(self.bias), x - _along(mean), _along(scale)).to(x_BCHW.dtype)
+        return torch.addcmul(_view_channels(self.bias), x - _view_channels(mean), _view_channels(scale)).to(
+            x_BCHW.dtype
+        )
 
 
 class _Normalize(torch.autograd.Function):
@@ -137,9 +139,9 @@ class _Statistics(torch.autograd.Function):
     def backward(ctx: Any, grad_mean: Tensor, grad_var: Tensor, _: Any) -> tuple[Tensor, None]:
         x, mean, total = ctx.saved_tensors
         grad_mean, slope = (ctx.group.all_reduce(torch.cat((grad_mean, 2 * grad_var))) / total).chunk(2)
-        return torch.addcmul(_along(grad_mean - slope * mean), x, _along(slope)), None
+        return torch.addcmul(_view_channels(grad_mean - slope * mean), x, _view_channels(slope)), None
 
 
-def _along(values_C: Tensor) -> Tensor:
+def _view_channels(values_C: Tensor) -> Tensor:
     """Return one value per channel in the shape (1, C, 1, 1)."""
     return values_C.view(1, -1, 1, 1)

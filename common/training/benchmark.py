@@ -26,21 +26,21 @@ from torch import Tensor, nn
 
 from common.console import print_warning
 from common.data.prefetch import Batch, TensorBatch, sum_flaws
-from common.data.sampling import Batching, drawn_samples, permutation, share
+from common.data.sampling import Batching, draw_permutation, drawn_samples, take_share
 from common.data.values import Content
 from common.errors import UsageError
 from common.own_code import Code, find_registered, list_bases, list_registered
 from common.precision import DTYPES, resolved
 from common.ranks.dist import Dist
 from common.reference import FULL, Reference
-from common.settings.keys import hyperparameters
+from common.settings.keys import list_hyperparameters
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging import stage
 from common.staging.stage import Staged
-from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
+from common.training.graph import WARM_UP, CudaGraphs, Replay, make_recorder
 from common.training.predictions import PredictionReport
-from common.training.profile import SampleFlops, count_sample, table3
+from common.training.profile import SampleFlops, count_sample, count_table3
 
 B = TypeVar("B", bound=Batch)
 
@@ -57,6 +57,7 @@ class SampleProblem(ABC, Generic[B]):
 
     model: the network, on this rank's device; the same object for the whole run.
     reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
+    dataset: the class of its samples, for `open_sets`.
     drawn: numbers of the training samples of an epoch, ascending: each once, or as this instance of an ensemble draws
         them (`common.data.sampling`), some several times, which are augmented alike within an epoch.
     train_samples, eval_samples: per epoch and per evaluation, over all ranks, for the log.
@@ -65,6 +66,7 @@ class SampleProblem(ABC, Generic[B]):
 
     model: nn.Module
     reference: Reference
+    dataset: ClassVar[Any]
     voting: ClassVar[str] = "mean of predictions"
 
     def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
@@ -73,6 +75,22 @@ class SampleProblem(ABC, Generic[B]):
         self.drawn = drawn_samples(config.instances, seed, len(self.sets["train"]))
         self.train_samples, self.eval_samples = len(self.drawn), len(self.sets["validation"])
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
+
+    @classmethod
+    def open_sets(cls, config: Any, ranks: Dist, **options: Any) -> dict[str, Any]:
+        """Return the samples of "train" and "validation" below data_dir: of the class `dataset`, with these options.
+
+        Rank 0 reads the first of them, so that wrong shapes are found before the run starts.
+        """
+        data = config.data
+        counts = {"train": data.train_samples, "validation": data.eval_samples}
+        sets = {
+            split: cls.dataset(data.data_dir / split, data, count, ranks=ranks, **options)
+            for split, count in counts.items()
+        }
+        if ranks.is_main:
+            sets["train"].read(0)
+        return sets
 
     @staticmethod
     def own_network(config: Any) -> nn.Module | None:
@@ -175,7 +193,11 @@ class SampleProblem(ABC, Generic[B]):
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The hyperparameters by their keys in the log."""
-        return {**hyperparameters(self.config), **self.config.instances.logged(), **self.config.train.logged()}
+        return {
+            **list_hyperparameters(self.config),
+            **self.config.instances.list_logged(),
+            **self.config.train.list_logged(),
+        }
 
     @property
     def sample_means(self) -> Mapping[str, float]:
@@ -198,10 +220,10 @@ class SampleProblem(ABC, Generic[B]):
         return count_sample(*alone) if alone else None
 
     def count_table3(self) -> float:
-        """Return the operations of a training step for a sample as HPC AI500 V3.0 counts them, see `flops.table3`."""
+        """Return the operations of a training step for a sample as HPC AI500 counts; see `profile.count_table3`."""
         alone = self._shapes_counted()
         assert alone is not None
-        return table3(*alone)
+        return count_table3(*alone)
 
     def _shapes_counted(self) -> tuple[nn.Module, Tensor] | None:
         """Return `shapes_alone`; with an own network what `predictions` makes of it, as only that knows its input."""
@@ -239,7 +261,7 @@ class SampleProblem(ABC, Generic[B]):
     @cached_property
     def recorder(self) -> CudaGraphs | None:
         """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
-        return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
+        return make_recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
 
     @property
     def communicates(self) -> bool:
@@ -295,7 +317,7 @@ class SampleProblem(ABC, Generic[B]):
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, the same on all ranks."""
-        order: np.ndarray = self.drawn[permutation(self.train_samples, self.seed, epoch)]
+        order: np.ndarray = self.drawn[draw_permutation(self.train_samples, self.seed, epoch)]
         return order
 
     def steps(self, epoch: int) -> int:
@@ -341,7 +363,7 @@ class SampleProblem(ABC, Generic[B]):
 
     def eval_share(self) -> np.ndarray:
         """Return this rank's validation samples; each belongs to exactly one rank, or to those that share samples."""
-        return share(np.arange(self.eval_samples), self.dist.data_rank, self.dist.data_size)
+        return take_share(np.arange(self.eval_samples), self.dist.data_rank, self.dist.data_size)
 
     @property
     def part_size(self) -> int:

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from common.command import clean
-from common.console import duration, print_warning
+from common.console import format_duration, print_warning
 from common.ending import Ending
 from common.own_code import Code, describe_source, import_source
 from common.ranks.dist import Dist
@@ -71,8 +71,8 @@ class Progress:
         self.print_line(
             f"epoch {last.epoch:3}/{epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
             f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
-            f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
-            f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"
+            f"  {last.samples_per_s:,.1f} samples/s  {format_duration(last.train_s + last.eval_s)}"
+            f"  {'ETA <= ' + format_duration(left) if left else 'last epoch'}"
         )
 
     def close(self) -> None:
@@ -218,14 +218,14 @@ CallbackSource = Callback | type[Callback]
 """A callback as a caller passes it: an object, or a class, of which each training makes an object."""
 
 
-def acts(source: CallbackSource) -> bool:
+def acts_on_training(source: CallbackSource) -> bool:
     """Tell whether a callback acts on a training."""
     return any(getattr(_class_of(source), name) is not getattr(Callback, name) for name in ACTIONS)
 
 
 def list_acting(sources: Iterable[CallbackSource]) -> tuple[Code, ...]:
     """Return the sources of the callbacks that act on a training."""
-    classes = (_class_of(callback) for callback in sources if acts(callback))
+    classes = (_class_of(callback) for callback in sources if acts_on_training(callback))
     return tuple(describe_source("callback", cls.__qualname__, cls) for cls in classes)
 
 
@@ -271,16 +271,16 @@ class Callbacks:
                 stack.enter_context(callback.evaluating())
             yield
 
-    def state(self) -> dict[str, Any]:
+    def collect_states(self) -> dict[str, Any]:
         """Return the states of those that have one, by name; ValueError for one that no checkpoint gives back."""
-        states = {_name(callback): state for callback in self._acting if (state := callback.state_dict())}
+        states = {_get_name(callback): state for callback in self._acting if (state := callback.state_dict())}
         for name, state in states.items():
             _check_state(state, f"callback {name}: state_dict()")
         return states
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Give the states of a checkpoint back; ValueError unless each has its callback."""
-        acting = {_name(callback): callback for callback in self._acting}
+        acting = {_get_name(callback): callback for callback in self._acting}
         if missing := sorted(set(states) - set(acting)):
             raise ValueError(f"callback {missing[0]} has a state in it; name it again: --callback FILE.py:{missing[0]}")
         for name, state in states.items():
@@ -290,7 +290,7 @@ class Callbacks:
         """Return who asks for the end of the run, and why; "" if nobody. A collective call if any may."""
         if self._may_stop and not self.stop:
             everyone = (*self._members, *self._acting)
-            asking = (f"{_name(callback)}: {callback.stop_reason}" for callback in everyone if callback.stop_reason)
+            asking = (f"{_get_name(callback)}: {callback.stop_reason}" for callback in everyone if callback.stop_reason)
             self.stop = ranks.find_first(next(asking, None)) or ""
         return self.stop
 
@@ -302,20 +302,20 @@ class Callbacks:
     def notify_step(self, step: StepRecord) -> None:
         """Give the record of a step, if `every_steps` divides its number."""
         if step.global_step % self.every_steps == 0:
-            self.notify(lambda callback: callback.step(step))
+            self.notify_members(lambda callback: callback.step(step))
 
-    def notify(self, call: Callable[[Callback], None]) -> None:
+    def notify_members(self, call: Callable[[Callback], None]) -> None:
         """Make a call to each callback; one that raises an exception leaves."""
         for callback in tuple(self._members):
             try:
                 call(callback)
             except Exception as error:  # whatever a tracker's library or a user's code raises
                 self._members.remove(callback)
-                reason = f"{_name(callback)}: {_describe_error(error)}"
+                reason = f"{_get_name(callback)}: {_describe_error(error)}"
                 print_warning(f"{reason}; training goes on without it")
 
 
-def _name(callback: Callback) -> str:
+def _get_name(callback: Callback) -> str:
     return callback.name or type(callback).__name__
 
 

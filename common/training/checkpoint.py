@@ -24,7 +24,7 @@ import msgspec
 import torch
 
 from common.console import print_warning
-from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
+from common.files import CHECKPOINTS, link_whole_file, name_errors, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
 from common.own_code import OWN_CODE, Code, read_codes
 from common.ranks.dist import Dist
@@ -120,13 +120,13 @@ class Saved:
     @property
     def own_code(self) -> tuple[Code, ...]:
         """The code that computed in place of the suite's."""
-        with self.restoring():
+        with self.explain_errors():
             return read_codes(self.state.get(OWN_CODE))
 
     @property
     def log_bytes(self) -> int:
         """How much of its log the run had written; CheckpointError if that is not told."""
-        with self.restoring():
+        with self.explain_errors():
             return int(self.state["log_bytes"])
 
     def warn(self) -> None:
@@ -135,7 +135,7 @@ class Saved:
             print_warning(f"{'; '.join(self.skipped)}; using {self.path.name} instead")
 
     @contextlib.contextmanager
-    def restoring(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Name the file in an error about what it has."""
         try:
             yield
@@ -151,7 +151,7 @@ class Saved:
 Check = Callable[[Saved], None]
 
 
-def accept(_: Saved) -> None:
+def accept_any(_: Saved) -> None:
     """Accept any checkpoint."""
 
 
@@ -171,7 +171,7 @@ class Checkpoints:
     ) -> None:
         self.folder, self.benchmark, self.config, self.dist, self._guard = folder, benchmark, config, dist, guard
 
-    def due(self, epochs_done: int, ends: bool) -> bool:
+    def is_due(self, epochs_done: int, ends: bool) -> bool:
         """Tell whether a checkpoint is due after this many epochs; ends: the run ends here."""
         return self.config.every_epochs > 0 and (ends or epochs_done % self.config.every_epochs == 0)
 
@@ -184,7 +184,7 @@ class Checkpoints:
         path = self._path_of(position)
         problem = None
         if self.dist.is_main:
-            earlier = self.files()
+            earlier = self.list_files()
             self._guard()
             content = {
                 "format": FORMAT,
@@ -193,7 +193,7 @@ class Checkpoints:
                 "state": state,
             }
             try:
-                with naming(path):
+                with name_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                 with open_whole_file(path, sync=True) as file:
                     torch.save(content, file)
@@ -204,7 +204,7 @@ class Checkpoints:
         if problem:
             raise CheckpointError(problem)
         if self.dist.is_main:
-            others = [file for file in self.files() if file != path]
+            others = [file for file in self.list_files() if file != path]
             for old in others[: max(0, len(others) + 1 - self.config.keep)]:
                 old.unlink()
         return path
@@ -225,11 +225,11 @@ class Checkpoints:
     def _path_of(self, position: Position) -> Path:
         return self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
 
-    def files(self) -> list[Path]:
+    def list_files(self) -> list[Path]:
         """Return the complete checkpoints of the run, oldest first."""
-        return complete(self.folder)
+        return list_checkpoints(self.folder)
 
-    def load(self, location: Path | None = None, check: Check = accept) -> Saved:
+    def load(self, location: Path | None = None, check: Check = accept_any) -> Saved:
         """Return the content of a checkpoint, by default of the newest readable one. A collective call.
 
         location: a file, or the folder of a run. check: see `load`, on rank 0.
@@ -237,7 +237,7 @@ class Checkpoints:
         """
         saved = None
         if self.dist.is_main:  # one rank chooses for all
-            if location is None and not self.files():
+            if location is None and not self.list_files():
                 raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
             saved = load(location or self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
         return self._share_saved(saved)
@@ -248,7 +248,7 @@ class Checkpoints:
         check: see `load`, on rank 0.
         """
         saved = None
-        if self.dist.is_main and self.files():
+        if self.dist.is_main and self.list_files():
             try:
                 saved = load(self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
             except NoCheckpointError as error:
@@ -270,10 +270,10 @@ class Checkpoints:
             self.dist.broadcast(part)
         if saved:
             return replace(saved, file=None)
-        return Saved(Path(name), read(Path(name), self.benchmark, file))
+        return Saved(Path(name), read_checkpoint(Path(name), self.benchmark, file))
 
 
-def complete(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """Return the complete checkpoints in a folder, oldest first."""
     return sorted(path for path in folder.glob("*.pt") if NAME.fullmatch(path.name))
 
@@ -289,7 +289,7 @@ def best_of(run: Path) -> Path:
     return path
 
 
-def load(location: Path, benchmark: str | None = None, check: Check = accept, *, at_once: bool = False) -> Saved:
+def load(location: Path, benchmark: str | None = None, check: Check = accept_any, *, at_once: bool = False) -> Saved:
     """Return the checkpoint in a file, or the newest usable one in a run's folder.
 
     benchmark: the benchmark that it must belong to; None: any. check: raises LogMismatchError if a run cannot go on
@@ -299,7 +299,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept, *,
     """
     skipped: list[str] = []
     is_there = False
-    files = [location] if location.is_file() else complete(location / CHECKPOINTS) or complete(location)
+    files = [location] if location.is_file() else list_checkpoints(location / CHECKPOINTS) or list_checkpoints(location)
     if not files:
         problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
         raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
@@ -307,7 +307,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept, *,
         STOP.check()
         try:
             file = io.BytesIO() if at_once else None
-            saved = Saved(path, read(path, benchmark, file), skipped, file)
+            saved = Saved(path, read_checkpoint(path, benchmark, file), skipped, file)
             check(saved)
             return saved
         except DamagedCheckpointError as error:
@@ -322,7 +322,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept, *,
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
 
 
-def read(path: Path, benchmark: str | None = None, file: io.BytesIO | None = None) -> dict[str, Any]:
+def read_checkpoint(path: Path, benchmark: str | None = None, file: io.BytesIO | None = None) -> dict[str, Any]:
     """Return the content of a file, with its tensors on the CPU, without running any code in it.
 
     file: has its bytes, or gets them.

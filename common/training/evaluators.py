@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from common.config import leaves, shown, to_dict
+from common.config import list_leaves, quote_value, to_dict
 from common.data.sampling import drawn_samples, out_of_bag
 from common.errors import UsageError
 from common.precision import Precision
@@ -69,7 +69,7 @@ class Evaluator:
 
 
 class RemoteEvaluator(Evaluator):
-    """Has the network evaluated by separate ranks, which run `serve`; `link` is None on all ranks but 0."""
+    """Has the network evaluated by separate ranks, which run `serve_evaluations`; `link` is None on all ranks but 0."""
 
     def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Dist | None) -> None:
         super().__init__(problem, precision)
@@ -89,7 +89,7 @@ class RemoteEvaluator(Evaluator):
         if self.link is not None and (wait or self._answer.done()):
             quality, stop_signal = self._answer.result()
             if stop_signal and not STOP.number:
-                STOP.ask(stop_signal)  # the training ranks heed it as if this one had got it
+                STOP.ask_to_stop(stop_signal)  # the training ranks heed it as if this one had got it
         agreed: float | None = self.dist.broadcast_json(quality)
         return agreed
 
@@ -99,7 +99,7 @@ class RemoteEvaluator(Evaluator):
             self.link.broadcast(torch.tensor(False))
 
 
-def serve(problem: Problem, precision: Precision, dist: Dist, link: Dist) -> None:
+def serve_evaluations(problem: Problem, precision: Precision, dist: Dist, link: Dist) -> None:
     """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates.
 
     dist: the ranks that evaluate. A stop signal that one of them gets goes to the training ranks with the next answer.
@@ -136,7 +136,7 @@ def _send_weights(model: nn.Module, link: Dist) -> None:
 
 
 def _exchange_answer(link: Dist, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:
-    """Return the quality of the ranks of `serve`, and a stop signal that they got or 0; they pass both in."""
+    """Return the quality of the ranks that evaluate, and a stop signal that they got or 0; they pass both in."""
     answer = link.broadcast(torch.tensor([quality or 0.0, stop_signal], dtype=torch.float64), 1).tolist()
     return answer[0], int(answer[1])
 
@@ -224,14 +224,14 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
     """Raise UsageError, naming the first key that differs, unless all members have the same network and data."""
     first, *others = members
     tree = to_dict(first.config)
-    for leaf in leaves(benchmark.config):
+    for leaf in list_leaves(benchmark.config):
         if leaf.name not in SHARED and not (leaf.name.startswith(SHARED_SECTIONS) and leaf.key.role.computes):
             continue
         for other in others:
-            value, other_value = leaf.of(tree), leaf.of(to_dict(other.config))
+            value, other_value = leaf.find_value(tree), leaf.find_value(to_dict(other.config))
             if value != other_value:
                 raise UsageError(
-                    f"{other.checkpoint}: {leaf.name} is {shown(other_value)}, but {shown(value)} in "
+                    f"{other.checkpoint}: {leaf.name} is {quote_value(other_value)}, but {quote_value(value)} in "
                     f"{first.checkpoint}: the members of an ensemble have the same network and data"
                 )
 

@@ -124,8 +124,8 @@ def _find_flaws(batch: Any) -> Iterator[str]:
     """Yield the first number that is not finite in each tensor of a batch, and its place."""
     for name, tensor in name_tensors(batch):
         if tensor.is_floating_point() and (places := (~tensor.isfinite()).nonzero()).numel():
-            place = places[0].tolist()
-            yield f"{name}{place} is {tensor[tuple(place)].item()}"
+            index = places[0].tolist()
+            yield f"{name}{index} is {tensor[tuple(index)].item()}"
 
 
 SIGNS: Final = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
@@ -225,7 +225,7 @@ class Sanity:
     def look_at_norms(self, norms: Sequence[float]) -> None:
         """Look at the norms of the gradients of steps."""
         if 0.0 in norms:
-            self._warn(
+            self._warn_once(
                 "gradient",
                 "the gradient of a step is exactly 0, so that no weight learns from it: see whether the inputs are all "
                 "alike, the learning rate was too high at the start (units that are never active again), or the loss "
@@ -240,20 +240,20 @@ class Sanity:
         if self._constant is not None:
             bound = self._constant * (1 - MARGIN if self._target.lower_is_better else 1 + MARGIN)
             if not any(self._target.better(quality, bound) for quality in latest):
-                self._warn(
+                self._warn_once(
                     "constant",
                     f"{key} is {latest[-1]:.4g} and was no better in the {EVALUATIONS - 1} evaluations before; a "
                     f"constant prediction has {self._constant:g}: see whether inputs and truth belong "
                     "together and are in the format that the network expects, and the learning rate",
                 )
         if len(set(latest)) == 1:
-            self._warn(
+            self._warn_once(
                 "unchanged",
                 f"{key} is {latest[-1]:.4g} in {EVALUATIONS} evaluations, to the last digit: the network does not "
                 "change, or predicts the same for each sample",
             )
 
-    def _warn(self, sign: str, text: str) -> None:
+    def _warn_once(self, sign: str, text: str) -> None:
         if sign not in self._said:
             self._said.add(sign)
             self._say(f"warning: {text}")

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from common.config import ConfigError, leaves, shown
+from common.config import ConfigError, list_leaves, quote_value
 from common.console import CONSOLE, print_warning
 from common.ending import (
     COMPLETED,
@@ -148,11 +148,11 @@ def check_seed(config: RunConfig, seed: int) -> None:
 
 def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
-    for leaf in leaves(kind):
-        value, earlier = leaf.of(now), leaf.of(before)
+    for leaf in list_leaves(kind):
+        value, earlier = leaf.find_value(now), leaf.find_value(before)
         is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
         if is_kept and value != earlier:
             raise CheckpointError(
-                f"{leaf.name} is {shown(value)}, but {shown(earlier)} in {where}; a resumed run keeps its settings, so "
-                f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
+                f"{leaf.name} is {quote_value(value)}, but {quote_value(earlier)} in {where}; a resumed run keeps its "
+                f"settings, so {leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
             )

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from common.data.prefetch import map_tensors, tensors
+from common.data.prefetch import list_tensors, map_tensors
 from common.ranks.dist import Dist
 
 Mode = Literal["auto", "off"]
@@ -94,7 +94,7 @@ class CudaGraphs:
             torch._C._cuda_endAllocateToPool(self.stream.device_index, self.pool)
 
 
-def recorder(mode: Mode, format: str, dist: Dist) -> CudaGraphs | None:
+def make_recorder(mode: Mode, format: str, dist: Dist) -> CudaGraphs | None:
     """Return what records on the rank's device, or None; say the reason where `auto` finds a GPU that cannot."""
     if mode == "off" or dist.device.type != "cuda":
         return None
@@ -136,11 +136,11 @@ class Replay:
 
     def __call__(self, batch: Any, *flags: Hashable) -> None:
         """Do the work on the batch."""
-        batch_tensors = list(tensors(batch))
+        batch_tensors = list(list_tensors(batch))
         if self.recorder is None or not all(tensor.numel() for tensor in batch_tensors):
             self.work(batch, *flags)
             return
-        key = shapes(batch), flags
+        key = describe_shapes(batch), flags
         recorded = self._recorded.get(key) or self._warm_up_or_record(key, batch, flags)
         if recorded is None:
             return
@@ -169,7 +169,7 @@ class Replay:
             self.recorder.prepare(lambda: self.work(batch, *flags))
             return None
         with torch.inference_mode(False):  # they are written again, in any mode
-            inputs = [tensor.clone() for tensor in tensors(batch)]
+            inputs = [tensor.clone() for tensor in list_tensors(batch)]
         new = iter(inputs)
         static = map_tensors(batch, lambda _: next(new))
         reason = ""
@@ -194,12 +194,12 @@ def _refuse_work(*_: Any) -> None:
     raise RuntimeError("work on a batch after the end of its run")
 
 
-def shapes(value: Any) -> Hashable:
+def describe_shapes(value: Any) -> Hashable:
     """Return what decides the work on a batch: shapes, memory layouts and types of its tensors, and whole numbers."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype
     if isinstance(value, tuple):
-        return tuple(map(shapes, value))
+        return tuple(map(describe_shapes, value))
     if is_dataclass(value):
-        return tuple(shapes(getattr(value, field.name)) for field in fields(value))
+        return tuple(describe_shapes(getattr(value, field.name)) for field in fields(value))
     return value if isinstance(value, int | str) else None

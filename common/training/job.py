@@ -43,7 +43,7 @@ from common.processes import keep_freed_memory
 from common.provenance import shown_path
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
-from common.ranks.meeting import poll
+from common.ranks.meeting import poll_for
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL, NO_TARGET
@@ -51,7 +51,7 @@ from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
-from common.training.checkpoint import NoCheckpointError, complete
+from common.training.checkpoint import NoCheckpointError, list_checkpoints
 from common.training.faults import check_network
 from common.training.folder import OwnedFolder, check_kind, check_unchanged, has_result
 from common.training.merit import count_minutes, merge_figures
@@ -187,8 +187,8 @@ def job_ending(endings: Mapping[int, Ending | None]) -> Ending:
     hows = [ending.how if ending else STOPPED for ending in endings.values()]
     epochs = sum(ending.epochs for ending in endings.values() if ending)
 
-    def count_text(*wanted: str) -> str:
-        return f"{sum(how in wanted for how in hows)} of {len(hows)} instances"
+    def count_text(*kinds: str) -> str:
+        return f"{sum(how in kinds for how in hows)} of {len(hows)} instances"
 
     if STOPPED in hows:
         return Ending(STOPPED, f"{count_text(STOPPED)} to be continued", epochs)
@@ -272,39 +272,36 @@ class InstancesJob:
 
     def run(self) -> int:
         """Train the instances that have no result yet; record how the job ended, and return the exit status."""
-        with self.owned.failure_recorded(), contextlib.ExitStack() as after_the_job:
-            return self._run_owned(after_the_job)
-
-    def _run_owned(self, after_the_job: contextlib.ExitStack) -> int:
         main = self.dist.is_main
-        ended = self.owned.take_over(self.start_options.wait)
-        with STOP.interrupting():
-            own = asdict(make_plan(self.benchmark, self.config, self.start_options)) if main else None
-            plan = msgspec.convert(self.dist.broadcast_json(own), Plan, strict=False)
-            order = f"all {self.config.instances.count} instances have their result"
-            if plan.todo:
-                order = order_text(len(plan.todo), self.size, self.dist.world_size)
-                order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
-            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
-            if plan.todo and main:
-                mllog.set_aside(self.config.output_dir / NAME)
-            if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
-                self.owned.forget_ending()
-            shared = self._stage_data(plan, after_the_job) if plan.todo else None
-        if shared is None:
-            return self._finish_job(plan, plan.ended).exit_status
-        parts = Parts(self.dist, self.size, TRAINING_ERRORS)
-        self._train_instances(parts, plan, shared)
-        parts.meet("trained")
-        if main:
-            endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
-            status = self._finish_job(plan, endings).exit_status
-            parts.leave_text("status", str(status))
-        parts.meet("judged")
-        if not main:
-            statuses = {str(known): known for known in EXIT_STATUS.values()}
-            status = statuses.get(parts.read_text("status") or "", 1)
-        return status
+        with self.owned.failure_recorded(), contextlib.ExitStack() as after_the_job:
+            ended = self.owned.take_over(self.start_options.wait)
+            with STOP.interrupting():
+                own = asdict(make_plan(self.benchmark, self.config, self.start_options)) if main else None
+                plan = msgspec.convert(self.dist.broadcast_json(own), Plan, strict=False)
+                order = f"all {self.config.instances.count} instances have their result"
+                if plan.todo:
+                    order = order_text(len(plan.todo), self.size, self.dist.world_size)
+                    order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
+                self._print_line(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
+                if plan.todo and main:
+                    mllog.set_aside(self.config.output_dir / NAME)
+                if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
+                    self.owned.forget_ending()
+                shared = self._stage_data(plan, after_the_job) if plan.todo else None
+            if shared is None:
+                return self._finish_job(plan, plan.ended)
+            parts = Parts(self.dist, self.size, TRAINING_ERRORS)
+            self._train_instances(parts, plan, shared)
+            parts.meet_ranks("trained")
+            if main:
+                endings = plan.ended | {number: self._read_ending(parts, number) for number in plan.todo}
+                status = self._finish_job(plan, endings)
+                parts.leave_text("status", str(status))
+            parts.meet_ranks("judged")
+            if not main:
+                statuses = {str(status): status for status in EXIT_STATUS.values()}
+                status = statuses.get(parts.read_text("status") or "", 1)
+            return status
 
     def _read_ending(self, parts: Parts, number: int) -> Ending | None:
         """Return how an instance of this job ended; None: not started.
@@ -313,7 +310,7 @@ class InstancesJob:
         file system that shows late what another node wrote, and that an instance failed before it changed anything.
         """
         word, ending = parts.read_text(f"ended/{number}"), None
-        for _ in poll(FILE_DELAY_S if word in FINAL else 0):
+        for _ in poll_for(FILE_DELAY_S if word in FINAL else 0):
             ending = read_ending(instance_folder(self.config.output_dir, number))
             if ending and has_result(ending, self.config):
                 return ending
@@ -331,7 +328,7 @@ class InstancesJob:
         mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
         problem = self.benchmark.build_problem(config, self.dist, plan.base)
         check_sample_counts(config, problem.train_samples, problem.eval_samples)
-        self._say(problem.describe())
+        self._print_line(problem.describe())
         self.owned.forget_ending()
         if copied:
             return copied
@@ -343,7 +340,7 @@ class InstancesJob:
     def _train_instances(self, parts: Parts, plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
         start = replace(self.start_options, resume=None, auto_resume=True)
-        while (index := parts.take(len(plan.todo))) is not None:
+        while (index := parts.take_piece(len(plan.todo))) is not None:
             # One log states the bytes that the job has staged, so that their sum over the logs is right.
             facts = shared.facts | ({"staging_bytes_read": 0, "staging_bytes_written": 0} if index > 0 else {})
             staged = replace(shared, facts=facts)
@@ -358,19 +355,20 @@ class InstancesJob:
     def _train_instance(self, parts: Parts, config: RunConfig, start: Start, number: int, staged: Shared) -> Ending:
         """Train an instance; nothing of it is left in memory when the ranks of the next one meet."""
         try:
-            with parts.together(f"instance {number}") as dist:
+            with parts.work_together(f"instance {number}") as dist:
                 return Training(self.benchmark, config, dist, start, Instance(number, staged)).run()
         except PartError as error:
             return error.ending
 
-    def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
+    def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> int:
+        """Record how the job ended, and print the summary; return the exit status."""
         ending = job_ending(endings)
         self.owned.result = ending if ending.final else None
         self.owned.record_ending(ending)
         if self.dist.is_main:
             for line in self._format_summary(plan, endings):
-                self._say(line)
-        return ending
+                self._print_line(line)
+        return ending.exit_status
 
     def _format_summary(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Iterator[str]:
         """Yield the table of the instances, what they amount to, and the next step."""
@@ -406,12 +404,12 @@ class InstancesJob:
             mini = " --allow-mini" if self.config.variant != FULL else ""
             yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
         folders = list(instance_folders(folder).values())
-        runs = [path for path in folders if complete(path / CHECKPOINTS)]
+        runs = [path for path in folders if list_checkpoints(path / CHECKPOINTS)]
         if runs:
             paths = [folder] if runs == folders else runs
             yield f"evaluate them: {evaluate_command(self.benchmark.name, self.config, paths)}"
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         if self.dist.is_main:
             print(text, flush=True)
 

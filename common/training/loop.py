@@ -121,9 +121,9 @@ class Loop:
             "history": [asdict(epoch) for epoch in self.state.history],
             "loss": [self.state.loss, self.state.weight],
             "evaluating": self.state.evaluating,
-            "log_bytes": self.log.position(),
+            "log_bytes": self.log.sync_position(),
             "log_crc32": self.log.crc32,
-            **({"callbacks": states} if (states := self.callbacks.state()) else {}),
+            **({"callbacks": states} if (states := self.callbacks.collect_states()) else {}),
             **self.constants,
         }
 
@@ -134,15 +134,15 @@ class Loop:
         """
         self.callbacks.attach(self.problem.model, self.optimizer)
         if saved:
-            with saved.restoring():
+            with saved.explain_errors():
                 self.callbacks.load_state(saved.state.get("callbacks", {}))
         with self.callbacks.evaluating():
-            self.callbacks.state()  # refuses now what no checkpoint could have
+            self.callbacks.collect_states()  # refuses now what no checkpoint could have
 
     def restore(self, saved: Saved) -> None:
         """Continue from a checkpoint; CheckpointError for a state that does not fit."""
         content = saved.state
-        with saved.restoring():
+        with saved.explain_errors():
             self.problem.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
             self.precision.load_state_dict(content["precision"])
@@ -171,7 +171,9 @@ class Loop:
                 self._begin_evaluation()
                 self._take_quality(wait=True)
             while state.position.epoch < self.epochs and not self.meets_target():
-                stopped_by = self._train_epoch() or self._find_signal()
+                stopped_by = self._train_epoch()
+                if not stopped_by:  # all ranks look for a signal that any of them got
+                    stopped_by = signal_name(int(self.dist.all_reduce(torch.tensor(STOP.number), "max")))
                 last = state.position.epoch == self.epochs
                 self._take_quality(wait=last or bool(stopped_by))
                 if not stopped_by and (stopped_by := self.callbacks.find_stop(self.dist)):
@@ -180,11 +182,11 @@ class Loop:
                 stopped_by = "" if ends else stopped_by
                 # Whether it is the best one may not be known yet.
                 best = self.checkpoints.config.best and (state.evaluating or self._is_best())
-                due = state.position.step == 0 and (best or self.checkpoints.due(state.position.epoch, ends))
+                due = state.position.step == 0 and (best or self.checkpoints.is_due(state.position.epoch, ends))
                 if stopped_by or due:
                     average_statistics(self.problem.model, self.dist)  # the checkpoint keeps those of rank 0
-                    self.callbacks.notify(lambda callback: callback.saving())
-                    with STOP.finishing(), self.callbacks.evaluating():
+                    self.callbacks.notify_members(lambda callback: callback.saving())
+                    with STOP.allow_finishing(), self.callbacks.evaluating():
                         path = self.checkpoints.save(state.position, self.collect_checkpoint())
                     self._keep_best()
                 if stopped_by and stopped_by == self.callbacks.stop:
@@ -194,10 +196,6 @@ class Loop:
                     return Ending(STOPPED, stopped_by, len(state.history))
         missed = COMPLETED if isinstance(self.target, NoTarget) else TARGET_NOT_MET
         return Ending(TARGET_MET if self.meets_target() else missed, epochs=len(state.history))
-
-    def _find_signal(self) -> str:
-        """Return the name of the stop signal that any rank got, or ""; a collective call."""
-        return signal_name(int(self.dist.all_reduce(torch.tensor(STOP.number), "max")))
 
     def _train_epoch(self) -> str:
         """Train the rest of the current epoch and start its evaluation; return what stopped it, or ""."""
@@ -256,7 +254,7 @@ class Loop:
         self.log.event(self.target.key, quality, epoch_num=latest.epoch)
         self.state.history[-1] = epoch = replace(latest, quality=quality, eval_s=time.perf_counter() - self._eval_began)
         self.progress.show_epoch(epoch, self.epochs)
-        self.callbacks.notify(lambda callback: callback.epoch(epoch))
+        self.callbacks.notify_members(lambda callback: callback.epoch(epoch))
         self.sanity.look_at_qualities([epoch.quality for epoch in self.state.history])
         self._keep_best()
 

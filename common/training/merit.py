@@ -68,7 +68,7 @@ def recording_power(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[Non
         yield
     finally:
         if recorder is not None:
-            recorder.end(quiet=fault is not None, brief=not ranks.is_main)
+            recorder.end_recording(quiet=fault is not None, brief=not ranks.is_main)
     ranks.barrier()  # all files are whole
 
 
@@ -107,7 +107,7 @@ class NodeRecorder:
                 raise ValueError(self._last_message() or f"no reading within {FIRST_READING_S:g} s")
             STOP.sleep(POLL_S)
 
-    def end(self, quiet: bool, brief: bool) -> None:
+    def end_recording(self, quiet: bool, brief: bool) -> None:
         """End the process; print what it recorded, if brief only what went wrong. Never raises for what it did."""
         died = self._process.poll() is not None
         self._process.terminate()
@@ -120,7 +120,9 @@ class NodeRecorder:
         if quiet:
             return
         if status or (died and not STOP.number):  # a scheduler may signal all processes of a job
-            how = "ended before the run did" if died else "gave no readings" if status == 1 else "did not end in order"
+            how = "gave no readings" if status == 1 else "did not end in order"
+            if died:
+                how = "ended before the run did"
             print(
                 f"power: the recorder {how} (exit status {status}): {last or 'no message'}\n"
                 f"power: {self.path} lacks readings; the result of the run stays",

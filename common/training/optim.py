@@ -124,7 +124,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
         optimizer = own(parameters, lr, config)
         _check_class(type(optimizer), config.name)
     else:
-        optimizer = _optimizer(config, parameters, lr)
+        optimizer = _build_own(config, parameters, lr)
         if parameters[0].device.type != "cpu":
             _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
     optimizer.register_load_state_dict_pre_hook(_in_place)
@@ -158,7 +158,7 @@ def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: flo
     return build_fused(name, setting, parameters, lr, options)
 
 
-def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
+def _build_own(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
     """Return the optimizer of torch, or the one that torch does not have."""
     options = _adam_options(config)
     match config.name:
@@ -170,8 +170,7 @@ def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | 
             return Lamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case _:
             adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-            on_cuda = all(parameter.is_cuda for parameter in parameters)
-            optimizer = adam(parameters, lr, fused=config.fused == "auto", capturable=on_cuda, **options)
+            optimizer = adam(parameters, lr, fused=config.fused == "auto", capturable=_on_gpu(parameters), **options)
             # Keeps torch from warning in runs without graphs that capturable may make steps slower.
             optimizer._warned_capturable_if_run_uncaptured = True
             return optimizer
@@ -207,12 +206,12 @@ def _in_place(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """
     groups = []
     for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
-        kept = {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
+        own_values = {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
         for name in ("lr", "step"):
             if name in own and name in saved:
                 value = float(saved[name])
-                kept[name] = torch.full_like(own[name], value) if isinstance(own[name], Tensor) else value
-        groups.append(saved | kept)
+                own_values[name] = torch.full_like(own[name], value) if isinstance(own[name], Tensor) else value
+        groups.append(saved | own_values)
     return state | {"param_groups": groups}
 
 
@@ -234,7 +233,7 @@ class KerasSGD(Optimizer):
         for group in self.param_groups:
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
-                velocities = _state(self, "velocity", parameters)
+                velocities = _list_states(self, "velocity", parameters)
                 torch._foreach_mul_(velocities, group["momentum"])
                 torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
                 torch._foreach_add_(parameters, velocities)
@@ -280,8 +279,8 @@ class Lamb(Optimizer):
         torch._fused_adam_(
             steps,
             gradients,
-            _state(self, "mean", parameters),
-            _state(self, "square", parameters),
+            _list_states(self, "mean", parameters),
+            _list_states(self, "square", parameters),
             [],
             [group["step"]] * len(steps),
             lr=-1.0,
@@ -311,28 +310,28 @@ class Muon(Optimizer):
         for group in self.param_groups:
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
-                sums = _state(self, "sum", parameters)
+                sums = _list_states(self, "sum", parameters)
                 torch._foreach_mul_(sums, group["momentum"])
                 torch._foreach_add_(sums, gradients)
                 ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # Nesterov momentum
                 for pairs in _by_matrix(parameters, ahead).values():
-                    moves = orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
+                    moves = make_orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
                     for (parameter, _), move in zip(pairs, moves, strict=True):
                         parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
-def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
+def make_orthogonal(matrices: Tensor) -> Tensor:
     """Return each matrix with its singular values set to about 1 (0.7 to 1.2), times sqrt(rows / columns) if tall.
 
     matrices: (..., rows, columns); a batch of one shape is faster than one at a time.
     """
-    # They bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024).
+    # They bring singular values close to 1 in five iterations, but not exactly to 1 (Jordan et al. 2024).
     a, b, c = 3.4445, -4.7750, 2.0315
     rows, columns = matrices.shape[-2:]
     tall = rows > columns
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
-    for _ in range(iterations):
+    for _ in range(5):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
     return x.mT * math.sqrt(rows / columns) if tall else x
@@ -354,7 +353,7 @@ def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
     return parameters, [parameter.grad for parameter in parameters]
 
 
-def _state(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
+def _list_states(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
     """Return the optimizer's state tensor of this name for each parameter, zeros at first."""
     states = [optimizer.state[parameter] for parameter in parameters]
     for state, parameter in zip(states, parameters, strict=True):

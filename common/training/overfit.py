@@ -30,7 +30,6 @@ from common.training.step import Step
 
 LEARNED_SHARE: Final = 0.1
 """The share of the first loss below which the batch counts as learned."""
-LINES: Final = 15
 
 
 def overfit_one_batch(benchmark: Benchmark, config: RunConfig, steps: int) -> int:
@@ -93,6 +92,6 @@ def _repeat_steps(benchmark: Benchmark, config: RunConfig, dist: Dist, steps: in
                 )
             if not losses[0]:
                 raise ValueError("the loss is 0 before the first update, so there is nothing to learn: see the labels")
-            if dist.is_main and (number == 1 or number % max(1, steps // LINES) == 0):
+            if dist.is_main and (number == 1 or number % max(1, steps // 15) == 0):  # some 15 lines in all
                 print(f"step {number:,}: loss {losses[-1]:.4g}", flush=True)
     return losses[0], losses[-1]

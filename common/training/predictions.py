@@ -77,7 +77,7 @@ class Output(NamedTuple):
     columns: Sequence[Column]
     samples: int
 
-    def typed(self, rows: Rows) -> dict[str, np.ndarray]:
+    def convert_rows(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the index and the columns of a batch, each of its type in the file."""
         dtypes = {INDEX: "i8"} | {column.name: column.dtype for column in self.columns}
         return {name: rows[name].astype(dtype, copy=False) for name, dtype in dtypes.items()}
@@ -114,7 +114,7 @@ def _write_npz(path: Path, part: Path, output: Output) -> Iterator[Callable[[Row
                 f"{path}: some {size / 2**30:.0f} GiB, and the arrays of an npz file are in memory until it is "
                 f"written; name a file that ends in {HDF5[0]}, which is written batch by batch"
             )
-        batches.append({**output.typed(rows), NAMES: rows[NAMES]})
+        batches.append({**output.convert_rows(rows), NAMES: rows[NAMES]})
 
     yield add
     arrays = {name: np.concatenate([rows[name] for rows in batches]) for name in batches[0]}
@@ -131,9 +131,9 @@ def _write_hdf5(path: Path, part: Path, output: Output) -> Iterator[Callable[[Ro
 
         def add(rows: Rows) -> None:
             with _name_file(path):
-                for name, values in output.typed(rows).items():
-                    _append(file, name, values)
-                _append(file, NAMES, _encode_names(rows[NAMES]))
+                for name, values in output.convert_rows(rows).items():
+                    _append_rows(file, name, values)
+                _append_rows(file, NAMES, _encode_names(rows[NAMES]))
 
         yield add
     finally:
@@ -150,7 +150,7 @@ def _name_file(path: Path) -> Iterator[None]:
         raise PredictionsError(f"{path}: cannot be written ({error})") from error
 
 
-def _append(file: Any, name: str, rows: np.ndarray) -> None:
+def _append_rows(file: Any, name: str, rows: np.ndarray) -> None:
     """Append rows to a dataset of an HDF5 file, which the first ones make."""
     if name not in file:
         shape = rows.shape[1:]

@@ -1,7 +1,8 @@
 """What a network computes: its floating-point operations, counted from its shapes; and traces of a few training steps.
 
-Operations are counted by two conventions: `count` is the usual one, of convolutions and matrix products; `table3` is
-that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2022) 100083).
+Operations are counted by two conventions: `count_sample` is the usual one, of convolutions and matrix products;
+`count_table3` is that of HPC AI500 V3.0, Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2
+(2022) 100083).
 A trace is a file for a trace viewer, and torch's own table of operations.
 """
 
@@ -22,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, flop_registry
 
-from common.files import naming, open_whole_file, write_whole_file
+from common.files import name_errors, open_whole_file, write_whole_file
 from common.ranks.dist import Dist
 from common.settings.machine import ProfileConfig
 
@@ -34,24 +35,20 @@ COPIES = (aten.clone, aten.fill, aten.fill_)  # torch calls them element-wise
 class SampleFlops(NamedTuple):
     """Operations of a network for one sample.
 
-    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see `count`.
+    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see
+        `count_sample`.
     """
 
     training: float
     evaluation: float
 
 
-def count(module: nn.Module, *inputs: Tensor) -> int:
-    """Return the operations of forward and backward pass of `module`, whose output is one tensor, by inputs' shapes.
+def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
+    """Return the operations of `module`, whose output is one tensor, on one sample, by the shapes of its inputs.
 
     These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
     gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
     """
-    return int(count_sample(module, *inputs).training)
-
-
-def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
-    """Return the operations of `module` on one sample; see `count`."""
     module = copy.deepcopy(module).to("meta")
     formulas = {aten.convolution_backward: _convolution_backward}
     inputs = tuple(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)
@@ -70,14 +67,14 @@ def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | No
     return SampleFlops(int(counter.get_total_flops()), evaluation)
 
 
-def table3(module: nn.Module, *inputs: Tensor) -> int:
+def count_table3(module: nn.Module, *inputs: Tensor) -> int:
     """Return the operations of forward and backward pass of `module` as HPC AI500 V3.0 counts them.
 
-    A convolution, also a transposed one, counts as in `count`; a matrix product one for a multiplication with its
-    addition; normalisation one for each element of its input; pooling, activations and other element-wise operations
-    one for each element of the output, but the mean over a whole map one for each element of its input. The source
-    leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the forward
-    pass. Nothing is computed, and the module is not changed; it is counted as in evaluation, without dropout.
+    A convolution, also a transposed one, counts as in `count_sample`; a matrix product one for a multiplication with
+    its addition; normalisation one for each element of its input; pooling, activations and other element-wise
+    operations one for each element of the output, but the mean over a whole map one for each element of its input. The
+    source leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the
+    forward pass. Nothing is computed, and the module is not changed; it is counted as in evaluation, without dropout.
     """
     module = copy.deepcopy(module).to("meta").eval()
     with torch.no_grad():
@@ -85,7 +82,7 @@ def table3(module: nn.Module, *inputs: Tensor) -> int:
 
 
 def table3_forward(work: Callable[[], object]) -> int:
-    """Return the operations of a forward pass, `work`, as `table3` counts them."""
+    """Return the operations of a forward pass, `work`, as `count_table3` counts them."""
     with _Table3() as counter:
         work()
     return int(counter.total)
@@ -117,8 +114,8 @@ def _convolution_backward(grad: Sequence[int], x: Sequence[int], weight: Sequenc
     torch's own formula counts the gradient of a grouped convolution's weights as that of a dense one, which more than
     doubles the count for DeepCAM.
     """
-    transposed, wanted = rest[4], rest[7]  # after bias, stride, padding, dilation; output padding, groups
-    return int(conv_flop_count(list(x), list(weight), list(grad), transposed)) * sum(map(bool, wanted[:2]))
+    transposed, gradients = rest[4], rest[7]  # after bias, stride, padding, dilation; output padding, groups
+    return int(conv_flop_count(list(x), list(weight), list(grad), transposed)) * sum(map(bool, gradients[:2]))
 
 
 FOLDER: Final = "profile"
@@ -194,7 +191,7 @@ class Profiler:
         with open_whole_file(path) as output, tempfile.TemporaryDirectory() as scratch:
             plain = Path(scratch, "trace.json")
             trace.export_chrome_trace(str(plain))
-            with naming(path), plain.open("rb") as source, gzip.open(output, "wb", compresslevel=6) as packed:
+            with name_errors(path), plain.open("rb") as source, gzip.open(output, "wb", compresslevel=6) as packed:
                 shutil.copyfileobj(source, packed)
         steps = self.config.steps
         fewer = f", fewer than profile.steps={steps}: there were no more" if traced < steps else ""

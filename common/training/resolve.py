@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
+from common.config import ConfigError, Override, list_leaves, list_sources, load, quote_value, to_dict
 from common.installed import find_config
 from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
 from common.provenance import shown_path
-from common.settings.keys import compare
+from common.settings.keys import compare_closed
 from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
 
@@ -45,7 +45,7 @@ def resolve_config(
         check_network(config)
 
     config = load(cls, file, overrides, check)
-    check_closed_division(config, sources(file, overrides))
+    check_closed_division(config, list_sources(file, overrides))
     return config
 
 
@@ -71,13 +71,14 @@ def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None
 
 def _check_numbers(config: RunConfig) -> None:
     """Raise ConfigError for a number that is not finite, and for a size in section model that no network has."""
-    for leaf in leaves(type(config)):
+    for leaf in list_leaves(type(config)):
         value = attrgetter(leaf.name)(config)
-        for number in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
+        numbers = value.values() if isinstance(value, dict) else value
+        for number in numbers if isinstance(value, dict | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
             if leaf.name.startswith("model.") and type(number) is int and number > MOST:
-                raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
+                raise ConfigError(f"{leaf.name} is {quote_value(value)}; expected at most {MOST:,}")
 
 
 def _check_names(config: RunConfig) -> None:
@@ -142,11 +143,10 @@ def check_closed_division(config: RunConfig, sources: Mapping[str, str]) -> None
     if config.submission.division != "closed":
         return
     reference, round_ = config.reference, config.submission.round
-    lines = [
-        f"  {row.key} is {shown(value)}{f' ({sources[row.key]})' if row.key in sources else ''}; "
-        f"closed: {row.allowed.text} ({row.cite})"
-        for row, value in compare(to_dict(config, shown_path), reference, round_).refused
-    ]
+    lines = []
+    for row, value in compare_closed(to_dict(config, shown_path), reference, round_).refused:
+        source = f" ({sources[row.key]})" if row.key in sources else ""
+        lines.append(f"  {row.key} is {quote_value(value)}{source}; closed: {row.allowed.text} ({row.cite})")
     if lines:
         first = f"submission.division is closed, but {reference.name} in round {round_} does not allow:"
         raise ConfigError("\n".join((first, *lines, f"train with the values of the closed division, {OPEN}")))

@@ -20,8 +20,8 @@ import torch
 
 from common import mllog
 from common.command import as_called, counted
-from common.config import ConfigError, Override, leaves, to_dict
-from common.console import duration
+from common.config import ConfigError, Override, list_leaves, to_dict
+from common.console import format_duration
 from common.data.manifest import read_variant_and_digest
 from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
@@ -30,7 +30,7 @@ from common.measure.devices import read_limits, read_model_name
 from common.mllog import ResultLog, RunRecord
 from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
-from common.provenance import provenance, shown_path
+from common.provenance import collect_provenance, shown_path
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.record import read_value
@@ -40,9 +40,17 @@ from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Callbacks, CallbackSource, Progress, RunStart, acts, list_acting
+from common.training.callbacks import (
+    Callback,
+    Callbacks,
+    CallbackSource,
+    Progress,
+    RunStart,
+    acts_on_training,
+    list_acting,
+)
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.evaluators import Evaluator, RemoteEvaluator, serve_evaluations
 from common.training.faults import Sanity, check_some_samples, explain_out_of_memory, warn_of_repeated_files
 from common.training.folder import OwnedFolder, check_kind, check_seed, check_unchanged, has_result, seed_of
 from common.training.loop import Loop
@@ -167,7 +175,9 @@ class Training(Loop):
                     saved = self._load_saved()
                     initial = self._initial_weights() if saved is None else None
                     if self.shared is None:
-                        self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
+                        self._print_line(
+                            f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}"
+                        )
                     self._provide_data(after_the_run)
                 with self._opened_log(saved) as log, recording_power(self.config.power, self.folder, self.all_ranks):
                     with self.owned.result_kept(), contextlib.ExitStack() as after_the_steps:
@@ -201,7 +211,7 @@ class Training(Loop):
                 recording = recording_power(self.config.power, self.folder, self.all_ranks)
                 staged = contextlib.nullcontext() if self.copied else contextlib.closing(problem.stage())
                 with recording, staged:
-                    serve(problem, precision, self.dist, self.link)
+                    serve_evaluations(problem, precision, self.dist, self.link)
         return Ending(COMPLETED)
 
     def _take_folder_over(self) -> Ending | None:
@@ -210,7 +220,7 @@ class Training(Loop):
         if self.dist.is_main:
             check_kind(self.config.output_dir, self.instance is not None)
         if ended and self._is_over(ended):
-            self._say(f"{self.folder}: this run has ended: {ended.text}")
+            self._print_line(f"{self.folder}: this run has ended: {ended.text}")
             self.owned.result = ended
             self.owned.record_ending(ended)  # it may have died before it could
             return ended
@@ -230,8 +240,8 @@ class Training(Loop):
             return False
         now = json.loads(json.dumps(self.resolved))  # with lists in place of tuples
         check_unchanged(self.benchmark.config, before, now, "its log")
-        (target,) = (leaf for leaf in leaves(self.benchmark.config) if leaf.name == "train.target")
-        return bool(target.of(before) == target.of(now))  # another one may be left to reach
+        (target,) = (leaf for leaf in list_leaves(self.benchmark.config) if leaf.name == "train.target")
+        return bool(target.find_value(before) == target.find_value(now))  # another one may be left to reach
 
     def _provide_data(self, after_the_run: contextlib.ExitStack) -> None:
         """Make or copy the data, unless the job of instances has; a copy is removed after the run. Collective."""
@@ -286,7 +296,7 @@ class Training(Loop):
             paths = (self.folder / LOG_NAME, self.checkpoints.folder) if self.dist.is_main else ()
             if names := " and ".join(path.name for path in paths if mllog.set_aside(path)):
                 start_over = f"starting over, with {names} of the first start set aside"
-                self._say(f"{self.folder}: no usable checkpoint; {start_over}")
+                self._print_line(f"{self.folder}: no usable checkpoint; {start_over}")
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         if (earlier := saved.own_code) != self.own_code:
@@ -306,7 +316,7 @@ class Training(Loop):
         path = self.config.train.init_from
         if path is None or not self.dist.is_main:
             return None
-        initial = weights.read(path, self.benchmark.name)
+        initial = weights.read_weights(path, self.benchmark.name)
         with torch.device("meta"):
             check_fit(self.benchmark.build_network(self.config), initial.tensors, initial.path)
         return initial
@@ -320,7 +330,7 @@ class Training(Loop):
         stages, staging_timed = self.copied is None, self.config.submission.staging_timed
         if stages and not staging_timed:
             self._stage_data(after_the_steps)
-        record = self.log.run()
+        record = RunRecord(self.log)
         with (
             self._callbacks_notified(record),
             STOP.recording(partial(self._stop_log, record)),
@@ -355,11 +365,11 @@ class Training(Loop):
             history=tuple(self.state.evaluated),
         )
         with STOP.interrupting():
-            self.callbacks.notify(lambda callback: callback.begin(run_start))
+            self.callbacks.notify_members(lambda callback: callback.begin(run_start))
         try:
             yield
         finally:
-            self.callbacks.notify(lambda callback: callback.end(record.ending))
+            self.callbacks.notify_members(lambda callback: callback.end(record.ending))
 
     def set_up(
         self, log: ResultLog, saved: Saved | None, initial: Weights | None, after_the_run: contextlib.ExitStack
@@ -385,7 +395,7 @@ class Training(Loop):
                 warmed = self._warm_up()
             self.attach_callbacks(saved)
             if not saved:
-                mllog.describe(log, self._collect_facts(seed), self._state_settings(initial_facts))
+                mllog.log_facts(log, self._collect_facts(seed), self._state_settings(initial_facts))
                 log.end("init_stop", **warmed)
 
     def _choose_seed(self, saved: Saved | None) -> int:
@@ -400,16 +410,16 @@ class Training(Loop):
         check_sample_counts(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
         if (size := self.config.train.global_batch_size) > problem.train_samples:
-            self._say(
+            self._print_line(
                 f"warning: train.global_batch_size is {size:,}, but there are {problem.train_samples:,} training "
                 "samples: a step has no more, while log, figure of merit and scaling of the rate have the former"
             )
         if self.shared is None:
-            self._say(problem.describe())
+            self._print_line(problem.describe())
         if self.dist.is_main and not (self.instance and self.instance.number):
             variant, _ = read_variant_and_digest(self.config.data.data_dir)
             if self.config.variant == FULL != variant:
-                self._say(
+                self._print_line(
                     f"warning: {self.config.data.data_dir} has {variant} data by its manifest, but the log will say "
                     f"{FULL}; expected variant={OWN} and a train.target"
                 )
@@ -432,7 +442,7 @@ class Training(Loop):
         try:
             flops = self.problem.count_flops()
         except (RuntimeError, ValueError, OSError) as error:  # such as an operation without shapes, or a bad sample
-            self._say(f"the log will not state {FLOP_PER_SAMPLE}: {str(error).partition(chr(10))[0]}")
+            self._print_line(f"the log will not state {FLOP_PER_SAMPLE}: {str(error).partition(chr(10))[0]}")
             return {}
         return {FLOP_PER_SAMPLE: {"training": flops.training, "evaluation": flops.evaluation}} if flops else {}
 
@@ -443,7 +453,9 @@ class Training(Loop):
         evaluates = not self.settings.eval_ranks
         seconds = warm_up(self.problem, self.precision, self.dist, self.step, evaluates=evaluates)
         if self.shared is None:
-            self._say(f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)")
+            self._print_line(
+                f"warm-up: {format_duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)"
+            )
         return {"warm_up_s": round(seconds, 3)}
 
     def _load_weights(self, initial: Weights | None) -> dict[str, Any]:
@@ -460,7 +472,7 @@ class Training(Loop):
         if initial is None:
             return {}
         epochs = "" if initial.epochs is None else f", after {counted(initial.epochs, 'epoch')}"
-        self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
+        self._print_line(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
         return {INIT_WEIGHTS: initial.digest}
 
     def _begin_log(self, log: ResultLog) -> None:
@@ -471,7 +483,7 @@ class Training(Loop):
         self._log_copying(log)
         number = {"instance": self.instance.number} if self.instance else {}
         sources = self._collect_sources() if self.dist.is_main else {}
-        mllog.begin(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
+        mllog.log_beginning(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
 
     def _log_copying(self, log: ResultLog) -> None:
         """Log what was staged before the training was set up."""
@@ -480,7 +492,7 @@ class Training(Loop):
 
     def _collect_sources(self) -> dict[str, Any]:
         """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""
-        facts = provenance(("common", self.benchmark.name)) | self.recorded_code
+        facts = collect_provenance(("common", self.benchmark.name)) | self.recorded_code
         if self.dist.device.type != "cpu":
             facts["host"]["accelerator"] = read_model_name(self.dist.device)
         facts["host"]["devices"] = [asdict(limits) for limits in read_limits(self.dist.device, self.dist.local_size)]
@@ -488,7 +500,7 @@ class Training(Loop):
             **facts,
             "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1],
             "config": self.resolved,
-            "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
+            "hyperparameters": [leaf.name for leaf in list_leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
 
     def _collect_facts(self, seed: int) -> mllog.RunFacts:
@@ -522,7 +534,7 @@ class Training(Loop):
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
         constants = {"seed": seed, "config": self.resolved, **self.recorded_code}
         callbacks: list[Callback] = []
-        sources = [source for source in self.start.callbacks if dist.is_main or acts(source)]
+        sources = [source for source in self.start.callbacks if dist.is_main or acts_on_training(source)]
         own = [source() if isinstance(source, type) else source for source in sources]
         if dist.is_main:  # which alone writes checkpoints and gives records to callbacks
             constants["interface"] = self.benchmark.predictor.describe(config)
@@ -544,7 +556,7 @@ class Training(Loop):
             callbacks=Callbacks(
                 callbacks,
                 config.track.every_steps,
-                acting=filter(acts, own),
+                acting=filter(acts_on_training, own),
                 may_stop=bool(self.start.callbacks),
             ),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
@@ -566,7 +578,7 @@ class Training(Loop):
         steps = max(1, int(self.dist.broadcast_json(steps)))
         steps = min(steps, train.steps or steps)
         if self.shared is None:
-            self._say(f"train.flop: at most {counted(steps, 'step')}")
+            self._print_line(f"train.flop: at most {counted(steps, 'step')}")
         return steps
 
     def _print_result(self, ending: Ending, seconds: float) -> None:
@@ -577,13 +589,13 @@ class Training(Loop):
             result = ending.text
         if ending.how == COMPLETED:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
-        self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
+        self._print_line(f"{result} after {counted(ending.epochs, 'epoch')}, {format_duration(seconds)}; log: {log}")
         if reference.baseline is not None:
-            self._say(f"a classical method reaches {reference.baseline:g}: see {self.benchmark.name}/README.md")
+            self._print_line(f"a classical method reaches {reference.baseline:g}: see {self.benchmark.name}/README.md")
         if self.own_code:
-            self._say(f"{describe_codes(self.own_code)}: this run is not the reference")
+            self._print_line(f"{describe_codes(self.own_code)}: this run is not the reference")
         for line in self._next_steps(reference.variant) if self.shared is None else ():
-            self._say(as_called(line))
+            self._print_line(as_called(line))
 
     def _next_steps(self, variant: str) -> Iterator[str]:
         """Yield the commands for the next steps with the run; one on OWN data or without target is no result."""
@@ -592,7 +604,7 @@ class Training(Loop):
         if result:
             option = "" if variant == FULL else " --allow-mini"
             yield f"check it:    python -m compliance.check{option} {run}/{LOG_NAME}"
-        if self.checkpoints.files():
+        if self.checkpoints.list_files():
             yield f"evaluate it: {evaluate_command(name, self.config, [self.folder])}"
             if self.benchmark.report:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"
@@ -613,7 +625,7 @@ class Training(Loop):
         yield f"pack it:     python -m submission.system -o {system} --set {options}   (then fill in the other fields)"
         yield f"             python -m submission.assemble {run} -o out --system {system}"
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         if self.dist.is_main:
             print(f"{self.label}{text}", flush=True)
 
@@ -648,4 +660,4 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     where = ["data.data_dir=DATA_DIR"] if config.staging.source and not config.staging.keep else where
     if config.train.imports:  # which a checkpoint does not make run
         where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
-    return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
+    return f"python -m {benchmark} {command} {shlex.join([*map(str, runs), *where])}"

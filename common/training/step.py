@@ -50,7 +50,7 @@ class FlatGradients:
         self._views: list[tuple[nn.Parameter, Tensor]] = []
         self._buffers: list[tuple[Dist, Tensor]] = []
 
-    def clear(self) -> None:
+    def clear_gradients(self) -> None:
         """Set all gradients to 0, where they are; before the first step there are none."""
         for _, buffer in self._buffers:
             buffer.zero_()
@@ -148,7 +148,7 @@ class Step:
         return waited
 
     @contextlib.contextmanager
-    def rehearsing(self) -> Iterator[None]:
+    def rehearse_steps(self) -> Iterator[None]:
         """Make steps inside that count for nothing, and record none after them; see `Replay.seal`.
 
         They are made without the wrapper, whose buckets, and so its order of additions, follow from its first step.
@@ -176,10 +176,10 @@ class Step:
         names = [name for name, parameter in self.problem.model.named_parameters() if parameter.grad is not None]
         norms = zip(names, *self._kept_norms.tolist(), strict=True)
         grown = sorted(norms, key=lambda norm: norm[2] - norm[1])[:-4:-1]
-        listed = ", ".join(
+        growth = ", ".join(
             f"{name} from {first:.3g} to {latest:.3g}" for name, first, latest in grown if latest > first
         )
-        return f". Since the first step of this process these gradients grew most: {listed}" if listed else ""
+        return f". Since the first step of this process these gradients grew most: {growth}" if growth else ""
 
     def _add_gradients(self, batch: Any, first: bool, last: bool) -> None:
         """Add the gradients of a batch; after a step's last, make the optimizer's step unless ranks reduce first."""
@@ -206,7 +206,7 @@ class Step:
         Not by the optimizer's zero_grad: those of NVIDIA's apex take no arguments.
         """
         if self._gradients is not None:
-            self._gradients.clear()
+            self._gradients.clear_gradients()
             return
         groups = self.optimizer.param_groups
         parameters = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
@@ -246,11 +246,11 @@ def warm_up(
     step: None: only evaluations are made.
     """
     begin, device, quiet = time.perf_counter(), dist.device, not dist.is_main
-    with _unchanged(problem.model, precision, device, step.optimizer if step else None):
+    with _restore_afterwards(problem.model, precision, device, step.optimizer if step else None):
         if step is not None:
             problem.model.train()
             shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
-            with step.rehearsing():
+            with step.rehearse_steps():
                 for batches in shapes:
                     for _ in range(WARM_UP + 1):
                         step(iter(batches), len(batches), 1.0, 0.0)
@@ -264,7 +264,7 @@ def warm_up(
 
 
 @contextlib.contextmanager
-def _unchanged(
+def _restore_afterwards(
     model: nn.Module, precision: Precision, device: torch.device, optimizer: Optimizer | None
 ) -> Iterator[None]:
     """Restore, in place, all that training changes; what an optimizer has made meanwhile becomes 0."""

@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 from common.config import ConfigError
 from common.console import print_warning
 from common.ending import STOPPED, Ending
-from common.files import INSTANCE, follow_no_link, naming, open_whole_file, read_end, write_whole_file
+from common.files import INSTANCE, follow_no_link, name_errors, open_whole_file, read_end, write_whole_file
 from common.mllog import set_aside
 from common.record import METRICS, parse_object
 from common.settings.machine import TrackConfig, Tracker
@@ -75,7 +75,7 @@ class History(RunFile):
         with self._retried_later():
             if self._path.exists() and self._path.stat().st_size == self._bytes:
                 with (
-                    naming(self._path),
+                    name_errors(self._path),
                     open(self._path, "a", encoding="utf-8", newline="", opener=follow_no_link) as file,
                 ):
                     self._table_of(file).writerows(map(asdict, self._epochs[self._written :]))
@@ -146,7 +146,7 @@ class Metrics(RunFile):
         with self._retried_later():
             self._prepare_file()
             text = "".join(self._lines).encode()
-            with naming(self._path), open(self._path, "ab", opener=follow_no_link) as file:
+            with name_errors(self._path), open(self._path, "ab", opener=follow_no_link) as file:
                 self._bytes = min(self._bytes, file.tell())
                 file.truncate(self._bytes)  # without the part of a write that failed
                 file.write(text)
@@ -241,14 +241,14 @@ class TensorBoard(NumbersCallback):
 
         self._folder = run.folder / TENSORBOARD
         again = run.global_step + 1 if run.resumed else None  # from here on, the viewer ignores what was written before
-        with naming(self._folder):
+        with name_errors(self._folder):
             self._board = SummaryWriter(str(self._folder), purge_step=again)
 
     def saving(self) -> None:
         self._board.flush()
 
     def end(self, ending: Ending) -> None:
-        with naming(self._folder):
+        with name_errors(self._folder):
             self._board.close()
 
     def add_numbers(self, kind: str, numbers: dict[str, float], count: int) -> None:
@@ -256,7 +256,7 @@ class TensorBoard(NumbersCallback):
         from tensorboard.compat.proto.summary_pb2 import Summary  # an optional package
 
         values: list[Any] = [Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
-        with naming(self._folder):
+        with name_errors(self._folder):
             self._board.file_writer.add_summary(Summary(value=values), count)
 
 
@@ -360,7 +360,7 @@ class MlflowRun(TrackedRun):
         """Send the configuration, which MLflow takes once."""
         from mlflow.entities import Param  # an optional package
 
-        values = {**dict(_flatten(run.config)), "seed": run.seed, "benchmark": run.benchmark}
+        values = {**dict(_flatten_config(run.config)), "seed": run.seed, "benchmark": run.benchmark}
         # Any store of MLflow takes 500 characters.
         params = [Param(name, str(value)[:500]) for name, value in values.items()]
         for first in range(0, len(params), MOST_PARAMS):
@@ -376,7 +376,9 @@ class MlflowRun(TrackedRun):
         if late:
             raise TimeoutError(f"{len(late)} of {len(late) + len(done)} calls took more than {FINISH_S:.0f} s")
         self._raise_failures()
-        status = "FINISHED" if ending.final else "KILLED" if ending.how == STOPPED else "FAILED"
+        status = "FINISHED" if ending.final else "FAILED"
+        if ending.how == STOPPED:
+            status = "KILLED"
         self._client.set_tag(self._id, "ended", ending.text)
         self._client.set_terminated(self._id, status)
 
@@ -403,11 +405,11 @@ class MlflowRun(TrackedRun):
             call.result()
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_config(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a configuration by dotted key."""
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from _flatten_config(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

@@ -73,7 +73,7 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return checkpoint.complete(self.folder / CHECKPOINTS)
+        return checkpoint.list_checkpoints(self.folder / CHECKPOINTS)
 
     @property
     def history(self) -> list[Epoch]:
@@ -174,7 +174,9 @@ class Trainer:
         start = Start(path, resume is True, callbacks=tuple(callbacks), overrides=(*overrides, keys))
         with _exclusive_training(), _signals_passed_on(), _output_hidden(quiet):
             train(self.benchmark, resolved, start)
-        return self._describe_run(resolved)
+        number = resolved.instances.first
+        folder = resolved.output_dir if number is None else instance_folder(resolved.output_dir, number)
+        return Run(self.benchmark, resolved, folder)
 
     def load(self, place: str | Path, *overrides: Override) -> Run:
         """Return a run that was trained before. place: its folder, or one of its checkpoints.
@@ -186,11 +188,6 @@ class Trainer:
         config = rebuild(self.benchmark.config, loaded.config, f"the configuration in {loaded.path}", overrides)
         check_network_code(loaded.own_code, self.benchmark, config, loaded.path)
         folder = Path(place) if Path(place).is_dir() else Path(place).parent.parent
-        return Run(self.benchmark, config, folder)
-
-    def _describe_run(self, config: RunConfig) -> Run:
-        number = config.instances.first
-        folder = config.output_dir if number is None else instance_folder(config.output_dir, number)
         return Run(self.benchmark, config, folder)
 
 

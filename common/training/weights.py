@@ -77,18 +77,16 @@ def load_fitting(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) 
 def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError, with all tensors at fault, unless the weights of a file are those of the network."""
     check_plain(tensors, path)
-    wanted = network.state_dict()
+    own = network.state_dict()
+    reshaped = [
+        f"{name} {_format_shape(tensor)}, expected {_format_shape(own[name])}"
+        for name, tensor in tensors.items()
+        if name in own and tensor.shape != own[name].shape
+    ]
     problems = [
-        *_list_names("missing", [name for name in wanted if name not in tensors]),
-        *_list_names("not in the network", [name for name in tensors if name not in wanted]),
-        *_list_names(
-            "of another shape",
-            [
-                f"{name} {_format_shape(tensor)}, expected {_format_shape(wanted[name])}"
-                for name, tensor in tensors.items()
-                if name in wanted and tensor.shape != wanted[name].shape
-            ],
-        ),
+        *_list_names("missing", [name for name in own if name not in tensors]),
+        *_list_names("not in the network", [name for name in tensors if name not in own]),
+        *_list_names("of another shape", reshaped),
     ]
     if problems:
         first = f"{path}: these weights do not fit the network of the configuration:"
@@ -114,7 +112,7 @@ def _list_names(problem: str, names: Sequence[str]) -> Iterator[str]:
         yield f"  {len(names):,} {problem}: {'; '.join(names[:LISTED])}{more}"
 
 
-def read(path: Path, benchmark: str | None = None) -> Weights:
+def read_weights(path: Path, benchmark: str | None = None) -> Weights:
     """Return the weights of an export, of a checkpoint, or of the newest readable checkpoint in a run's folder.
 
     benchmark: the benchmark that they must belong to; None: any. Runs no code in the file.
@@ -167,7 +165,7 @@ def _convert_keys(section: dict[str, Any]) -> dict[Any, Any]:
     return {int(name) if name.isdecimal() else name: value for name, value in section.items()}
 
 
-def write(path: Path, weights: Weights) -> None:
+def write_weights(path: Path, weights: Weights) -> None:
     """Write an export, whole or not at all; CheckpointError for an existing file, a missing folder, a full disk."""
     check_new(path)
     metadata = {
@@ -220,33 +218,33 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     It is on the CPU, in evaluation mode, and computes in float32; `.to(device)` and `torch.autocast` change that.
     Raises CheckpointError for a file that cannot be used, ConfigError for a configuration of another version.
     """
-    found = read(Path(path), benchmark.name)
-    config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
-    check_network_code(found.own_code, benchmark, config, found.path)
-    interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
+    weights = read_weights(Path(path), benchmark.name)
+    config = rebuild(benchmark.config, dict(weights.config), f"the configuration in {weights.path}")
+    check_network_code(weights.own_code, benchmark, config, weights.path)
+    interface = benchmark.predictor.describe(config) if weights.interface is None else weights.interface
     with torch.device("meta"):  # before memory is taken for a network of a size that a damaged file may name
-        check_fit(benchmark.build_network(config), found.tensors, found.path)
-    own = benchmark.build_network(config) if found.own_code else None
+        check_fit(benchmark.build_network(config), weights.tensors, weights.path)
+    own = benchmark.build_network(config) if weights.own_code else None
     network = benchmark.predictor(config, interface, own)
-    load_fitting(network.model, found.tensors, found.path)
+    load_fitting(network.model, weights.tensors, weights.path)
     network.eval()
     return network
 
 
-def export(checkpoint: Path, weights: Path) -> int:
+def export_weights(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
     if weights.suffix != ENDING:
         raise CheckpointError(f"{weights}: expected a name that ends in {ENDING}, by which it is known")
     check_new(weights)
-    found = read(checkpoint)
-    if found.interface is None:
+    loaded = read_weights(checkpoint)
+    if loaded.interface is None:
         print(
-            f"warning: {found.path} was written by an earlier version: the file has no description of the network's "
+            f"warning: {loaded.path} was written by an earlier version: the file has no description of the network's "
             "input and output",
             file=sys.stderr,
         )
-    write(weights, found)
-    return found.count
+    write_weights(weights, loaded)
+    return loaded.count
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -263,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     checkpoint, weights = arguments.checkpoint, arguments.weights
 
     def run() -> int:
-        print(f"{weights}: {export(best_of(checkpoint) if arguments.best else checkpoint, weights):,} numbers")
+        print(f"{weights}: {export_weights(best_of(checkpoint) if arguments.best else checkpoint, weights):,} numbers")
         return 0
 
     return run_command(run, (CheckpointError, OSError))

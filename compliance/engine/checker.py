@@ -6,7 +6,7 @@ import os
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,7 +24,8 @@ from compliance.benchmarks import (
     require_references,
 )
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
-from compliance.engine.log_checker import LogTask, Options, apply_each, examine_all
+from compliance.engine.judging import Judging, start_judging
+from compliance.engine.log_checker import LogTask, Options, examine_all
 from compliance.logs.log import BENCHMARK
 from compliance.model.judging import (
     BENCHMARK_RULE,
@@ -40,23 +41,20 @@ from compliance.model.judging import (
     worst,
 )
 from compliance.model.layout import SCALING_FILE, WEAK
-from compliance.model.package import Submissions
-from compliance.model.package_files import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
-from compliance.rules.catalog import import_all_rules, import_log_rules, load_rules, own_rules
-from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rules.catalog import import_all_rules, own_rules
+from compliance.rules.rule import RULES, PackageRule, SetRule, SubmissionsRule, rules_of
 
 if TYPE_CHECKING:
+    from compliance.model.package import Package
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
 NO_LOGS_FIX = "Name a folder in which there are logs, or a log itself, whatever its name."
 Kinds = set[tuple[str, str]]
 """Rule and severity of findings."""
-
-__all__ = ["Options", "apply_rules", "check_paths"]
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
@@ -65,30 +63,27 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     Raises UsageError if rules of your own cannot be loaded, and for a waiver that can mean no result; PluginError for
     an option that names no benchmark that can be used.
     """
-    import_log_rules()  # before other processes start, which inherit them
-    load_rules(options.rules)
+    judging = start_judging(options)
     paths = list(paths)
-    inputs = open_paths(paths, options)
+    inputs = open_paths(paths, judging)
     refuse_plugins_in((*paths, *options.against, *(package.root for package, _ in inputs.packages)))
     if options.benchmark:
         require_references(options.benchmark)
     runs = list(examine_all(inputs.tasks, options))
-    report = _make_report(inputs, runs, options)
+    report = _make_report(inputs, runs, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
     if options.asks_official and not beyond:  # the official tool knows no mini problem and no plug-in
-        officially = options.make_official()
+        officially = judging.start_official()
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]
-        if [entry[1] for entry in official_inputs.rounds] != [entry[1] for entry in inputs.rounds]:  # of a flat layout
-            official_runs = list(examine_all(official_inputs.tasks, officially))
+        if [entry[1] for entry in officially.report.rounds] != [entry[1] for entry in report.rounds]:  # flat layouts
+            official_runs = list(examine_all(official_inputs.tasks, officially.options))
         official = _make_report(official_inputs, official_runs, officially)
         _mark_consequences(official)
         report = replace(report, official=official)
         if not options.select:
-            _add_refusals(report, official, options)
-    kept, ignored = options.filter(find_broken_plugins(runs))
-    report.own.extend(kept)
-    report.ignored.extend(ignored)
+            _add_refusals(judging, official)
+    report.own.extend(judging.keep(find_broken_plugins(runs)))
     _mark_consequences(report)
     _inherit_findings(report)
     return report
@@ -108,9 +103,10 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
     ]
 
 
-def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
+def _make_report(inputs: Inputs, runs: list[JudgedRun], judging: Judging) -> Report:
     """Return the report on the inputs. runs: their logs, judged."""
-    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules(), unread=inputs.unread)
+    report, options = judging.report, judging.options
+    report.own_rules.update(own_rules())
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
@@ -122,32 +118,38 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
     sets = [*(results for _, sets in packages for results in sets), *folders]
     if sets or packages or len(report.runs) != 1 or options.waivers or options.against:
         import_all_rules()  # a single log does without those about results
-    copies = _find_copies(report, sets, inputs, options)
+    copies = _find_copies(sets, inputs.tasks, judging)
     for package, members in packages:
-        finished = [_judge_results(results, copies, report, options) for results in members]
+        finished = [_judge_results(results, copies, judging) for results in members]
         report.sets.extend(finished)
         report.packages.append(replace(package, sets=finished))
-    report.sets.extend(_judge_results(results, copies, report, options) for results in folders)
-    for number, package in enumerate(report.packages):
-        if {run.only_rule for results in package.sets for run in results.runs} == {OTHER_SUITE}:
-            others = Finding("PKG01", SKIPPED, package.root, 0, "the package: its logs are of another suite")
-            report.packages[number] = replace(package, findings=[others])
-            report.rounds[:] = [entry for entry in report.rounds if entry[0] != package.root]
-            continue
-        rules = rules_of(PackageRule, package.round, None, options.profile)
-        findings = apply_rules(rules, package, report, options)
-        if not package.whole:
-            findings = [finding for finding, concerned in package.match_results(findings) if concerned]
-        report.packages[number] = replace(package, findings=findings)
-    between = [pairs for pairs in copies if pairs.first is not pairs.second]
-    submissions = Submissions(report.packages, report.sets, options.profile, inputs.waivers, between)
-    rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
-    report.own.extend(apply_rules(rules, submissions, report, options))
+    report.sets.extend(_judge_results(results, copies, judging) for results in folders)
+    report.packages[:] = [_judge_package(package, judging) for package in report.packages]
+    if rules := rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile):
+        from compliance.model.package import Submissions  # a single log does without
+
+        between = [pairs for pairs in copies if pairs.first is not pairs.second]
+        submissions = Submissions(report.packages, report.sets, options.profile, judging.waivers, between)
+        report.own.extend(judging.apply_rules(rules, submissions))
     return report
 
 
-def _add_refusals(report: Report, official: Report, options: Options) -> None:
+def _judge_package(package: Package, judging: Judging) -> Package:
+    """Return a package, whose results are judged, with what the rules find."""
+    if {run.only_rule for results in package.sets for run in results.runs} == {OTHER_SUITE}:
+        rounds = judging.report.rounds
+        rounds[:] = [entry for entry in rounds if entry[0] != package.root]
+        reason = "the package: its logs are of another suite"
+        return replace(package, findings=[Finding("PKG01", SKIPPED, package.root, 0, reason)])
+    findings = judging.apply_rules(rules_of(PackageRule, package.round, None, judging.options.profile), package)
+    if not package.whole:
+        findings = [finding for finding, concerned in package.match_results(findings) if concerned]
+    return replace(package, findings=findings)
+
+
+def _add_refusals(judging: Judging, official: Report) -> None:
     """Add warnings on what the official tool refuses where the written rules pass: to packages, results and logs."""
+    report = judging.report
 
     def refusals(ours: Iterable[Finding], officially: Iterable[Finding], failing: str = "") -> list[Finding]:
         errors = [finding for finding in officially if finding.severity == ERROR]
@@ -156,9 +158,7 @@ def _add_refusals(report: Report, official: Report, options: Options) -> None:
             return []
         from compliance.rules.convergence import OfficialVerdict  # only a difference pays for it
 
-        kept, ignored = options.filter(list(OfficialVerdict().check(refused, failing)))
-        report.ignored.extend(ignored)
-        return kept
+        return judging.keep(list(OfficialVerdict().check(refused, failing)))
 
     inside: set[str] = set()
     by_folder = {results.folder: results for results in official.sets}
@@ -266,15 +266,19 @@ def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
     ]
 
 
-def _find_copies(report: Report, sets: list[ResultSet], inputs: Inputs, options: Options) -> list[Copies]:
-    """Return what the runs have in common, inside a result, between results and with those of other trees."""
+def _find_copies(sets: list[ResultSet], tasks: list[LogTask], judging: Judging) -> list[Copies]:
+    """Return what the runs have in common, inside a result, between results and with those of other trees.
+
+    tasks: the logs that are checked.
+    """
+    report, options = judging.report, judging.options
     if options.profile != STRICT or (len(report.runs) < 2 and not options.against):
         return []
     from compliance.model.copies import find_copies  # only several logs pay for it
 
     others = []
     for tree in options.against:
-        in_tree = read_others(tree, options, inputs.tasks)
+        in_tree = _read_others(tree, tasks, judging)
         others += in_tree
         report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in in_tree)))
     in_sets = {id(run) for results in sets for run in (*results.runs, *results.pruned)}
@@ -282,7 +286,7 @@ def _find_copies(report: Report, sets: list[ResultSet], inputs: Inputs, options:
     return find_copies([*sets, *alone], others)
 
 
-def _judge_results(results: ResultSet, copies: list[Copies], report: Report, options: Options) -> ResultSet:
+def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -> ResultSet:
     """Return a result with its convergence, its score and what the rules find."""
     if results.unchecked or results.foreign:
         reason = "the runs: none of the logs is one of MLPerf HPC"
@@ -292,17 +296,8 @@ def _judge_results(results: ResultSet, copies: list[Copies], report: Report, opt
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))
     results = replace(results, score=_score_results(results))
-    rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
-    return replace(results, findings=apply_rules(rules, results, report, options))
-
-
-def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
-    """Return what the rules find, without the ignored findings, which the report notes."""
-    path = getattr(subject, "folder", getattr(subject, "root", ""))
-    every = [finding for findings in apply_each(rules, path, subject) for finding in findings]
-    kept, ignored = options.filter(every)
-    report.ignored.extend(ignored)
-    return kept
+    rules = rules_of(SetRule, results.round, results.judged_as, judging.options.profile)
+    return replace(results, findings=judging.apply_rules(rules, results))
 
 
 def _is_one_result(results: ResultSet, report: Report) -> bool:
@@ -338,7 +333,8 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     reference = results.reference
     if reference is None or results.judged_as != "closed" or not results.runs:
         return results
-    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge  # only results pay for it, not single logs
+    from compliance.model.package_files import RCP_BYPASS  # only results pay for these, not single logs
+    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge
     from compliance.rcp.points import load_points
 
     try:
@@ -400,14 +396,15 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
     return without_result(score) if incomplete else score
 
 
-def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list[ResultSet]:
+def _read_others(tree: str, checked: list[LogTask], judging: Judging) -> list[ResultSet]:
     """Return the results below a tree, without the logs that are checked.
 
     Raises UsageError if there is no log below it.
     """
     if not os.path.lexists(tree):
         raise UsageError(f"--against {tree}: no such file or folder")
-    inputs = open_paths([tree], replace(options, round=None, division=None, benchmark=None, waivers={}))
+    options = replace(judging.options, round=None, division=None, benchmark=None, waivers={})
+    inputs = open_paths([tree], Judging(options, {}, options.start_report()))
     if not inputs.tasks:
         raise UsageError(f"--against {tree}: no logs below it; expected a submission, a repository or a folder of logs")
     mine = {os.path.realpath(task.path) for task in checked}

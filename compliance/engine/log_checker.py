@@ -148,8 +148,8 @@ def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
     """Return the run by the profile official; what it says needs to be read again only where that differs."""
     task = replace(task, case=replace(task.case, profile=OFFICIAL), options=task.options.make_official(), power=None)
     case = complete_case(log, task)
-    facts, known = (case.reference, case.settings), (run.case.reference, run.case.settings)
-    same = facts[0] is known[0] and facts[1] is known[1] and case.benchmark == run.benchmark and not run.only_rule
+    same_facts = case.reference is run.case.reference and case.settings is run.case.settings
+    same = same_facts and case.benchmark == run.benchmark and not run.only_rule
     official = judge_log(log, task, run if same else None)
     return replace(official, power=run.power)
 
@@ -186,8 +186,9 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
 
 def _find_only_rule(log: Log, options: Options) -> str:
     """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
-    rule = "FRM03" if log.no_log else OTHER_SUITE if log.other_suite else ""
-    return rule if rule and _counts(rule, log, options) else ""
+    if log.no_log:
+        return "FRM03" if _counts("FRM03", log, options) else ""
+    return OTHER_SUITE if log.other_suite and _counts(OTHER_SUITE, log, options) else ""
 
 
 def _counts(rule: str, log: Log, options: Options) -> bool:

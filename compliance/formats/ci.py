@@ -42,7 +42,7 @@ from compliance.formats.findings import (
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.words import docs_place, place, relative, set_name, shown_path
+from compliance.formats.words import locate_docs, relative, set_name, shown_path, write_location
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun
 from compliance.model.report import Report
 from compliance.rules.catalog import all_rules, import_all_rules
@@ -80,7 +80,7 @@ def _format_command(entry: Shown, message: str, style: Style) -> str:
         line = [("line", str(finding.line))] if finding.line > 0 else []
         properties = [("file", clean(relative(finding.path, style))), *line, *properties]
     elif finding.path:
-        message = f"{place(finding.path, finding.line, style)}: {message}"
+        message = f"{write_location(finding.path, finding.line, style)}: {message}"
     values = ((name, data_text(value).replace(":", "%3A").replace(",", "%2C")) for name, value in properties)
     parameters = ",".join(f"{name}={value}" for name, value in values)
     return f"::{COMMANDS[entry.severity]} {parameters}::{data_text(message)}"
@@ -168,7 +168,7 @@ def _add_case(suite: Xml.Element, name: str, findings: Sequence[Shown], style: S
 
 def _finding_lines(findings: Iterable[Shown], style: Style) -> str:
     return "\n".join(
-        f"{place(finding.path, finding.line, style)}: {entry.severity} {finding.rule}: {entry.text}"
+        f"{write_location(finding.path, finding.line, style)}: {entry.severity} {finding.rule}: {entry.text}"
         for entry in findings
         for finding in (entry.finding,)
     )
@@ -223,7 +223,7 @@ def _rule_object(id_: str) -> dict[str, Any]:
         "shortDescription": {"text": rule.title()},
         "fullDescription": {"text": rule.why or rule.title()},
         "help": {"text": f"{rule.fix}\nSource: {rule.cite}", "markdown": f"{rule.fix}\n\nSource: {rule.cite}"},
-        "helpUri": docs_place(id_),
+        "helpUri": locate_docs(id_),
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
 

@@ -17,12 +17,12 @@ from compliance.formats.words import (
     convergence_text,
     energy,
     minutes,
-    place,
     plain,
     runs_text,
     score_text,
     set_name,
     staging_cell,
+    write_location,
 )
 from compliance.model.judging import (
     ERROR,
@@ -124,7 +124,7 @@ def places(findings: list[Finding], style: Style) -> list[str]:
     """Return the first place (`path:line`) in each file."""
     first = {finding.path: finding.line for finding in reversed(findings)}
     order = dict.fromkeys(finding.path for finding in findings)
-    return [place(path, first[path], style) for path in order]
+    return [write_location(path, first[path], style) for path in order]
 
 
 def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:

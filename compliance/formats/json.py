@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from common.values import is_number
 from common.version import VERSION
 from compliance.formats.style import Style
-from compliance.formats.words import docs_place, relative
+from compliance.formats.words import locate_docs, relative
 from compliance.model.judging import ERROR, OFFICIAL, Finding, JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -45,6 +45,9 @@ def document(report: Report, style: Style) -> dict[str, Any]:
     """Return the report as one JSON-like object, with numbers as they are."""
     tolerated = report.tolerated
     counts, official = report.counts(), report.official
+    official_verdict = official.verdict if official else None
+    if report.profile == OFFICIAL:
+        official_verdict = report.verdict
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
     return {
         "schema": SCHEMA,
@@ -53,7 +56,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "verdict": report.verdict,
         "mlperf_result": not any(run.mini or run.plugin for run in report.runs),
         "strict_verdict": None if report.profile == OFFICIAL else report.strict_verdict,
-        "official_verdict": report.verdict if report.profile == OFFICIAL else official.verdict if official else None,
+        "official_verdict": official_verdict,
         "select": list(report.select),
         "ignore": dict(report.ignore),
         "settings": _settings_object(report.settings, style),
@@ -134,7 +137,7 @@ def _set_object(results: ResultSet, report: Report, style: Style) -> dict[str, A
             {"path": relative(bypass.path, style), "line": bypass.line, "text": bypass.text}
             for bypass in results.bypasses
         ],
-        "rcp": {**own, "official": official} if own else {"official": official} if official else None,
+        "rcp": {**(own or {}), "official": official} if own or official else None,
         "score": _score_object(results.score),
         "findings": _finding_objects(results.findings, style),
     }
@@ -169,7 +172,7 @@ def _finding_objects(findings: list[Finding], style: Style) -> list[dict[str, An
 
 def _finding_object(finding: Finding, style: Style) -> dict[str, Any]:
     rule = RULES.get(finding.rule)
-    advice = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": docs_place(finding.rule)} if rule else {}
+    advice = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": locate_docs(finding.rule)} if rule else {}
     return {**finding._asdict(), "path": relative(finding.path, style), **advice}
 
 

@@ -24,7 +24,7 @@ from compliance.formats.findings import (
 )
 from compliance.formats.style import Style
 from compliance.formats.table import TextTable
-from compliance.formats.words import place, run_text, shown_path
+from compliance.formats.words import run_text, shown_path, write_location
 from compliance.model.judging import ERROR, FAIL, NOTE, PASS, SKIPPED, WARN, WARNING
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
@@ -147,7 +147,7 @@ def _group_details(group: Group, style: Style) -> str:
         lines += [f"Why: {escaped(rule.why)}  ", f"Fix: {escaped(group.fix.replace(chr(10), ' '))}", ""]
     texts = group.texts()
     for text, findings in list(texts.items())[:MOST_TEXTS]:
-        where = place(findings[0].path, findings[0].line, style)
+        where = write_location(findings[0].path, findings[0].line, style)
         more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
         lines.append(f"- {code(where)}{more}: {code(text)}" if where else f"- {code(text)}")
     if len(texts) > MOST_TEXTS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -136,6 +135,8 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     Lists and objects are JSON. Invisible characters are escapes, and text that a spreadsheet would run as a formula
     gets a leading apostrophe.
     """
+    import csv  # only this format pays for it
+
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(names)

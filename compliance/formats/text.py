@@ -24,7 +24,7 @@ from compliance.formats.findings import (
 )
 from compliance.formats.style import Style
 from compliance.formats.table import TextTable, plain_text
-from compliance.formats.words import place, run_text, shown_path
+from compliance.formats.words import run_text, shown_path, write_location
 from compliance.model.judging import (
     ERROR,
     FAIL,
@@ -153,7 +153,7 @@ def _group_lines(group: Group, style: Style) -> list[str]:
             lines.append(f"  and {len(texts) - at} other findings of {group.rule} (--verbose lists them)")
             break
         if len(findings) <= FEW:
-            locations = [place(finding.path, finding.line, style) for finding in findings]
+            locations = [write_location(finding.path, finding.line, style) for finding in findings]
             lines += [f"  {where}: {text}" if where else f"  {text}" for where in locations]
         else:
             lines += [f"  {text}", f"    {extent(findings)}: {_name_places(places(findings, style), style)}"]

@@ -46,12 +46,12 @@ def shown_path(path: str, style: Style) -> str:
     return f"./{path}" if path.startswith((":", "#")) else path
 
 
-def place(path: str, line: int, style: Style) -> str:
+def write_location(path: str, line: int, style: Style) -> str:
     """Return `path:line`, or the path if the finding is about the whole file, or "" without a path."""
     return f"{shown_path(path, style)}:{line}" if line > 0 and path else shown_path(path, style)
 
 
-def docs_place(rule_id: str) -> str:
+def locate_docs(rule_id: str) -> str:
     """Return where the documentation explains a rule of the suite."""
     return f"docs/reference/rules.md#{rule_id.lower()}"
 
@@ -133,9 +133,10 @@ def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
     """Return the name of the set, with its round if the report has several, and whether it is of MLPerf."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-    return (
-        prefix + name + (" (not an MLPerf benchmark)" if results.plugin else " (mini problem)" if results.mini else "")
-    )
+    remark = " (mini problem)" if results.mini else ""
+    if results.plugin:
+        remark = " (not an MLPerf benchmark)"
+    return f"{prefix}{name}{remark}"
 
 
 def convergence_text(results: ResultSet) -> str:

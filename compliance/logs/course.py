@@ -70,9 +70,9 @@ class Course:
         self.evaluation_stops: Final = until(self.end, log.numbered("eval_stop"))
         starts = [record.order for key in ("epoch_start", "block_start") for record in log[key][:1]]
         begin = self.training_starts = min(starts, default=-1)
-        found, results = log[metric], log.numbered(metric)
-        first, last = bisect_right(found, begin, key=FILE_ORDER), bisect_left(found, self.end, key=FILE_ORDER)
-        self.counted: Final = found[first:last]
+        records, results = log[metric], log.numbered(metric)
+        first, last = bisect_right(records, begin, key=FILE_ORDER), bisect_left(records, self.end, key=FILE_ORDER)
+        self.counted: Final = records[first:last]
         self.results: Final = until(self.end, results[bisect_right(results, begin, key=_file_order) :])
 
     @cached_property

@@ -151,19 +151,18 @@ _TEXT: Final = (
     (rb'\{\s*"', "a JSON object", _CHECK_LOG),
 )
 """The same for text, after blanks, in any letter case."""
-_KINDS: Final = (
-    *((re.compile(pattern, re.DOTALL), FileKind(name, fix, True)) for pattern, name, fix in _BINARY),
-    *(
-        (re.compile(rb"(?:\xef\xbb\xbf)?\s*" + pattern, re.DOTALL | re.I), FileKind(name, fix))
-        for pattern, name, fix in _TEXT
-    ),
-)
 
 
 def find_kind(head: bytes) -> FileKind | None:
     """Return what a file with these first bytes is, None if it may be a log."""
     head = head[:HEAD_BYTES]
-    return next((kind for pattern, kind in _KINDS if pattern.match(head)), None)
+    for pattern, name, fix in _BINARY:
+        if re.match(pattern, head, re.DOTALL):
+            return FileKind(name, fix, True)
+    for pattern, name, fix in _TEXT:
+        if re.match(rb"(?:\xef\xbb\xbf)?\s*" + pattern, head, re.DOTALL | re.IGNORECASE):
+            return FileKind(name, fix)
+    return None
 
 
 def find_encoding(head: bytes) -> str:

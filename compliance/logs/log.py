@@ -49,7 +49,7 @@ from compliance.logs.record import (
     depth,
     is_long,
     repeated_field,
-    shown,
+    show_json,
 )
 
 BLOCK_BYTES: Final = 1 << 20
@@ -66,23 +66,32 @@ LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
 
-NEAR_RECORD: Final = re.compile(r'(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"', re.IGNORECASE)
+NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"'
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
 """Lines of a log that are compared with it; published logs have none."""
 
 METRICS: Final = ("eval_error", "eval_accuracy")
-STRUCTURE: Final = (
-    *"init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop".split(),
-    *("epoch_start", "epoch_stop", "eval_start", "eval_stop", *METRICS, "cache_clear"),
+STRUCTURE: Final = tuple(
+    "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
+    "eval_start eval_stop eval_error eval_accuracy cache_clear".split()
 )
 BENCHMARK: Final = "submission_benchmark"
 BENCHMARK_BYTES: Final = BENCHMARK.encode()
-SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
+SUBMISSION: Final = tuple(f"submission_{name}" for name in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
-    *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging", TARGET_RECORD),
-    *("sample_means", "flop_per_sample", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
+    TARGET_RECORD,
+    "provenance",
+    "dataset_variant",
+    "number_of_parameters",
+    "run_resumed",
+    "bagging",
+    "sample_means",
+    "flop_per_sample",
+    "init_weights_sha256",
+    "spatial_extents",
+    "number_of_ranks",
 )
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
@@ -92,16 +101,16 @@ SETTINGS: Final = (
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
 REFERENCE_KEYS: Final = (
-    *("checkpoint", "data_oversampling_factor", "target_accuracy_reached"),
-    *("gradient_accumulation_frequency", "precision"),
+    "checkpoint",
+    "data_oversampling_factor",
+    "target_accuracy_reached",
+    "gradient_accumulation_frequency",
+    "precision",
 )
 """Keys of the reference implementations that are no settings."""
 MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
-    (
-        *("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS),
-        *(setting.key for setting in SETTINGS),
-    )
+    ("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
 )
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
 
@@ -399,7 +408,7 @@ class LogReader:
         if b"{" not in text or self._near_left < 0:
             return
         plain = unicodedata.normalize("NFKC", text[:LONGEST_HEAD].decode("utf-8", "replace"))
-        if NEAR_RECORD.search("".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
+        if re.search(NEAR_RECORD, "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
             count, first = self.log.near_records
             self.log.near_records = (count + 1, first or line_number)
 
@@ -464,7 +473,7 @@ class LogReader:
             return None
         except ValueError as error:
             log.problem("json", line_number, COLORS if b"\x1b[" in text else str(error))
-            outside_strings = STRING.sub(b"", text)
+            outside_strings = re.sub(STRING, b"", text)
             if text.startswith(b"{") and outside_strings.count(b"{") > outside_strings.count(b"}"):
                 self._open_line = line_number
             return None
@@ -480,10 +489,10 @@ class LogReader:
         if time_ms is None:
             return None
         if not isinstance(key, str):
-            log.problem("field type", line_number, f"key is {shown(key)}")
+            log.problem("field type", line_number, f"key is {show_json(key)}")
             key = ""
         if not isinstance(metadata, dict):
-            log.problem("field type", line_number, f"metadata is {shown(metadata)}")
+            log.problem("field type", line_number, f"metadata is {show_json(metadata)}")
         return Record(time_ms, key, value, metadata, None, UNSET)
 
     def _parse_time(self, raw: Any, line_number: int) -> float | None:
@@ -497,11 +506,11 @@ class LogReader:
             try:
                 time_ms = float(raw)
             except ValueError:
-                self.log.problem("json", line_number, f"time_ms is {shown(raw)}, not a number")
+                self.log.problem("json", line_number, f"time_ms is {show_json(raw)}, not a number")
                 return None
-            self.log.problem("time text", line_number, shown(raw))
+            self.log.problem("time text", line_number, show_json(raw))
             return time_ms
-        self.log.problem("time type", line_number, shown(raw))
+        self.log.problem("time type", line_number, show_json(raw))
         return None
 
 
@@ -542,7 +551,7 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
     total = 0
     for piece in blocks:
         if not total:
-            reader.log.kind = find_kind(piece)
+            reader.log.kind = None if piece.startswith(TOKEN) else find_kind(piece)
             if TOKEN not in piece and (encoding := find_encoding(piece)):
                 if reader.log.kind is None:
                     reader.log.problem("encoding", 1, encoding)

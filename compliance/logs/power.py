@@ -25,7 +25,7 @@ from common.tree import ANYWHERE, Tree
 from common.values import is_number
 from compliance.logs.file_kind import FileKind
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
-from compliance.logs.record import Record, shown
+from compliance.logs.record import Record, show_json
 
 ESTIMATE: Final = "interconnect_power_est"
 KEYS: Final = (POWER_START, POWER_STOP, POWER_READING, ESTIMATE, CONVERSION_EFFICIENCY)
@@ -47,7 +47,7 @@ SHARED: Final = 4
 RANGE: Final = 1 << 61
 COUNTERS: Final = {*PARTS_SOURCES, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
 """Sources that are of parts of a node."""
-PART: Final = re.compile(r"package-?\d|cpu|gpu|dram|dimm|core", re.IGNORECASE)
+PART: Final = r"(?i)package-?\d|cpu|gpu|dram|dimm|core"
 """Names of sensors of a part of a node."""
 VARIED: Final = 0.5
 """The smallest share of successive readings that occur only once: others say nothing about a copy."""
@@ -207,10 +207,10 @@ def _find_parts(start: Record) -> str:
     """Return the words by which a measurement is of parts of a node, "" if there are none."""
     scope, source, sensor = (start.meta(name) for name in ("scope", "source", "sensor"))
     if scope not in (None, NODE_SCOPE):
-        return f"scope {shown(scope)}"
+        return f"scope {show_json(scope)}"
     if isinstance(source, str) and source.partition(":")[0].lower() in COUNTERS:
-        return f"source {shown(source)}"
-    return f"sensor {shown(sensor)}" if isinstance(sensor, str) and PART.search(sensor) else ""
+        return f"source {show_json(source)}"
+    return f"sensor {show_json(sensor)}" if isinstance(sensor, str) and re.search(PART, sensor) else ""
 
 
 class _Sketch:
@@ -301,7 +301,7 @@ class _PowerReader(LogReader):
                 self._fold_timed(record)
 
     def _note_problem(self, values: dict[Any, int], record: Record) -> None:
-        value = record.value if is_number(record.value) else shown(record.value)
+        value = record.value if is_number(record.value) else show_json(record.value)
         if len(values) < VALUES_KEPT:
             values.setdefault(value, record.line)
 
@@ -314,7 +314,7 @@ class _PowerReader(LogReader):
             power.starts.note(record.line, time_ms)
             power.of_parts = power.of_parts or _find_parts(record)
             host = record.meta("host")
-            power.host = shown(host) if host and isinstance(host, str) else ""
+            power.host = show_json(host) if host and isinstance(host, str) else ""
             self._until_ms = self._until_ms or time_ms
         elif record.key == POWER_STOP:
             power.stops.note(record.line, time_ms)
@@ -328,7 +328,7 @@ class _PowerReader(LogReader):
         power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
         if not is_number(watts) or watts < 0:
             self._count_energy(record, None)
-            power.invalid.note(record.line, watts if isinstance(watts, float) else shown(watts))
+            power.invalid.note(record.line, watts if isinstance(watts, float) else show_json(watts))
             return
         watts = float(watts)  # products of large whole numbers would not fit into a float
         power.readings += 1

@@ -36,7 +36,7 @@ _DOMAIN: Final = (
 _LOCAL: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.%+-"
 _LONGEST_LOCAL: Final = 64
 _STRETCH: Final = 4 << 10
-_ESCAPE: Final = re.compile(rb"u[0-9A-Fa-f]{4}|[nrtbf]")
+_ESCAPE: Final = rb"u[0-9A-Fa-f]{4}|[nrtbf]"
 _NOBODYS_MAIL: Final = (
     rb"(?i:no-?reply|do-?not-?reply|git|ci|root|admin|info|support|contact|help|security|legal|press|ipo|mlperf)@"
     rb"|[^@]*@(?:[^@]*\.)?no-?reply\."
@@ -143,8 +143,8 @@ def _local_start(text: bytes, at: int) -> int:
     head = text[max(0, at - _LONGEST_LOCAL) : at]
     start = at - len(head) + len(head.rstrip(_LOCAL))
     if text[start - 1 : start] == b"\\":
-        escape = _ESCAPE.match(text, start)
-        start = escape.end() if escape else start
+        escape = re.match(_ESCAPE, text[start : start + 5])
+        start += escape.end() if escape else 0
     start = at - len(text[start:at].lstrip(b".%+-"))
     return at if text[max(0, start - 3) : start] == b"://" else start
 
@@ -179,7 +179,7 @@ MOST: Final = 5
 """Secrets of one file that are reported."""
 PASSWORD: Final = "password"
 """How the kinds begin that are passwords, whose form is less certain than that of a token."""
-_SAMPLE: Final = re.compile(
+_SAMPLE: Final = (
     rb"(?i:example|sample|dummy|placeholder|your|xxxx|1234567|abcdefg|pass|change|secret)"
     rb"|eyJzdWIiOiIxMjM0NTY3"
 )
@@ -266,7 +266,7 @@ def secrets(text: bytes) -> Iterator[Mention]:
         for match in re.finditer(pattern, text) if any(mark.encode() in text for mark in marks.split()) else ():
             secret, end = match[match.lastindex or 0], match.end(match.lastindex or 0)
             least = 5 if kind.startswith(PASSWORD) else 10  # a secret of fewer different characters is a placeholder
-            is_sample = len(set(secret)) < least or _SAMPLE.search(secret)
+            is_sample = len(set(secret)) < least or re.search(_SAMPLE, secret)
             if len(ends) < MOST and not is_sample and end not in ends:
                 ends.append(end)
                 yield Mention(kind, text.count(b"\n", 0, match.start()) + 1, f"{match[0][:4].decode('latin-1')}…")

@@ -151,8 +151,8 @@ class Sharing:
 
 FILE_ORDER: Final = attrgetter("order")
 
-STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-NAME_OR_BRACE: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]', re.DOTALL)
+STRING: Final = rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
+NAME_OR_BRACE: Final = rb'(?s)("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]'
 LEVELS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 """How each bracket changes the depth, as signed bytes: by 1 or by -1."""
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -188,7 +188,7 @@ def repeated_field(text: bytes) -> str:
     Raises ValueError if there are more fields than can be compared.
     """
     names: list[set[bytes]] = []
-    for number, match in enumerate(NAME_OR_BRACE.finditer(text)):
+    for number, match in enumerate(re.finditer(NAME_OR_BRACE, text)):
         name, colon = match.groups()
         if number > MOST_FIELDS:
             raise ValueError(f"more than {MOST_FIELDS} strings")
@@ -206,7 +206,7 @@ def repeated_field(text: bytes) -> str:
     return ""
 
 
-def shown(value: Any) -> str:
+def show_json(value: Any) -> str:
     """Return a JSON value as a short text; for lists and objects, only their type."""
     if isinstance(value, (list, dict)):
         return "an object" if isinstance(value, dict) else "a list"
@@ -227,7 +227,7 @@ def depth(text: bytes) -> int:
     """Return how deeply lists and objects are nested, 0 if there are few; for damaged text, what a parser may reach."""
     if _count_lists(text) <= MAX_DEPTH:
         return 0
-    brackets = STRING.sub(b"", text).translate(LEVELS, NO_BRACKETS)
+    brackets = re.sub(STRING, b"", text).translate(LEVELS, NO_BRACKETS)
     return max(accumulate(memoryview(brackets).cast("b"), initial=0))
 
 

@@ -18,7 +18,7 @@ from common.ending import COMPLETED, Ending, stated_ending
 from common.own_code import OWN_CODE, describe_codes, read_codes
 from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
-from common.values import as_count, is_number, plain
+from common.values import as_count, is_number, to_plain
 from common.version import DISTRIBUTION
 from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
@@ -350,13 +350,15 @@ def _read_software(log: Log) -> dict[str, str]:
     """Return the ranks, and what a log of this suite says of code, machine, data and versions, the first of many."""
     provenance, ranks = log.value(PROVENANCE), log.value(RANKS)
     if not names_suite(provenance):
-        return {RANKS: str(plain(ranks))} if is_number(ranks) else {}
+        return {RANKS: str(to_plain(ranks))} if is_number(ranks) else {}
     versions, host = provenance["versions"], provenance.get("host")
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
     if isinstance(host, dict):
         stated |= {f"host.{name}": host.get(name) for name in ("cpu", "cores", "machine")}
     stated |= {RANKS: ranks, OWN_CODE: describe_own_code(provenance) or None, **versions}
-    texts = [(name, str(plain(value))) for name, value in stated.items() if isinstance(value, str) or is_number(value)]
+    texts = [
+        (name, str(to_plain(value))) for name, value in stated.items() if isinstance(value, str) or is_number(value)
+    ]
     return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
 
 

@@ -271,6 +271,11 @@ def is_log(path: str) -> bool:
     return path.startswith(f"{RESULTS}/") and bool(RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name))
 
 
+def is_script(path: str) -> bool:
+    """Tell whether a file with this path is a script or a makefile, by its name."""
+    return path.endswith((".sh", ".sub", ".slurm", ".sbatch", ".pbs", ".lsf", ".bash", "Makefile"))
+
+
 def write_slashes(path: str) -> str:
     """Return a path as findings have it, with `/` between the parts on Windows, too; those below it follow."""
     return path.replace(os.sep, "/")
@@ -347,7 +352,7 @@ def _sorted_entries(folder: str) -> list[str]:
 def subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
     """Return the folders in a folder, without links that lead out of the tree; none if it cannot be read."""
     folders = [path for path in _sorted_entries(folder) if os.path.isdir(path)]
-    return [path for path in folders if not (os.path.islink(path) and tree.leaves(path))]
+    return [path for path in folders if not (os.path.islink(path) and tree.leads_out(path))]
 
 
 def _sorted_files(folder: str) -> list[str]:

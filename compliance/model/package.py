@@ -7,7 +7,6 @@ made, and nobody has changed it since.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import posixpath
@@ -137,6 +136,8 @@ def _compare_file(path: Path, entry: ManifestEntry, tree: Tree, may_hash: bool) 
         if size > MAX_FILE_BYTES or not may_hash:
             limits = f"{size_text(MAX_FILE_BYTES)}, or {size_text(MOST_BYTES)} with those before it"
             return f"cannot be compared: it is larger than {limits}"
+        import hashlib  # only packages with a provenance pay for it
+
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     return "" if checksum == entry.sha256 else describe_difference(f"SHA-256 {checksum[:8]}…", f"{entry.sha256[:8]}…")
 

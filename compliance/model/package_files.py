@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import explain_json_error, is_number
 from common.version import DISTRIBUTION
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, natural, write_slashes
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, is_script, natural, write_slashes
 
 FILE: Final = "file"
 FOLDER: Final = "folder"
@@ -32,7 +32,6 @@ LINK: Final = "link"
 OTHER: Final = "other"
 MOST: Final = 100_000
 """Maximum number of entries listed; published packages have a few hundred."""
-SCRIPT_ENDS: Final = (".sh", ".sub", ".slurm", ".sbatch", ".pbs", ".lsf", ".bash", "Makefile")
 
 
 class PackageEntry(NamedTuple):
@@ -46,6 +45,11 @@ class PackageEntry(NamedTuple):
     kind: str
     size: int = 0
     target: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file: no folder, link or the like."""
+        return self.kind == FILE
 
     @property
     def name(self) -> str:
@@ -115,7 +119,7 @@ class Code:
             self.folders[parts[0]].append(parts[1])
         elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
             self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-            if len(parts) > 3 and (entry.kind != FILE or entry.size):
+            if len(parts) > 3 and (entry.size or not entry.is_file):
                 self._add_implementation(parts[0], parts[2], entry)
 
     def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
@@ -125,7 +129,7 @@ class Code:
         held.add(name)
         if entry.name.lower().startswith("readme"):
             self.readmes.add((benchmark, name))
-        if entry.name.endswith(SCRIPT_ENDS):
+        if is_script(entry.name):
             self.scripts.add((benchmark, name))
 
     def path(self, benchmark: str, *parts: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,9 +20,11 @@ from compliance.model.judging import (
     lower_errors,
     worst,
 )
-from compliance.model.package import Package
-from compliance.model.result_set import ResultSet
 from compliance.model.settings_file import Settings
+
+if TYPE_CHECKING:
+    from compliance.model.package import Package  # only packages pay for it
+    from compliance.model.result_set import ResultSet
 
 
 class Report(Struct, frozen=True):

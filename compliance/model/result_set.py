@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from common.reference import FULL, Reference
-from common.values import identity, is_stated, plain
+from common.values import identity, is_stated, to_plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
-from compliance.model.package_files import Bypass, Scaling
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
-from compliance.model.system import SystemDescription
 
 if TYPE_CHECKING:
+    from compliance.model.package_files import Bypass, Scaling
+    from compliance.model.system import SystemDescription
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 
@@ -147,9 +147,15 @@ class ResultSet(Struct, frozen=True):
     @property
     def states(self) -> tuple[str, ...]:
         """What the committee was asked or decided, or the submitter chose, beside the verdict."""
-        refused = self.judged_convergence is not None and not self.judged_convergence.passed
-        asked = ["waived"] if self.waiver else ["bypass asked for"] if self.bypasses else []
-        return (*(asked if refused else []), *(["pruned"] if self.pruned else []))
+        states = []
+        if self.judged_convergence is not None and not self.judged_convergence.passed:
+            if self.waiver:
+                states.append("waived")
+            elif self.bypasses:
+                states.append("bypass asked for")
+        if self.pruned:
+            states.append("pruned")
+        return tuple(states)
 
     @property
     def judged_convergence(self) -> Verdict | None:
@@ -192,7 +198,7 @@ class ResultSet(Struct, frozen=True):
     def batch_size(self) -> Any:
         """The global batch size if all runs that state one agree on it, else None; 512 for 512.0."""
         sizes = {identity(run.batch_size): run.batch_size for run in self.runs if is_stated(run.batch_size)}
-        return plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
+        return to_plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
 
     @property
     def energy_joules(self) -> float | None:

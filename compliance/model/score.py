@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from compliance.model.judging import FAIL, JudgedRun
-from compliance.rcp.points import olympic_mean, without_extremes
+from compliance.rcp.means import olympic_mean, without_extremes
 
 SHORTEST_STAGING: Final = 0.005
 """Minutes; many logs contain an empty staging interval of milliseconds, which do not count."""
@@ -170,7 +170,11 @@ def staging_clock(runs: list[JudgedRun]) -> str:
     shortest = SHORTEST_STAGING * 60_000 * len(runs)
     inside = sum(run.staging_inside_ms for run in runs) >= shortest if runs else False
     outside = sum(run.staging_outside_ms for run in runs) >= shortest if runs else False
-    return BOTH if inside and outside else IN if inside else OUT if outside else ""
+    if inside and outside:
+        return BOTH
+    if inside:
+        return IN
+    return OUT if outside else ""
 
 
 def _minutes_of_all(runs: list[JudgedRun], later_ms: Callable[[JudgedRun], float]) -> float | None:

@@ -18,7 +18,7 @@ from common.reference import ROUNDS
 from common.tree import NAMED, Tree
 from compliance.model.judging import PROFILES, SEVERITIES, STRICT
 from compliance.model.layout import name_below, write_slashes
-from compliance.model.waivers import Waiver, checked, read_text, read_waivers
+from compliance.model.waivers import Waiver, check_waivers, read_text, read_waivers
 
 OWN_FILE: Final = "mlperf-hpc.toml"
 SHARED_FILE: Final = "pyproject.toml"
@@ -141,7 +141,7 @@ def _parse_waivers(waivers: str | dict[str, Any], path: str) -> dict[str, Waiver
     try:
         if isinstance(waivers, str):
             return read_waivers(os.path.join(os.path.dirname(path), waivers))
-        return checked({name: Waiver(reason, path) for name, reason in waivers.items()})
+        return check_waivers({name: Waiver(reason, path) for name, reason in waivers.items()})
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 

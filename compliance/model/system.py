@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import as_count, explain_json_error, same
+from common.values import are_same, as_count, explain_json_error
 from compliance.logs.file_kind import find_encoding, find_kind
 
 MAX_DESCRIPTION_BYTES = 4 << 20
@@ -37,10 +37,7 @@ _PLACEHOLDER = re.compile(
 )
 
 
-_COUNT = re.compile(
-    r"\s*(\d{1,15})(?:\s*|\s*\(.*|\s+(?!(?:x|k|hundred|thousand|million|billion|dozen)\b)[^\W\d_]\D*)",
-    re.IGNORECASE | re.DOTALL,
-)
+_COUNT = r"(?is)\s*(\d{1,15})(?:\s*|\s*\(.*|\s+(?!(?:x|k|hundred|thousand|million|billion|dozen)\b)[^\W\d_]\D*)"
 """A count and a remark on it, not the first digits of another number, as in `32,000`, `32.9`, `32e3`, `32 k`."""
 
 
@@ -90,7 +87,7 @@ class SystemDescription(Struct):
     def count(self, name: str) -> int | None:
         """Return a field as a whole number: 16, "16", "2 (per socket)" or "16 nodes"; None without one up to 10**9."""
         value = self.fields.get(name)
-        number = _COUNT.fullmatch(value) if isinstance(value, str) else None
+        number = re.fullmatch(_COUNT, value) if isinstance(value, str) else None
         return as_count(int(number.group(1)) if number else value)
 
     def states_number(self, name: str) -> bool:
@@ -145,7 +142,7 @@ def _last_members(text: str, repeated: list[RepeatedMember], pairs: list[tuple[s
     for name, value in pairs:
         if name in members and len(repeated) < MOST_REPEATED:
             line = text.count("\n", 0, text.rfind(f'"{name}"')) + 1
-            repeated.append(RepeatedMember(name, line, same(members[name], value)))
+            repeated.append(RepeatedMember(name, line, are_same(members[name], value)))
         members[name] = value
     return members
 

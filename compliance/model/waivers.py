@@ -8,7 +8,7 @@ A waiver file is YAML (or JSON) with a line for each waived result, named exactl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from common.command import suggest_name
 from common.errors import UsageError
@@ -16,8 +16,10 @@ from common.reference import ROUNDS
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.layout import STRONG, WEAK
-from compliance.model.result_set import ResultSet
 from compliance.model.system import is_blank, is_placeholder
+
+if TYPE_CHECKING:
+    from compliance.model.result_set import ResultSet
 
 FORM: Final = "round/organisation/system/scaling/benchmark"
 EXAMPLE: Final = "3.0/Example/example_n64/strong/cosmoflow"
@@ -55,7 +57,7 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
             yield waiver, f"this waiver is not needed: {name} has not failed the convergence test"
 
 
-def checked(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
+def check_waivers(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
     """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
     by_name = {}
     for name, waiver in waivers.items():

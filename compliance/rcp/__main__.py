@@ -97,8 +97,8 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 after an error (wrong use exits with 2)."""
-    given = _make_parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (ValueError, OSError))
+    options = _make_parser().parse_args(arguments)
+    return run_command(lambda: _run(options), (ValueError, OSError))
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from common.values import is_integer, is_number
-from compliance.rcp.points import Mode, ReferencePoint, interpolate, olympic_mean, prune
+from compliance.rcp.means import olympic_mean
+from compliance.rcp.points import Mode, ReferencePoint, interpolate, prune
 
 VerdictCase = Literal[
     "exact",

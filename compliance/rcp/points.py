@@ -7,37 +7,24 @@ and a bisection over it).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from common.benchmarks import locate_package
 from common.reference import FULL, ROUNDS, Reference
 from compliance.benchmarks import find_reference, names_in_words
-from compliance.rcp.table import RcpTable, RecordedPoint, read_table
+from compliance.rcp.means import olympic_mean
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from compliance.rcp.table import RcpTable, RecordedPoint
 
 SIGNIFICANCE: Final = 0.05
 """One-sided probability of rejecting a valid result."""
 OFFICIAL_STEP: Final = 1e-4
 """Width (epochs or samples) at which the official bisection stops; its result is within half of it."""
-
-
-def olympic_mean(values: Iterable[float], rejected: int = 0) -> float | None:
-    """Return the mean without the lowest and the highest value; None if nothing is left.
-
-    rejected: 1 if a rejected run, whose value is not included, already counts as the highest; else 0.
-    """
-    kept = without_extremes(sorted(values), rejected)
-    return sum(kept) / len(kept) if kept else None
-
-
-def without_extremes(ascending: Sequence[T], rejected: int = 0) -> Sequence[T]:
-    """Return the values without the lowest, and without the highest unless one is already rejected."""
-    return ascending[1 : len(ascending) - (1 - rejected)]
 
 
 def _central_probability(angle: float, df: int) -> float:
@@ -194,7 +181,7 @@ def load_points(
         raise ValueError(f"no reference table for benchmark {benchmark!r}; expected {names_in_words()}")
     short = ".".join(round_.split(".")[:2])
     path = locate_table(reference)
-    return list_points(_shipped_table(path), path, required_runs or reference.runs, short, variant)
+    return list_points(_read_shipped_table(path), path, required_runs or reference.runs, short, variant)
 
 
 def locate_table(reference: Reference) -> Path:
@@ -202,7 +189,11 @@ def locate_table(reference: Reference) -> Path:
     return locate_package(reference.points.partition("/")[0]).parent / reference.points
 
 
-_shipped_table = lru_cache(maxsize=16)(read_table)
+@lru_cache(maxsize=16)
+def _read_shipped_table(path: Path) -> RcpTable:
+    from compliance.rcp.table import read_table  # only results pay for it
+
+    return read_table(path)
 
 
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:

@@ -143,10 +143,10 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
     old = _read_if_there(output)
     if old and benchmark not in (None, old.benchmark):
         raise ValueError(f"{output}: a table of {old.benchmark}, not of {benchmark}; record to another file")
-    found = _read_runs(folder)
-    benchmark = benchmark or (old.benchmark if old else _only_benchmark(found))
-    logged_runs = [logged for logged in found if logged.benchmark == benchmark]
-    for logged in found:
+    finished_runs = _read_runs(folder)
+    benchmark = benchmark or (old.benchmark if old else _only_benchmark(finished_runs))
+    logged_runs = [logged for logged in finished_runs if logged.benchmark == benchmark]
+    for logged in finished_runs:
         if logged.benchmark != benchmark:
             _report_left_out(logged.run.file, f"a run of {logged.benchmark}, not of {benchmark}")
     if not logged_runs or benchmark is None:

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
-from common.values import LARGEST, plain
+from common.values import LARGEST, to_plain
 from compliance.benchmarks import find_reference, names_in_words
 
 MOST_LEVELS: Final = 20
@@ -168,12 +168,12 @@ def render(table: RcpTable) -> str:
         if entry.variant != FULL:
             lines.append(f"    variant: {_quote_word(entry.variant)}")
         lines.append(f"    batch_size: {entry.batch_size}")
-        lines.append(f"    epochs: {_flow_yaml(list(map(plain, entry.epochs)))}")
+        lines.append(f"    epochs: {_flow_yaml(list(map(to_plain, entry.epochs)))}")
         lines.append(f"    hyperparameters: {_flow_yaml(entry.hyperparameters)}")
         if entry.runs:
             lines.append("    runs:")
         for run in entry.runs:
-            fields = {"file": run.file, "sha256": run.sha256, "epochs": plain(run.epochs)}
+            fields = {"file": run.file, "sha256": run.sha256, "epochs": to_plain(run.epochs)}
             lines.append(f"      - {_flow_yaml(fields | ({'sources': run.sources} if run.sources else {}))}")
     return table.header + "\n".join(lines) + "\n"
 

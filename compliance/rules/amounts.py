@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import ceil, inf
 from typing import Any, ClassVar, Final, NamedTuple
 
-from common.reference import FULL, NO_TARGET
+from common.reference import FULL
 from common.settings.keys import take
 from common.values import is_number
 from compliance.logs.course import Course, steps
@@ -63,7 +63,9 @@ class Pair(NamedTuple):
 
 def _format_amount(value: float) -> str:
     """Return a number with one decimal, a small one with three digits, a whole one without."""
-    return f"{value:,.6g}" if value % 1 == 0 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    if value % 1 == 0:
+        return f"{value:,.6g}"
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 class Amounts(LogRule, strict_only=True):
@@ -109,24 +111,8 @@ class StepsOfEpoch(Amounts):
     cite = DATASET
     why = "An epoch trains on all samples. Fewer steps, or a smaller batch size than stated, change the convergence."
     fix = "Log the batch size and the steps of the run; train each epoch on the whole dataset, without train.steps."
-    good = (
-        lambda log: log(benchmark="deepcam").steps(),
-        lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None),
-        lambda log: log(benchmark="oc20", division="open").steps(3_908).add("gradient_accumulation_steps", 2),
-        lambda log: log().by_suite({"train.target": NO_TARGET}).throughput().meta("tracked_stats", "step", 9, -1),
-    )
-    bad = (
-        lambda log: log(benchmark="deepcam").steps(59),
-        lambda log: log(benchmark="deepcam").steps().set("global_batch_size", 512),
-        lambda log: log(benchmark="deepcam").steps(59).meta("epoch_stop", "step_num", None),
-        lambda log: log(benchmark="deepcam").steps(59).meta("epoch_start", "step_num", None, 0),
-        lambda log: log(benchmark="deepcam").steps(59).add("run_resumed", False),
-        lambda log: log().steps(512).add("gradient_accumulation_steps", 8),
-        lambda log: log(division="open").by_suite().throughput(step=128),
-        lambda log: (
-            log(division="open").by_suite({"train.steps": 3000}).throughput().meta("tracked_stats", "step", 9, -1)
-        ),
-    )
+    good = (lambda log: log(benchmark="deepcam").steps(),)
+    bad = (lambda log: log(benchmark="deepcam").steps(59),)
     pair = "steps of an epoch, and train_samples / global_batch_size"
     message = "{subject} has {stated} steps; train_samples / global_batch_size is {implied} steps"
     expected = "{least} to {most} steps"
@@ -208,11 +194,7 @@ class TimeOfBlock(Amounts):
     why = "A block of many epochs that takes the time of a few did not train them."
     fix = "Log the number of epochs that each block trained as its epoch_count."
     good = (lambda log: log().blocks(),)
-    bad = (
-        lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
-        lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1),
-        lambda log: log(epochs=3).blocks().meta("block_start", "epoch_count", 5, -1).drop("block_stop", -1),
-    )
+    bad = (lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),)
     pair = "the time of an epoch in a block, and that of the median block"
     message = "the block of {subject} takes {stated} s per epoch"
     expected = "about {implied} s, as in other blocks"
@@ -283,15 +265,8 @@ class OwnThroughput(Amounts):
     cite = TABLE
     why = "If they differ, times were edited, or the speed has another unit."
     fix = "Submit the log as the run wrote it; log samples per second of the whole run."
-    good = (
-        lambda log: log(benchmark="oc20").throughput(740.0),
-        lambda log: log().throughput(),
-    )
-    bad = (
-        lambda log: log().throughput(900.0),
-        lambda log: log(benchmark="deepcam").throughput(1e9),
-        lambda log: log(benchmark="oc20").by_suite().throughput(1e9),
-    )
+    good = (lambda log: log(benchmark="oc20").throughput(740.0),)
+    bad = (lambda log: log().throughput(900.0),)
     pair = "throughput of an epoch, and train_samples / its time"
     message = "{subject} took {implied} s, but at the throughput that the log records it takes {stated} s"
     expected = "{least} to {most} s"
@@ -303,8 +278,8 @@ class OwnThroughput(Amounts):
         course, samples = self.read_whole_epochs(log, case)
         restarted = {number for number, _ in course.restarts} if samples else set()
         for number, rate in log.rates.items() if samples else ():
-            known = number in course.training_ms and rate.alone and number not in restarted
-            if known and number != course.epochs[-1][0]:
+            is_timed = number in course.training_ms and rate.alone and number not in restarted
+            if is_timed and number != course.epochs[-1][0]:
                 length, seconds = course.training_ms[number] / 1000, samples / rate.per_second
                 most = length + max(NEAR * length, NOISE_S)
                 yield Pair(rate.line, f"epoch {show(number)}", seconds, length, UNTIMED * length, most)
@@ -318,17 +293,8 @@ class RankOfAccelerator(Amounts):
     cite = TABLE
     why = "The ranks of a run use its accelerators: if the numbers do not fit, one of them is wrong."
     fix = "Log number_of_ranks, number_of_nodes and accelerators_per_node of the run."
-    good = (
-        lambda log: log().add("number_of_ranks", 64),
-        lambda log: log().add("number_of_ranks", 16),  # one for each node
-        lambda log: log(benchmark="oc20").add("number_of_ranks", 1),
-        lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080),
-    )
-    bad = (
-        lambda log: log().add("number_of_ranks", 97),
-        lambda log: log(benchmark="deepcam").add("number_of_ranks", 1),
-        lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1),
-    )
+    good = (lambda log: log().add("number_of_ranks", 64),)
+    bad = (lambda log: log().add("number_of_ranks", 97),)
     pair = "number_of_ranks, and nodes * accelerators"
     message = "number_of_ranks is {stated}, but there are {subject} = {implied} accelerators"
     expected = "one rank for each accelerator"

@@ -12,9 +12,17 @@ from typing import Any, ClassVar
 
 from common.benchmarks import PACKAGES
 from common.own_code import OWN_CODE
-from common.reference import FULL, MINI, Reference
-from common.settings.keys import Comparison, LogValue, compare, find_log_values, find_rows, take, value_of
-from common.values import is_integer, is_stated, same
+from common.reference import FULL, Reference
+from common.settings.keys import (
+    Comparison,
+    LogValue,
+    compare_closed,
+    find_log_values,
+    find_rows,
+    take,
+    value_of,
+)
+from common.values import are_same, is_integer, is_stated
 from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record
@@ -55,21 +63,8 @@ class Configuration(LogRule, strict_only=True):
     why = "The closed division fixes network, data processing and optimizer; the configuration shows what was trained."
     fix = "Submit the run to the open division, or train it with the closed division's configuration."
     once = True
-    good = (
-        lambda log: log(benchmark="deepcam").by_suite({"model.init": "nvidia", "train.epochs": 70}),
-        lambda log: log(division="open").by_suite({"model.conv_size": 4}),
-    )
-    bad = (
-        lambda log: log().by_suite({"model.conv_size": 4}),
-        lambda log: log().by_suite({"data.augment": "symmetries", "train.target": 0.6}),
-        lambda log: log().by_suite({"submission.division": "open"}),
-        lambda log: log(benchmark="deepcam").by_suite({"optim.name": "adam"}),
-        lambda log: log(benchmark="oc20").by_suite({"schedule.base_lr": 0.01}),
-        lambda log: log().by_suite({"train.seed": 7}),
-        lambda log: log().by_suite({"submission.round": "2.0"}),
-        lambda log: log().by_suite({"train.epochs": 5}),
-        lambda log: log().by_suite({"model.conv_size": 4}).erase_suite(),
-    )
+    good = (lambda log: log(benchmark="deepcam").by_suite({"model.init": "nvidia", "train.epochs": 70}),)
+    bad = (lambda log: log().by_suite({"model.conv_size": 4}),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
@@ -80,7 +75,7 @@ class Configuration(LogRule, strict_only=True):
             if case.reference is None:
                 continue
             if case.division == "closed":
-                comparison = compare(config, case.reference, case.round, read_suite_version(record.value))
+                comparison = compare_closed(config, case.reference, case.round, read_suite_version(record.value))
                 yield from self._find_departures(log, record, comparison)
             yield from self._find_more_epochs(log, record, configured(take("train.epochs"), config), case.reference)
             for key, log_value in find_log_values(case.reference).items():
@@ -137,19 +132,7 @@ class Provenance(LogRule, strict_only=True):
     differs = UNKNOWN
     why = "The suite's own records show that a run is closed, and its trainer always writes them."
     fix = "Submit the log as the trainer wrote it."
-    bad = (
-        lambda log: log().by_suite().drop(PROVENANCE),
-        lambda log: log().by_suite().move(PROVENANCE, after="run_stop"),
-        lambda log: log().by_suite().drop(PARAMETERS),
-        lambda log: log().by_suite().set(PROVENANCE, {"versions": {DISTRIBUTION: VERSION}}),
-        lambda log: log().by_suite().set(PROVENANCE, "edited"),
-        lambda log: log().by_suite(version="0.1.0").drop(PARAMETERS),
-        lambda log: log().by_suite({"model.new_key": 1}),
-        lambda log: log().meta("run_start", "file", f".{WRITERS[0]}"),
-        lambda log: log().by_suite({"model.conv_size": 4}).erase_suite(),
-        lambda log: log().by_suite(version="9.0.0").drop_keys("model.conv_size"),
-        lambda log: log().by_suite().provenance(git_revision="1" * 40 + "-dirty"),
-    )
+    bad = (lambda log: log().by_suite().drop(PROVENANCE),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         mark, line = _find_mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET10
@@ -171,11 +154,15 @@ class Provenance(LogRule, strict_only=True):
             return
         version = read_suite_version(record.value)
         if case.reference is not None and find_rows(case.reference):
-            comparison = compare(record.value["config"], case.reference, case.round, version)
+            comparison = compare_closed(record.value["config"], case.reference, case.round, version)
             yield from self._check_keys(log, record, comparison, version)
         if PARAMETERS not in log.records:
             message = f"{PARAMETERS} is not logged; this suite always logs it"
             yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
+        yield from self._check_revision(log, record, case)
+
+    def _check_revision(self, log: Log, record: Record, case: Case) -> Iterator[Finding]:
+        """Yield a contradiction between revision and sources, and a note on a revision that is not the whole code."""
         from common.provenance import hash_revision  # imports half of what the checker does: only such logs pay for it
 
         revision = str(record.value.get("git_revision"))
@@ -208,11 +195,7 @@ class NetworkSize(LogRule, strict_only=True):
     differs = UNKNOWN
     why = "A smaller network trains faster."
     fix = "Train the network of the reference, or submit to the open division."
-    bad = (
-        lambda log: log().add(PARAMETERS, 207_472),
-        lambda log: log(benchmark="deepcam").by_suite().set(PARAMETERS, 2_051_224),
-        lambda log: log(benchmark="oc20").by_suite().set(PARAMETERS, "1810182"),
-    )
+    bad = (lambda log: log().add(PARAMETERS, 207_472),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         expected = case.reference.parameters.get(case.round) if case.reference is not None else None
@@ -269,7 +252,7 @@ def _values_agree(logged: Any, stated: Any) -> bool:
         return logged.strip().casefold() == stated.strip().casefold()
     if isinstance(stated, list) is not isinstance(logged, list):
         stated, logged = (value if isinstance(value, list) else [value] for value in (stated, logged))
-    return same(logged, stated)
+    return are_same(logged, stated)
 
 
 def _list_keys(keys: Iterable[str]) -> str:
@@ -292,12 +275,6 @@ class OwnCode(LogRule, strict_only=True):
     good = (lambda log: log(division="open").by_suite().provenance(own_code=[]),)
     bad = (
         lambda log: log().by_suite().provenance(own_code=[{"kind": "optimizer", "name": "lars", "file": "lars.py"}]),
-        lambda log: (
-            log(division="open")
-            .by_suite()
-            .provenance(own_code=[{"kind": "problem", "name": "Mine", "file": "mine.py"}])
-        ),
-        lambda log: log(division="open").by_suite().provenance(own_code="unreadable"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -347,12 +324,7 @@ class NoBagging(UsualTraining):
     why = "A member of a bagged ensemble sees 63 % of the samples; its result cannot be compared with others."
     fix = "Train with instances.bagging=none. With --allow-mini it is a note in a mini run."
     good = (lambda log: log(division="open").by_suite({"instances.bagging": "none"}),)
-    bad = (
-        lambda log: log().by_suite({"instances.bagging": "bootstrap"}),
-        lambda log: log(division="open").by_suite({"instances.bagging": "poisson"}),
-        lambda log: log(division="open").add(BAGGING, "bootstrap"),
-        lambda log: log(division="open", variant=MINI).add(BAGGING, "bootstrap"),
-    )
+    bad = (lambda log: log().by_suite({"instances.bagging": "bootstrap"}),)
     key, configured_by, usual = BAGGING, "instances.bagging", (None, "none")
     message = "the training samples are drawn at random (bagging {})"
     expected = "a run on the whole training set"
@@ -366,11 +338,6 @@ class NoPretraining(UsualTraining):
     why = "Trained weights reach the target sooner, which says nothing about the system."
     fix = "Train with train.init_from=null. With --allow-mini it is a note in a mini run."
     good = (lambda log: log(division="open").by_suite({"train.init_from": None}),)
-    bad = (
-        lambda log: log().by_suite({"train.init_from": "cosmoflow.safetensors"}),
-        lambda log: log(benchmark="oc20", division="open").by_suite({"train.init_from": "runs/before"}),
-        lambda log: log(division="open").add(INIT_WEIGHTS, "5" * 64),
-        lambda log: log(benchmark="deepcam", division="open", variant=MINI).add(INIT_WEIGHTS, "5" * 64),
-    )
+    bad = (lambda log: log().by_suite({"train.init_from": "cosmoflow.safetensors"}),)
     key, configured_by = INIT_WEIGHTS, "train.init_from"
     message, expected = "the run starts from given weights ({})", "random initial weights"

@@ -42,11 +42,7 @@ class Convergence(ConvergenceRule):
         "evaluation meets the target; the official tool prunes with a loop that keeps some points above the "
         "envelope and trusts the status"
     )
-    bad = (
-        lambda package: package(epochs=18),
-        lambda package: package(settings={"global_batch_size": 768}),
-        lambda package: package(settings={"global_batch_size": 4096}),
-    )
+    bad = (lambda package: package(epochs=18),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         verdict = results.judged_convergence
@@ -115,11 +111,7 @@ class ReferenceSettings(ConvergenceRule, strict_only=True):
     differs = "the official tool never compares them"
     why = "Other allowed values are legal, but reviewers will ask; a result may then converge differently."
     fix = "Nothing to fix if the difference is intended."
-    good = (
-        lambda package: package(settings={RATE: 0.024}),
-        lambda package: package(settings={RATE: 0.012, WARMUP_FACTOR: 2}),
-        lambda package: package(settings={DECAY_FACTOR: 0.5}),
-    )
+    good = (lambda package: package(settings={RATE: 0.024}),)
     bad = (lambda package: package(settings={"opt_base_learning_rate": 0.0061}),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -170,10 +162,7 @@ class WaiversUsed(SubmissionsRule):
     why = "A waiver with a misspelled name waives nothing; one that is not needed hides a later change."
     fix = "Correct the name, round/organisation/system/scaling/benchmark, or remove the line from the waiver file."
     good = (lambda package: package(epochs=18).waive("3.0/Example/example_n64/strong/cosmoflow"),)
-    bad = (
-        lambda package: package(epochs=18).waive("3.0/Exampel/example_n64/strong/cosmoflow"),
-        lambda package: package().waive("3.0/Example/example_n64/strong/cosmoflow"),
-    )
+    bad = (lambda package: package(epochs=18).waive("3.0/Exampel/example_n64/strong/cosmoflow"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for waiver, message in unused(submissions.waivers, submissions.sets):
@@ -190,13 +179,7 @@ class ScalingFile(SetRule, strict_only=True):
     why = "A factor of the committee that is not applied, or one that improves the score, makes the score wrong."
     fix = 'Ask the committee for its file, {"scaling_factor": 1.05}; remove one that does not come from it.'
     good = (lambda package: package().file("scaling.json", '{"scaling_factor": 1}'),)
-    bad = (
-        lambda package: package().file("scaling.json", "1.05 (agreed)"),
-        lambda package: package().file("scaling.json", "[1.05]"),
-        lambda package: package().file("scaling.json", '{"factor": 1.05}'),
-        lambda package: package().file("scaling.json", '{"scaling_factor": NaN}'),
-        lambda package: package().file("scaling.json", '{"scaling_factor": 0.5}'),
-    )
+    bad = (lambda package: package().file("scaling.json", "1.05 (agreed)"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         scaling = results.scaling_file

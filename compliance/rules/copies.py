@@ -43,11 +43,7 @@ class SeedsLogged(SetRule):
         " file and line of the record (strict: a warning)"
     )
     good = (lambda package: package().edit(1, lambda log: log.set("seed", "77")),)
-    bad = (
-        lambda package: package().edit(1, lambda log: log.drop("seed")),
-        lambda package: package().edit(1, lambda log: log.set("seed", "lucky")),
-        lambda package: package(round_="2.0").edit(1, lambda log: log.set("seed", "lucky")),
-    )
+    bad = (lambda package: package().edit(1, lambda log: log.drop("seed")),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if SEED_BYPASS in results.officially_bypassed:
@@ -59,8 +55,9 @@ class SeedsLogged(SetRule):
         missing = [run for run in results.runs if not run.seeds and not (may_lack and run.verdict == FAIL)]
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
-            severity = NOTE if results.loose else WARNING if early else ERROR
-            fix = ""
+            severity, fix = WARNING if early else ERROR, ""
+            if results.loose:
+                severity = NOTE
             if len(missing) < len(results.runs):
                 fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
@@ -97,12 +94,7 @@ class SeedsUnique(SetRule):
         " compared (strict: an error)"
     )
     good = (lambda package: package().edit(2, lambda log: log.double("seed", value=77)),)
-    bad = (
-        lambda package: package().edit(2, lambda log: log.set("seed", 1001)),
-        lambda package: package().edit(2, lambda log: log.set("seed", "1001").meta("seed", "lineno", 7)),
-        lambda package: package().edit(2, lambda log: log.double("seed", value=1001)),
-        lambda package: package().edit(2, lambda log: log.double("seed")),
-    )
+    bad = (lambda package: package().edit(2, lambda log: log.set("seed", 1001)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if SEED_BYPASS in results.officially_bypassed:
@@ -166,12 +158,7 @@ class NoCopies(SetRule, strict_only=True):
     differs = UNSEEN
     why = "A copied log stands for a run that never happened; no two published runs agree in their intervals."
     fix = "Submit each run once."
-    bad = (
-        lambda package: package().copy(1, 2),
-        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)),
-        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_a_day_later)),
-        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_three_percent_shorter)),
-    )
+    bad = (lambda package: package().copy(1, 2),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
@@ -205,10 +192,10 @@ class UsedOnce(SubmissionsRule, strict_only=True):
             same = [pair for pair in copies.pairs if _same_log(*pair)]
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
-                one, other = copies.first, copies.second
+                first, second = copies.first, copies.second
                 # No rule forbids another round, or time to train and throughput of one organisation.
-                both_metrics = one.scaling != other.scaling and one.organisation == other.organisation
-                severity = WARNING if one.round != other.round or both_metrics else ERROR
+                both_metrics = first.scaling != second.scaling and first.organisation == second.organisation
+                severity = WARNING if first.round != second.round or both_metrics else ERROR
                 yield self.finding(same[0][1].path, 0, message, "runs for each result", severity=severity)
 
 
@@ -221,8 +208,9 @@ class NoEditedCopies(SubmissionsRule, strict_only=True):
     why = "Intervals never repeat: of the published runs, no two agree even within ten times their resolution."
     fix = "Make new runs for each result."
     bad = (
-        lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_a_day_later)),
-        lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_three_percent_shorter)),
+        lambda package: (
+            package().copy_to("other_system").edit(1, lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
+        ),
     )
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
@@ -246,11 +234,7 @@ class OwnResults(SetRule, strict_only=True):
         "Runs with different seeds do not evaluate alike to four digits: one seed was used for all, or logs are edited."
     )
     fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
-    bad = (
-        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_own_times)),
-        lambda package: package(division="open").copy(1, 2).edit(2, lambda log: log.times(_own_times)),
-        lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(_own_times)),
-    )
+    bad = (lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(wave_times)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
@@ -274,7 +258,7 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
     differs = ONE_FOLDER
     why = "Two runs evaluate alike to four digits only with one seed on one system, or if one is an edited copy."
     fix = "Make new runs for each result, with seeds of their own."
-    bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
+    bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times)),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies in _of_kind(submissions, VALUES):
@@ -311,7 +295,9 @@ def _describe_delay(first: JudgedRun, second: JudgedRun) -> str:
     if first.start_ms is None or second.start_ms is None:
         return ""
     hours = abs(second.start_ms - first.start_ms) / 3_600_000
-    how_long = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+    how_long = f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+    if hours >= 48:
+        how_long = f"{hours / 24:.3g} days"
     return f", {how_long} {'later' if second.start_ms > first.start_ms else 'earlier'}"
 
 
@@ -350,16 +336,6 @@ def _are_identical(path: str, other: str) -> bool:
         return False
 
 
-# -- changes of the times for the examples -------------------------------------------------------------------
-
-
-def _a_day_later(time_ms: float) -> float:
-    return time_ms + 86_400_000
-
-
-def _three_percent_shorter(time_ms: float) -> float:
-    return round(time_ms * 0.97) + 60_000_000_000
-
-
-def _own_times(time_ms: float) -> float:
+def wave_times(time_ms: float) -> float:
+    """Return a time of another run that took as long: for examples."""
     return int(time_ms + 300_000 * math.sin(time_ms / 700_000))

@@ -22,7 +22,7 @@ MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for 
 """The variant of each known digest of generated data."""
 NOTHING = ("", "none", "null", "false", "no")
 """Texts that name no checkpoint."""
-MINI_FOLDER = re.compile(r"(?:^|[-_./])mini2?(?![^-_./])", re.IGNORECASE)
+MINI_FOLDER = r"(?i)(?:^|[-_./])mini2?(?![^-_./])"
 
 
 class MachineAndData(LogRule, strict_only=True):
@@ -36,15 +36,7 @@ class MachineAndData(LogRule, strict_only=True):
     why = "A run of a mini problem on a laptop can be edited to look like one of a large machine."
     fix = "Submit the log as the trainer wrote it."
     good = (lambda log: log(division="open").by_suite().set("accelerators_per_node", 0).versions(torch="2.13.0+cpu"),)
-    bad = (
-        lambda log: log().by_suite().versions(torch="2.13.0+cpu"),
-        lambda log: log().by_suite().provenance(host={"cpu": "AMD EPYC", "cores": 2}),
-        lambda log: log().by_suite().provenance(data_sha256=next(iter(MINI_DATA))),
-        lambda log: log(division="open").by_suite().versions(torch="2.13.0+cpu"),
-        lambda log: log().by_suite({"dist.device": "cpu"}),
-        lambda log: log().by_suite({"data.data_dir": "data/cosmoflow-mini"}),
-        lambda log: log().by_suite({"instances.count": 8}),
-    )
+    bad = (lambda log: log().by_suite().versions(torch="2.13.0+cpu"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
@@ -78,7 +70,7 @@ class MachineAndData(LogRule, strict_only=True):
         if variant := own.get(digest) or MINI_DATA.get(digest):
             message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
             yield message, f"dataset_variant {variant}", ERROR
-        elif isinstance(folder, str) and MINI_FOLDER.search(folder):
+        elif isinstance(folder, str) and re.search(MINI_FOLDER, folder):
             message = f"the data are in {show(folder)}, as those of a mini problem, but the log is of the full one"
             yield message, "the full data", WARNING
 
@@ -94,15 +86,8 @@ class ReferenceRecords(LogRule, strict_only=True):
     differs = "the official tool does not read these records"
     why = "A start from a checkpoint, a part of the data or an easier target gives a time that cannot be compared."
     fix = "Train from random weights on all samples to the target, or submit to the open division and say what differs."
-    good = (
-        lambda log: log(benchmark="deepcam").add("checkpoint", None).add("data_oversampling_factor", 2),
-        lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.82, before="run_stop"),
-    )
-    bad = (
-        lambda log: log(benchmark="deepcam").add("checkpoint", "/scratch/best_model.pt"),
-        lambda log: log(benchmark="deepcam").add("data_oversampling_factor", 0.1),
-        lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.7, before="run_stop"),
-    )
+    good = (lambda log: log(benchmark="deepcam").add("checkpoint", None).add("data_oversampling_factor", 2),)
+    bad = (lambda log: log(benchmark="deepcam").add("checkpoint", "/scratch/best_model.pt"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key, is_usual, claim, expected in REFERENCE_RECORDS:

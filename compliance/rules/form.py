@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from math import inf
@@ -23,7 +22,6 @@ from compliance.rules.rule import LogRule
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
 UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
-EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
 
 MESSAGES: Final = {
@@ -89,7 +87,7 @@ class Encoded(FormRule):
         " iconv -f UTF-16 -t UTF-8 < FILE > repaired.txt"
     )
     good = (lambda log: log().set("submission_org", "Université"),)
-    bad = (lambda log: log().text().encode("utf-16"), lambda log: log().text().encode("utf-16-le"))
+    bad = (lambda log: log().text().encode("utf-16"),)
     EXPECTED = {"encoding": "ASCII, UTF-8 or Latin-1 text"}
 
 
@@ -101,14 +99,7 @@ class HoldsRecords(LogRule):
     why = "Everything that is checked comes from the records."
     fix = "Write the run's mllog output to this file; console output without `:::MLLOG ` is not read."
     differs = "strict refuses an archive even if it holds the lines of a log as they are"
-    bad = (
-        lambda log: b"",
-        lambda log: b"epoch 1 loss 0.3\n",
-        lambda log: b"PK\3\4" + log().bytes(),
-        lambda log: b"<html><body>\n" + log().text().replace('"', "&quot;").encode(),
-        lambda log: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-        lambda log: b'{"division": "closed", "system_name": "example_n64"}',
-    )
+    bad = (lambda log: b"",)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         kind = log.no_log
@@ -127,14 +118,7 @@ class NearRecords(LogRule, strict_only=True):
     why = "A person would count this line, but no tool does."
     fix = "Write each record with mllog: `:::MLLOG `, one blank, and a JSON object; remove lines that are no records."
     good = (lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow run\n" + line),)
-    bad = (
-        lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line),
-        lambda log: log().raw("seed", lambda line: line.replace(b" ", b"\t", 1) + b"\n" + line),
-        lambda log: log().raw("seed", lambda line: line.replace(b":::MLLOG", b":::mllog") + b"\n" + line),
-        lambda log: log().raw("seed", lambda line: line.replace(b":", b"", 1) + b"\n" + line),
-        lambda log: log().raw("seed", lambda line: line.replace(b"M", "\uff2d".encode(), 1) + b"\n" + line),
-        lambda log: log().raw("seed", lambda line: line.replace(b"M", "M\u200b".encode(), 1) + b"\n" + line),
-    )
+    bad = (lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         count, line = log.near_records
@@ -152,16 +136,7 @@ class Parses(LogRule):
     why = "A record that cannot be parsed may be the decisive one; the official checker fails or crashes on it."
     fix = "Do not edit or cut logs; write each record with one write call, so that lines of several ranks do not mix."
     differs = "strict also requires key to be a string and metadata an object"
-    bad = (
-        lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),
-        lambda log: log().raw("run_stop", lambda line: line[:60] + b"\n" + line[60:]),
-        lambda log: log().without_field("eval_error", "time_ms"),
-        lambda log: log().raw("seed", lambda line: b":::MLLOG [1, 2]"),
-        lambda log: log().raw("seed", lambda line: b":::MLLOG " + b"[" * 3000 + b"]" * 3000),
-        lambda log: log().field("seed", "time_ms", None),
-        lambda log: log().field("seed", "metadata", None),
-        lambda log: log().raw("run_stop", lambda line: b"\x1b[32m" + line + b"\x1b[0m"),
-    )
+    bad = (lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),)
     KINDS = ("json", "no object", "missing field", "deep", "time type", "field type")
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -198,11 +173,7 @@ class NoRepeatedMember(FormRule, strict_only=True):
     why = "mllog never repeats a field; readers differ in which one they take."
     fix = "Submit the log as the run wrote it."
     good = (lambda log: log().set("submission_platform", "a:b"),)
-    bad = (
-        lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),
-        lambda log: log().raw("run_stop", lambda line: line.replace(b'"value": ', b'"key": "notice", "value": ')),
-        lambda log: log().raw("seed", lambda line: line + b"\n" + line.replace(b'"seed"', b'"a", "key": "b"')),
-    )
+    bad = (lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),)
     EXPECTED = {"repeated field": "each field once"}
 
 
@@ -214,14 +185,8 @@ class LineLength(FormRule):
     differs = "the official parser needs quadratic time on long lines: minutes for one megabyte"
     why = "No valid record comes near this length, and reading such a line takes unbounded memory."
     fix = "Find out what wrote the line; send progress bars to standard error."
-    good = (
-        lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),
-        lambda log: log().meta("seed", "comment", "x" * (1 << 20)),
-    )
-    bad = (
-        lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),
-        lambda log: log().field("seed", "time_ms", "1" * (1 << 20)),
-    )
+    good = (lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),)
+    bad = (lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),)
     EXPECTED = {
         "long line": f"at most {MAX_LINE_BYTES >> 20} MiB",
         "long record": f"at most {LONG_RECORD_BYTES >> 10} KiB, or the usual fields",
@@ -236,13 +201,7 @@ class Times(LogRule, strict_only=True):
     differs = "the official tool accepts any number, even NaN and numeric text"
     why = "The score is a difference of two times: NaN, negative times or seconds make it meaningless."
     fix = "Do not edit times; mllog writes int(time.time() * 1000)."
-    bad = (
-        lambda log: log().field("run_stop", "time_ms", float("nan")),
-        lambda log: log().field("run_stop", "time_ms", -1),
-        lambda log: log().field("run_stop", "time_ms", "1690000000000"),
-        lambda log: log().field("run_stop", "time_ms", False),
-        lambda log: log().shift("run_stop", -1_692_300_000_000),
-    )
+    bad = (lambda log: log().field("run_stop", "time_ms", float("nan")),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         texts = problems(log, "time text")
@@ -277,11 +236,8 @@ class Inflates(FormRule):
     differs = "the official tool finds no records in compressed logs"
     why = "A small file can inflate to more text than anybody can read; the rest of it was not read."
     fix = "Submit logs as plain text (gunzip), as the official tools need them; cut what does not belong to the log."
-    good = (lambda log: log().gzip(), lambda log: log().raw("seed", lambda line: b"epoch\n" * 100_000 + line).gzip())
-    bad = (
-        lambda log: log().raw("seed", lambda line: b"\n" * ANY_RATIO_BYTES + line).gzip(),
-        lambda log: log().gzip() + EMPTY_MEMBER * MAX_MEMBERS,
-    )
+    good = (lambda log: log().gzip(),)
+    bad = (lambda log: log().raw("seed", lambda line: b"\n" * ANY_RATIO_BYTES + line).gzip(),)
     EXPECTED = {
         "compressed": f"at most {MAX_FILE_BYTES >> 20} MiB of text, {MAX_RATIO} times its size from "
         f"{ANY_RATIO_BYTES >> 20} MiB on, {MAX_MEMBERS:,} members"
@@ -439,15 +395,8 @@ class WholeLog(LogRule, strict_only=True):
     differs = "the official tool warns of repeated records at most, and scores from whatever times it finds"
     why = "A damaged file does not show what its run did. If the file can be repaired, the run need not be repeated."
     fix = "Copy the file again; let only rank 0 log, each run into a new file, with mllog's times."
-    good = (lambda log: log().bytes()[:-1], lambda log: log().double("init_start").double("cache_clear"))
-    bad = (
-        lambda log: log().bytes()[:-9],
-        lambda log: log().bytes()[:9000],
-        lambda log: log().bytes() * 2,
-        lambda log: log().twice(),
-        lambda log: log().times(lambda time_ms: time_ms // 1000),
-        lambda log: log().times(lambda time_ms: time_ms * 1000),
-    )
+    good = (lambda log: log().bytes()[:-1],)
+    bad = (lambda log: log().bytes()[:-9],)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if damage := find_damage(log):

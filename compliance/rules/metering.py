@@ -53,12 +53,7 @@ class PowerReadable(FileRule):
     cite = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
     why = "A lost reading changes the energy by an unknown amount."
     fix = "Write each power file with mllog, from one process; do not edit or cut it."
-    bad = (
-        lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),
-        lambda package: package("deepcam").power().file("power/result_1/sw_0.txt", ":::MLLOG {"),
-        lambda package: package("deepcam").power(node=lambda file: file.shift(float("nan"), 9, 10)),
-        lambda package: package("deepcam").power().link("power/result_1/sw_1.txt", "nowhere"),
-    )
+    bad = (lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),)
     MESSAGES = MESSAGES | {
         "time": "time_ms is {}: not the time of a measurement",
         "time text": "time_ms is {}, not a JSON number",
@@ -82,11 +77,7 @@ class MeasurementBounded(FileRule):
     cite = "power_measurement.py and result_summarizer of mlcommons/logging"
     why = "Readings count between the two; without a start the official summary crashes."
     fix = f"Log {POWER_START} before the first reading and {POWER_STOP} after the last one."
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),
-        lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_stop")),
-        lambda package: package("deepcam").power(node=lambda file: file.add(POWER_START, None, file.stop_ms)),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if not log.of_node:
@@ -113,9 +104,6 @@ class MeasurementCovers(FileRule):
     good = (lambda package: package("deepcam").power(margin_ms=0),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(POWER_STOP)),
-        lambda package: package("deepcam").power(node=lambda file: file.shift(9000)),
-        lambda package: package("deepcam").power(node=lambda file: file.shift(7_200_000)),
-        lambda package: package("deepcam").power(margin_ms=60_000),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
@@ -154,11 +142,7 @@ class MeasuredEverySecond(FileRule):
     cite = f"{RULES_OF_POWER}#report-1-measurement-per-second"
     why = "The power of a training step changes within a second: fewer readings miss its peaks."
     fix = "Read the meter at 1 Hz or faster, in a separate process that the training cannot delay."
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),
-        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 24)),
-        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 40)),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.start_ms is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
@@ -182,10 +166,7 @@ class EnoughReadings(FileRule):
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
     why = "A meter's allowed error averages out only over many readings."
     fix = "If a run ends sooner, let it train on with the same code until there are 60 readings."
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),
-        lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading")),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         readings = log.readings + log.invalid.count  # which POW11 reports
@@ -201,11 +182,7 @@ class PowerTimesAscend(FileRule):
     cite = f"{RULES_OF_POWER}#scoring (duration between the previous reading and the current reading)"
     why = "Each reading counts for the time since the previous one, which is wrong if they are out of order."
     fix = "Write readings as they come, one meter per file; do not set the clock during a measurement."
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),
-        lambda package: package("deepcam").power(node=lambda file: file.shift(-1900, 50, 51)),
-        lambda package: package("deepcam").power(node=lambda file: file.shift(3_600_000, 0, 1)),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         back = log.backward
@@ -223,14 +200,7 @@ class PowerValues(FileRule):
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "Text, NaN and negative numbers are not power; kilowatts or milliwatts make the energy wrong."
     fix = "Log watts as JSON numbers; leave out what the meter could not read, and fix the meter."
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),
-        lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", float("nan"), 30)),
-        lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", "420", 30)),
-        lambda package: package("deepcam").power(node=lambda file: file.scale(0.001)),
-        lambda package: package("deepcam").power(node=lambda file: file.scale(0.1)),
-        lambda package: package("deepcam").power(node=lambda file: file.scale(0, 420)),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.invalid.count:
@@ -258,16 +228,7 @@ class ConversionEfficiency(FileRule):
         f"Log {CONVERSION_EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) "
         "where alternating current was measured, else 1."
     )
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),
-        lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94")),
-        lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5)),
-        lambda package: package("deepcam").power(
-            node=lambda file: file.set(CONVERSION_EFFICIENCY, 0.9, measurement_type="DC")
-        ),
-        lambda package: package("deepcam").power(node=lambda file: file.add("conversion_eff", 0.9, file.stop_ms)),
-        lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff")),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
@@ -304,17 +265,7 @@ class WholeNode(FileRule):
         "submit without power/."
     )
     good = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope="node")),)
-    bad = (
-        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE)),
-        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE[:-1])),
-        lambda package: package("deepcam").power(
-            node=lambda file: file.set(POWER_START, None, source="rapl", sensor="package-0")
-        ),
-        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, source="DCGM")),
-        lambda package: package("deepcam").power(
-            switch=lambda file: file.add(POWER_START, None, file.start_ms, scope=PARTS_SCOPE)
-        ),
-    )
+    bad = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_parts:

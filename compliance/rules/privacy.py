@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from compliance.logs.log import Log
 from compliance.logs.privacy import KINDS, MAIL, Mention, Watch
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few
-from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log
-from compliance.model.package import Package
-from compliance.model.package_files import FILE, SCRIPT_ENDS, PackageEntry
+from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log, is_script
 from compliance.rules.rule import LogRule, PackageRule
+
+if TYPE_CHECKING:
+    from compliance.model.package import Package  # only packages pay for it
+    from compliance.model.package_files import PackageEntry
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"
@@ -45,17 +48,8 @@ class NoPersonalDataInLogs(LogRule, strict_only=True):
     why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
     once = True
     fix = "Remove them from the submitted copy: `mlperf-hpc submit assemble … --redact`."
-    good = (
-        lambda log: log().prefix(b"0: "),
-        lambda log: log().raw("seed", lambda line: b"pip: suite @ git+https://git@example.org/suite\n" + line),
-        lambda log: log().meta("seed", "file", "/opt/suite/train.py"),
-        lambda log: log().add("submission_poc_email", "jane.doe@example.org"),
-    )
-    bad = (
-        lambda log: log().add("notice", "mail jane.doe@example.org when it ends"),
-        lambda log: log().meta("seed", "file", "/home/jdoe/suite/train.py"),
-        lambda log: log().raw("run_stop", lambda line: line + b"\nsaved to /gpfs/home/j/jdoe/run_1, done"),
-    )
+    good = (lambda log: log().prefix(b"0: "),)
+    bad = (lambda log: log().add("notice", "mail jane.doe@example.org when it ends"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for mention in log.personal:
@@ -75,17 +69,8 @@ class NoPersonalDataInFiles(PackageRule, strict_only=True):
     differs = NO_OFFICIAL_CHECK
     why = "The folder is published for good, and paths of one account do not work for others."
     fix = "Name a role, not a person; take paths from variables; credits in licence and author lines may stay."
-    good = (
-        lambda package: package().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
-        lambda package: package().replace(
-            "benchmarks/cosmoflow/a.py", b"# Copyright (c) 2020 Jane Doe <jane@example.org>\n"
-        ),
-    )
-    bad = (
-        lambda package: package().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),
-        lambda package: package().system(hw_notes="ask jane.doe@example.org"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\ncd /home/jd\n"),
-    )
+    good = (lambda package: package().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),)
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         _, left_out = _texts_to_search(package)
@@ -112,17 +97,8 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     differs = "no official tool looks for secrets"
     why = "The package is published for good, and whoever finds a key or token in it can use it."
     fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."
-    good = (
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),
-        lambda package: package().replace("benchmarks/cosmoflow/a.md", b"AKIAIOSFODNN7EXAMPLE\n"),
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"curl -u me:$PW u://me:changeme@example.org\n"),
-    )
-    bad = (
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
-        lambda package: package().file("slurm-1234.out", "+ export GH_TOKEN=ghp_" + LETTERS.decode() * 2),
-        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"DB=pg://me:%s@db\n" % LETTERS[:9]),
-        lambda package: package().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n"),
-    )
+    good = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),)
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_secrets(package))
@@ -141,7 +117,7 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
     """Return the texts to search, those among the results last, and how many are left out as there is too much."""
     # Personal data in logs is found when they are read: PRV01.
-    small = [entry for entry in package.contents if entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT]
+    small = [entry for entry in package.contents if entry.is_file and 0 < entry.size <= LARGEST_TEXT]
     texts = [entry for entry in small if not is_log(entry.path)]
     texts.sort(key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
     read = 0
@@ -163,7 +139,7 @@ def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
 
 def _names_author(path: str, mention: Mention) -> bool:
     """Tell whether it is a mail address in code, where most are those of its authors; scripts are the submitter's."""
-    return mention.kind == MAIL and f"/{IMPLEMENTATIONS}/" in path and not path.endswith(SCRIPT_ENDS)
+    return mention.kind == MAIL and f"/{IMPLEMENTATIONS}/" in path and not is_script(path)
 
 
 def _mention_text(mention: Mention) -> str:

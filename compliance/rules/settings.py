@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import ANY, FULL, MINI, MINI_2, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
+from common.reference import ANY, FULL, MINI, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
 from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, describe_plugin, has_round, list_references, names_in_words, read_name
 from compliance.logs.log import Log
@@ -52,15 +52,7 @@ class Submission(LogRule):
     fix = "Let the trainer log the submission_* keys from its configuration."
     differs = "strict also refuses empty names"
     good = (lambda log: log().set("submission_status", "preview"),)
-    bad = (
-        lambda log: log().drop("submission_org"),
-        lambda log: log().set("submission_org", ""),
-        lambda log: log().set("submission_org", "\u200b\u2060"),
-        lambda log: log().set("submission_platform", ""),
-        lambda log: log().set("submission_division", "Closed"),
-        lambda log: log().set("submission_status", "available"),
-        lambda log: log().double("submission_division", value="open"),
-    )
+    bad = (lambda log: log().drop("submission_org"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key in ("submission_org", "submission_platform"):
@@ -86,13 +78,7 @@ class KnownBenchmark(LogRule):
         "its package or name its folder with --benchmarks-from."
     )
     differs = "strict says of which other suite a log is, and judges nothing else in it"
-    bad = (
-        lambda log: log().drop("submission_benchmark"),
-        lambda log: log().set("submission_benchmark", "CosmoFlow"),
-        lambda log: log(round_="2.0").set("submission_benchmark", "openfold"),
-        lambda log: log().set("submission_benchmark", "../../etc/passwd"),
-        lambda log: log().set("submission_benchmark", "resnet"),
-    )
+    bad = (lambda log: log().drop("submission_benchmark"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not case.strict and case.division is None and case.round != "0.7":
@@ -128,13 +114,7 @@ class SettingsLogged(LogRule):
     fix = (
         "Restore a lost record from the original log. If the run did not log it, log it once, from rank 0, and repeat."
     )
-    bad = (
-        lambda log: log().drop("global_batch_size"),
-        lambda log: log().drop("opt_name"),
-        lambda log: log().double("global_batch_size", value=17),
-        lambda log: log(benchmark="deepcam").drop("opt_max_grad_norm"),
-        lambda log: log(division="open").drop("train_samples"),
-    )
+    bad = (lambda log: log().drop("global_batch_size"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for setting in case.settings:
@@ -154,25 +134,8 @@ class SettingsAllowed(LogRule):
     why = "The closed division compares systems, so it fixes the algorithm and bounds the hyperparameters."
     fix = "Run with an allowed value, or submit to the open division."
     differs = "strict checks the written ranges and types of more settings; see the table of settings"
-    good = (
-        lambda log: log().set("opt_learning_rate_decay_factor", [0.5, 0.25]),
-        lambda log: log(benchmark="oc20").set("opt_learning_rate_warmup_factor", 1.0),
-        lambda log: log(division="open").set("opt_name", "adam"),
-    )
-    bad = (
-        lambda log: log().set("opt_name", "adam"),
-        lambda log: log().set("global_batch_size", 0),
-        lambda log: log().set("global_batch_size", "512"),
-        lambda log: log().set("dropout", 1.0),
-        lambda log: log().add("sgd_opt_momentum", 0.5),
-        lambda log: log().set("opt_learning_rate_decay_factor", 1.5),
-        lambda log: log().set("opt_learning_rate_decay_boundary_epochs", [0, -3]),
-        lambda log: log(benchmark="deepcam").set("opt_eps", 1e-8),
-        lambda log: log(benchmark="deepcam").set("opt_weight_decay", -0.1),
-        lambda log: log(benchmark="oc20").set("opt_name", "adamw"),
-        lambda log: log(benchmark="oc20").set("opt_learning_rate_warmup_factor", 1.5),
-        lambda log: log(benchmark="openfold").set("val_every_iters", 80),
-    )
+    good = (lambda log: log().set("opt_learning_rate_decay_factor", [0.5, 0.25]),)
+    bad = (lambda log: log().set("opt_name", "adam"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for setting in case.settings:
@@ -204,13 +167,7 @@ class Samples(LogRule):
     fix = "Use the complete dataset and log its number of samples (the reference's default)."
     differs = "the official tool compares the numbers only for deepcam and openfold from round 1.0 on"
     good = (lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216),)
-    bad = (
-        lambda log: log().set("train_samples", 1000),
-        lambda log: log().set("eval_samples", "65536"),
-        lambda log: log(benchmark="openfold").set("eval_samples", 90),
-        lambda log: log(benchmark="deepcam").set("train_samples", 121_216),
-        lambda log: log(division="open").set("train_samples", ""),
-    )
+    bad = (lambda log: log().set("train_samples", 1000),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for setting in case.settings:
@@ -237,11 +194,7 @@ class NoPlaceholder(LogRule, strict_only=True):
     once = True
     why = "The log should name its submitter; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
     fix = "Set organisation and platform in the configuration of the run."
-    bad = (
-        lambda log: log().set("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),
-        lambda log: log().set("submission_platform", "18xSUBMISSION_PLATFORM_PLACEHOLDER"),
-        lambda log: log().set("submission_org", "Umbrella Corp."),
-    )
+    bad = (lambda log: log().set("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key in ("submission_org", "submission_platform"):
@@ -265,14 +218,8 @@ class SeedLogged(LogRule, strict_only=True):
     follows = ("RUN03",)
     why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
-    good = (lambda log: log().set("seed", "1234567890"), lambda log: log().double("seed", value=77))
-    bad = (
-        lambda log: log().drop("seed"),
-        lambda log: log().set("seed", "lucky"),
-        lambda log: log().set("seed", 0.5),
-        lambda log: log().set("seed", 10**400),
-        lambda log: log(benchmark="deepcam").double("seed", value=77),
-    )
+    good = (lambda log: log().set("seed", "1234567890"),)
+    bad = (lambda log: log().drop("seed"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         yield from self._check_seeds(log, case)
@@ -305,11 +252,7 @@ class NoMini(LogRule, strict_only=True):
         "Pass --allow-mini to check mini problems and benchmarks from outside the suite by their own rules, with this"
         " as a note. Do not submit runs on your own data."
     )
-    bad = (
-        lambda log: log(division="open", variant=MINI),
-        lambda log: log(division="open", variant=MINI_2),
-        lambda log: log(division="open").add(KEY, OWN),
-    )
+    bad = (lambda log: log(division="open", variant=MINI),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         variant, plugin = variant_of(log), describe_plugin(case.benchmark)
@@ -339,13 +282,7 @@ class KnownVariant(LogRule, strict_only=True):
     why = "Target, dataset sizes and reference runs depend on it."
     fix = "Log the name of the mini problem as dataset_variant, or own; for the full problem log full, or nothing."
     good = (lambda log: log(division="open", variant=MINI),)
-    bad = (
-        lambda log: log().add(KEY, "tiny"),
-        lambda log: log().add(KEY, None),
-        lambda log: log().add(KEY, FULL).add(KEY, MINI),
-        lambda log: log(benchmark="openfold", division="open").add(KEY, MINI),
-        lambda log: log(benchmark="oc20", division="open").add(KEY, MINI_2),
-    )
+    bad = (lambda log: log().add(KEY, "tiny"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log[KEY]:

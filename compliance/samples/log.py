@@ -96,11 +96,13 @@ class SampleLog:
         self.records.append(self._make_record(key, value, self.clock_ms, metadata))
 
     def _make_record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
-        kind = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END" if key.endswith("_stop") else ""
+        event_type = "POINT_IN_TIME"
+        if key.endswith(("_start", "_stop")):
+            event_type = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END"
         return {
             "namespace": "",
             "time_ms": time_ms,
-            "event_type": kind or "POINT_IN_TIME",
+            "event_type": event_type,
             "key": key,
             "value": value,
             "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},

@@ -149,8 +149,9 @@ def turn_labels(y: Tensor, seeds: np.ndarray) -> Tensor:
     """
     drawn = [choose_symmetry(seed) for seed in seeds.tolist()]
     order = torch.tensor([order for order, _ in drawn]).reshape(-1, 3).to(y.device)
-    sign = torch.tensor([[-1.0 if reverse else 1.0 for reverse in reversals] for _, reversals in drawn])
-    return torch.cat((y[:, :1], y[:, 1:].gather(1, order) * sign.reshape(-1, 3).to(y.device)), 1)
+    reversals = torch.tensor([reversals for _, reversals in drawn], dtype=torch.bool).reshape(-1, 3).to(y.device)
+    vectors = y[:, 1:].gather(1, order)
+    return torch.cat((y[:, :1], torch.where(reversals, -vectors, vectors)), 1)
 
 
 def choose_symmetry(seed: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:

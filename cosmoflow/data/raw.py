@@ -80,7 +80,14 @@ def open_universe(path: Path) -> Iterator[RawUniverse]:
             raise UniverseError(f"{path}: `full` has the shape {shape} where (N, N, N, {CHANNELS}) was expected")
         if counts.dtype.kind != "i" or counts.dtype.itemsize != 2:
             raise UniverseError(f"{path}: `full` has the type {counts.dtype} where int16 was expected")
-        yield RawUniverse(path, _read_labels(file, path), shape[0], counts)
+        stored = _open_dataset(file, "unitPar", path)
+        try:
+            labels: np.ndarray = np.asarray(stored[()], np.float32)
+        except HDF5_ERRORS as error:
+            raise UniverseError(f"{path}: `unitPar` is damaged or not numeric ({error})") from error
+        if labels.shape != (4,) or not np.all(np.abs(labels) <= 1):  # NaN compares false
+            raise UniverseError(f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected")
+        yield RawUniverse(path, labels, shape[0], counts)
 
 
 def _open_dataset(file: Any, key: str, path: Path) -> Any:
@@ -93,18 +100,6 @@ def _open_dataset(file: Any, key: str, path: Path) -> Any:
     if item is None:
         raise UniverseError(f"{path}: no dataset `{key}`; the file has: {', '.join(sorted(file)) or 'nothing'}")
     return item
-
-
-def _read_labels(file: Any, path: Path) -> np.ndarray:
-    try:
-        labels: np.ndarray = np.asarray(_open_dataset(file, "unitPar", path)[()], np.float32)
-    except UniverseError:
-        raise
-    except HDF5_ERRORS as error:
-        raise UniverseError(f"{path}: `unitPar` is damaged or not numeric ({error})") from error
-    if labels.shape != (4,) or not np.all(np.abs(labels) <= 1):  # NaN compares false
-        raise UniverseError(f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected")
-    return labels
 
 
 def write_universe(path: Path, counts: np.ndarray, labels: np.ndarray, prior: Prior) -> None:

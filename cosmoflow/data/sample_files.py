@@ -86,6 +86,12 @@ class SampleFormat:
                     i += 1
 
 
+def find_side(size: int) -> int | None:
+    """Return the voxels per side of a cube whose counts have so many bytes; None if no cube has."""
+    side = round((size / (2 * CHANNELS)) ** (1 / 3))
+    return side if 2 * CHANNELS * side**3 == size else None
+
+
 def read_npy(path: Path, into: np.ndarray, block: Block | None = None) -> None:
     """Read the array of a file directly into `into`, or only a block of it.
 

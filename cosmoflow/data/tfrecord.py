@@ -41,7 +41,6 @@ AS_GZIP: Final = 31  # zlib's wbits
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 AGAIN: Final = "fetch or make it again"
 _PORTION: Final = 1 << 16  # bytes that are read at once of what is skipped
-_LONGEST_KEY: Final = 64
 
 
 class RecordError(ValueError):
@@ -87,8 +86,7 @@ def _read_record(file: BinaryIO, name: str, into: Sample, verify_crc: bool, bloc
     packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
     with igzip.open(file) if packed else file as stream:
-        record = _Record(stream, name, verify_crc, block)
-        record.seeks = not packed and not verify_crc
+        record = _Record(stream, name, verify_crc, block, seeks=not packed and not verify_crc)
         try:
             record.read_sample(into)
         except GZIP_ERRORS as error:
@@ -104,15 +102,10 @@ class _Record:
     the file without being read.
     """
 
-    seeks = False
-
-    def __init__(self, file: BinaryIO, name: str, verify_crc: bool, block: Block | None = None) -> None:
-        self.block = block
-        self.file = file
-        self.name = name
-        self.verify_crc = verify_crc
+    def __init__(self, file: BinaryIO, name: str, verify_crc: bool, block: Block | None, seeks: bool) -> None:
+        self.file, self.name, self.block, self.seeks = file, name, block, seeks
+        self.verify_crc, self.crc = verify_crc, 0
         self.offset = 0
-        self.crc = 0
         self.keys_read: set[bytes] = set()
 
     def record_error(self, text: str) -> RecordError:
@@ -152,19 +145,16 @@ class _Record:
         key = b""
         for field in self.read_fields(end):
             if field == (1, _BYTES):
-                key = self.read_key(self.read_limit(end))
+                end_of_key = self.read_limit(end)
+                size = end_of_key - self.offset
+                key = self.read_bytes(size) if size <= 64 else b""
+                self.pass_to(end_of_key)
             elif field == (2, _BYTES) and key == b"x":
                 self.read_voxels(self.read_limit(end), into.x)
             elif field == (2, _BYTES) and key == b"y":
                 self.read_labels(self.read_limit(end), into.y)
             else:
                 self.skip_value(field[1], end)
-
-    def read_key(self, end: int) -> bytes:
-        if end - self.offset > _LONGEST_KEY:
-            self.pass_to(end)
-            return b""
-        return self.read_bytes(end - self.offset)
 
     def read_voxels(self, end: int, x: np.ndarray) -> None:
         for field in self.read_fields(end):  # Feature
@@ -191,7 +181,9 @@ class _Record:
         begin, values = self.offset, np.frombuffer(x, x.dtype)
         for first, part in self.block.split_runs(values) if self.block else [(0, values)]:
             self.jump_to(begin + first * x.itemsize)
-            self.fill_buffer(part.data.cast("B"))
+            buffer = part.data.cast("B")
+            count = self.file.readinto(buffer)  # type: ignore[attr-defined]  # typing.BinaryIO lacks it
+            self.count_bytes(buffer[:count], len(buffer))
         self.jump_to(end)
 
     def jump_to(self, end: int) -> None:
@@ -199,8 +191,7 @@ class _Record:
         if self.seeks and end > self.offset:
             self.file.seek(end - self.offset, io.SEEK_CUR)
             self.offset = end
-        else:
-            self.pass_to(end)
+        self.pass_to(end)
 
     def read_labels(self, end: int, y: np.ndarray) -> None:
         values = b""
@@ -270,11 +261,6 @@ class _Record:
         data = self.file.read(size)
         self.count_bytes(data, size)
         return data
-
-    def fill_buffer(self, buffer: memoryview) -> None:
-        """Read the next bytes into `buffer`."""
-        count = self.file.readinto(buffer)  # type: ignore[attr-defined]  # typing.BinaryIO lacks it
-        self.count_bytes(buffer[:count], len(buffer))
 
     def count_bytes(self, data: bytes | memoryview, size: int) -> None:
         self.offset += len(data)

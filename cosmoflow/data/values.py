@@ -10,13 +10,12 @@ import numpy as np
 
 from common.data.arrays import npy_array
 from common.data.values import Bounds, Content, Flaw, Identity, Values
-from cosmoflow.data.sample_files import CHANNELS, ENDINGS, read_npy
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, find_side, read_npy
 from cosmoflow.data.tfrecord import Sample, WrongSizeError, read_sample
 
-MOST_COUNTS: Final = 2**15 - 1
 COUNTS: Final = Bounds(
-    valid=(0, MOST_COUNTS),
-    likely=(0, MOST_COUNTS),
+    valid=(0, 2**15 - 1),
+    likely=(0, 2**15 - 1),
     advice="particles per voxel; an overflow of int16 leaves negative numbers: convert the universe again",
     varies=True,
 )
@@ -60,13 +59,11 @@ def read_contents(_: Path) -> Callable[[str, Path, str], Iterator[tuple[str, Ite
         try:
             return read_sample(path, Sample.empty(shapes[-1]))
         except WrongSizeError as error:  # the next file will have this size, too
-            side = round((error.size / (2 * CHANNELS)) ** (1 / 3))
-            shape = (side, side, side, CHANNELS)
-            # A universe has 512 voxels per side.
-            if side > 512 or 2 * CHANNELS * side**3 != error.size:
+            side = find_side(error.size)
+            if side is None or side > 512:  # a universe has 512 voxels per side
                 raise
-            shapes.append(shape)
-            return read_sample(path, Sample.empty(shape))
+            shapes.append((side, side, side, CHANNELS))
+            return read_sample(path, Sample.empty(shapes[-1]))
 
     def read_file(name: str, path: Path, checksum: str) -> Iterator[tuple[str, Iterator[Content]]]:
         data_ending, label_ending = ENDINGS["npy"]

@@ -15,11 +15,10 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import h5py
 import numpy as np
@@ -32,8 +31,9 @@ from common.data.hdf5 import find_dataset
 from common.data.manifest import Manifest
 from common.data.values import Identity, Survey
 from common.files import follow_no_link, new_file, write_whole_file
+from common.processes import in_threads
 from deepcam.data import snapshot, values
-from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
+from deepcam.data.snapshot import SnapshotError
 from deepcam.data.values import NAME, read_range
 
 DATA: Final = "data"
@@ -122,12 +122,8 @@ CHECKSUMS: Final = "checksums"
 """Folder with the records of single files: a text file per block, with the SHA-256 of each sample's data and labels."""
 
 
-class Stored(NamedTuple):
-    """A converted sample, and the snapshot from which it was made."""
-
-    source: Path
-    data_HWC: StoredArray
-    labels_HW: StoredArray
+Stored = tuple[Path, StoredArray, StoredArray]
+"""A snapshot, and its data (H, W, C) and labels (H, W) in a converted dataset."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +147,13 @@ class NpyFormat:
 
     def make_item(self, item: Item, folder: Path) -> None:
         """Make an item; BadItemError for unusable snapshots."""
-        for name, array in zip(item.files, read_arrays(item.source, self.shape_HWC), strict=True):
+        for name, array in zip(item.files, snapshot.read_arrays(item.source, self.shape_HWC), strict=True):
             write_npy(folder / name, array)
 
     def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
         """Yield the samples of a finished item; ArrayError, BadItemError or OSError if they cannot be found."""
-        yield Stored(item.source, *(npy_array(folder / name) for name in item.files))
+        data, labels = (npy_array(folder / name) for name in item.files)
+        yield item.source, data, labels
 
 
 @dataclass(frozen=True)
@@ -189,7 +186,7 @@ class SingleFileFormat:
         with open_writer(folder / f"{item.source[0]}.h5") as put:
             for source, data, labels in self.read_stored(item, folder):
                 try:
-                    data_HWC, labels_HW = read_arrays(source, self.shape_HWC)
+                    data_HWC, labels_HW = snapshot.read_arrays(source, self.shape_HWC)
                 except (SnapshotError, FileNotFoundError) as error:
                     errors.append(str(error))
                     continue
@@ -204,39 +201,29 @@ class SingleFileFormat:
         split, first, paths = item.source
         file = locate_arrays(folder / f"{split}.h5")
         for row, path in enumerate(paths, first):
-            yield Stored(path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row))
+            yield path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row)
 
 
 Format = NpyFormat | SingleFileFormat
 FORMATS: Final[Mapping[str, type[Format]]] = {"npy": NpyFormat, "hdf5-single": SingleFileFormat}
 
 
-def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_into`."""
-    data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
-    labels_HW: np.ndarray = np.empty(shape_HWC[:2], np.uint8)
-    snapshot.read_into(path, SnapshotBuffer(data_HWC, labels_HW))
-    return data_HWC, labels_HW
-
-
 def compare_item(format: Format, folder: Path, item: Item) -> list[str]:
     """Return a line for each sample of an item that differs from the snapshot from which it was made."""
     problems = []
     try:
-        for stored in format.read_stored(item, folder):
-            for array, expected in zip(stored[1:], read_arrays(stored.source, format.shape_HWC), strict=True):
+        for source, *stored in format.read_stored(item, folder):
+            for array, expected in zip(stored, snapshot.read_arrays(source, format.shape_HWC), strict=True):
                 actual = np.empty_like(expected)
                 array.read_values(actual)
                 if not np.array_equal(actual.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
-                    problems.append(
-                        f"{array.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
-                    )
+                    problems.append(f"{array.path}: differs from {source}; {_how_to_fix(folder / item.files[0])}")
     except (ArrayError, BadItemError, OSError) as error:
         problems.append(str(error))
     return problems
 
 
-def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Survey | None = None) -> list[str]:
+def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Survey | None) -> list[str]:
     """Return the differences between the single files of a folder and their recorded checksums: a line per sample.
 
     Without records in the manifest there are none. survey: to which samples with their checksums are added.
@@ -249,10 +236,9 @@ def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Surve
             survey.add_sample(str(path), path.stem, name, contents)
 
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
-    with ThreadPoolExecutor(workers) as pool:
-        results = pool.map(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records)
-        bar = open_bar(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
-        problems = [line for lines in bar for line in lines]
+    results = in_threads(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records, workers)
+    bar = open_bar(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
+    problems = [line for lines in bar for line in lines]
     return list(dict.fromkeys(problems))  # report a missing file once
 
 

@@ -165,11 +165,13 @@ def augment_batch(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Se
     height, width = y_BHW.shape[1:]
     device = x_BHWC.device
     # The low half of the bits is a fraction of a turn; the highest bit decides about mirroring.
-    drawn = ((seeds & np.uint64(0xFFFFFFFF)) * np.uint64(width) >> np.uint64(32), seeds >> np.uint64(63))
-    turns, mirrored = send_values(np.stack(drawn).astype(np.int64), device)
+    fractions, halves = seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(63)
+    drawn = np.stack((fractions * np.uint64(width) >> np.uint64(32), halves))
+    turns, mirrored = send_values(drawn.astype(np.int64), device)
     columns_BW = (torch.arange(width, device=device) - turns[:, None]) % width
     rows_BH = (torch.arange(height, device=device) - mirrored[:, None] * (height - 1)).abs()
-    cells = (torch.arange(len(seeds), device=device)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])
+    samples_B = torch.arange(len(seeds), device=device)
+    cells = (samples_B[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])
     moved = x_BHWC[cells]
     sign_B = (1 - 2 * mirrored).to(moved.dtype)
     for i, channel in enumerate(channels):  # a list of indices would be copied to the device, which waits

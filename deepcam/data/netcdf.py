@@ -28,11 +28,8 @@ MISSING: Final = ("_FillValue", "missing_value")
 """Attributes with the number that stands for no value."""
 
 
-class Variable(NamedTuple):
-    """What a file has under a name: numbers of any type, as stored, and attributes."""
-
-    values: np.ndarray
-    attributes: Mapping[str, Any]
+Variable = tuple[np.ndarray, Mapping[str, Any]]
+"""What a file has under a name: numbers of any type, as stored, and attributes."""
 
 
 class Names(NamedTuple):
@@ -49,17 +46,18 @@ def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
     missing or has no numbers, another shape than the first one, or pixels without a value; OSError if it is unreadable.
     """
     with _open_variables(path) as find:
-        fields = [_unpack(f"{path}: `{name}`", find(name)) for name in names.channels]
-        title, labels = f"{path}: `{names.labels}`", find(names.labels)
+        fields = [_unpack_field(f"{path}: `{name}`", *find(name)) for name in names.channels]
+        stored, attributes = find(names.labels)
     for name, field in zip(names.channels, fields, strict=True):
         if field.shape != fields[0].shape:
             raise SnapshotError(
                 f"{path}: `{name}` has the shape {field.shape}, but `{names.channels[0]}` {fields[0].shape}; expected "
                 "the same for all channels"
             )
-    labels_HW: np.ndarray = np.empty(fields[0].shape, np.uint8)
-    numbers = _select_pixels(title, labels.values)
-    _check_values(title, numbers, labels.attributes)
+    labels_HW = np.empty(fields[0].shape, np.uint8)
+    title = f"{path}: `{names.labels}`"
+    numbers = _select_pixels(title, stored)
+    _check_values(title, numbers, attributes)
     if (fractions := numbers % 1 != 0).any():
         raise SnapshotError(
             f"{title} is not a label: it has {numbers[fractions][0]:g}; expected 0, 1 or 2 at each pixel: name the "
@@ -69,13 +67,13 @@ def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(fields, axis=-1), labels_HW
 
 
-def _unpack(title: str, variable: Variable) -> np.ndarray:
+def _unpack_field(title: str, stored: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
     """Return the numbers of a channel, float32 (H, W)."""
-    stored = _select_pixels(title, variable.values)
-    _check_values(title, stored, variable.attributes)
-    scale = _read_number(variable.attributes, "scale_factor", 1.0)
-    offset = _read_number(variable.attributes, "add_offset", 0.0)
-    field: np.ndarray = (stored if (scale, offset) == (1, 0) else stored * scale + offset).astype(np.float32)
+    packed = _select_pixels(title, stored)
+    _check_values(title, packed, attributes)
+    scale = _read_number(attributes, "scale_factor", 1.0)
+    offset = _read_number(attributes, "add_offset", 0.0)
+    field: np.ndarray = (packed if (scale, offset) == (1, 0) else packed * scale + offset).astype(np.float32)
     _check_values(title, field, {})
     return field
 
@@ -140,7 +138,7 @@ def _read_classic(path: Path, file: Any, name: str) -> Variable:
     if name not in file.variables:
         raise _report_missing(path, name, list(file.variables))
     variable = file.variables[name]
-    return Variable(np.asarray(variable.data), variable._attributes)
+    return np.asarray(variable.data), variable._attributes
 
 
 def _read_hdf5(path: Path, file: Any, name: str) -> Variable:
@@ -148,7 +146,7 @@ def _read_hdf5(path: Path, file: Any, name: str) -> Variable:
         dataset = find_dataset(file, name)
         if dataset is None:
             raise _report_missing(path, name, list(file))
-        return Variable(np.asarray(dataset[()]), dict(dataset.attrs))
+        return np.asarray(dataset[()]), dict(dataset.attrs)
 
 
 def _report_missing(path: Path, name: str, others: Sequence[str]) -> SnapshotError:

@@ -13,7 +13,6 @@ type of number.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from deepcam.reference import CLASSES
 
 DATA: Final = "climate/data"
 LABELS: Final = "climate/labels_0"
-NAME: Final = re.compile(r"data-\d{4}-\d{2}-\d{2}-\d{2}-\d+\.h5")
-"""Year, month, day, index of the time step in the day, number of the simulation."""
 NPY_DATA, NPY_LABEL, NPY = "data-", "label-", ".npy"
 """How the names of both files of numpy begin and end."""
 
@@ -115,6 +112,13 @@ def read_into(path: Path, buffer: SnapshotBuffer) -> None:
     with open_hdf5(path) as file:
         buffer.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
         buffer.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")
+
+
+def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_into`."""
+    buffer = SnapshotBuffer(np.empty(shape_HWC, np.float32), np.empty(shape_HWC[:2], np.uint8))
+    read_into(path, buffer)
+    return buffer.data_HWC, buffer.labels_HW
 
 
 def read_npy(data: Path, label: Path, buffer: SnapshotBuffer) -> None:

@@ -96,9 +96,9 @@ def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
             values = {
                 name: _read_numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names
             }
+    except StatsError:
+        raise
     except HDF5_ERRORS as error:
-        if isinstance(error, StatsError):
-            raise
         raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
     for channel, low, high in zip(CHANNELS, values["minval"], values["maxval"], strict=True):
         if not -FILL < low < high < FILL:  # NaN compares false
@@ -179,18 +179,19 @@ def read_contents(folder: Path) -> Callable[[str, Path, str], Iterator[tuple[str
                 h5py.File(opened, "r") as snapshots,
             ):
                 stored = [snapshot.hdf5_array(snapshots, key, path) for key in (snapshot.DATA, snapshot.LABELS)]
-                data, labels = np.empty(stored[0].shape, np.float32), np.empty(stored[1].shape, np.uint8)
-                buffer = SnapshotBuffer(data, labels)
+                shapes = [array.shape for array in stored]
+                buffer = SnapshotBuffer(np.empty(shapes[0], np.float32), np.empty(shapes[1], np.uint8))
                 buffer.take_data(stored[0], f"{path}: `{snapshot.DATA}`")
                 buffer.take_labels(stored[1], f"{path}: `{snapshot.LABELS}`")
-            yield "", iter([Identity(checksum), *list_contents(data, labels, channels)])
+            contents = list_contents(buffer.data_HWC, buffer.labels_HW, channels)
+            yield "", iter([Identity(checksum), *contents])
         elif file.name.startswith(snapshot.NPY_DATA):
-            data = np.empty(npy_array(path).shape, np.float32)
-            SnapshotBuffer(data, np.empty(0, np.uint8)).take_data(npy_array(path), str(path))
-            yield "", iter([Identity(checksum), Values("data", data, channels)])
+            buffer = SnapshotBuffer(np.empty(npy_array(path).shape, np.float32), np.empty(0, np.uint8))
+            buffer.take_data(npy_array(path), str(path))
+            yield "", iter([Identity(checksum), Values("data", buffer.data_HWC, channels)])
         elif file.name.startswith(snapshot.NPY_LABEL):
-            labels = np.empty(npy_array(path).shape, np.uint8)
-            SnapshotBuffer(np.empty(0, np.float32), labels).take_labels(npy_array(path), str(path))
-            yield "", iter([Values("labels", labels[..., None], LABELS)])
+            buffer = SnapshotBuffer(np.empty(0, np.float32), np.empty(npy_array(path).shape, np.uint8))
+            buffer.take_labels(npy_array(path), str(path))
+            yield "", iter([Values("labels", buffer.labels_HW[..., None], LABELS)])
 
     return read_file

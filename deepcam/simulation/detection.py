@@ -38,10 +38,11 @@ LEAST_KM2: Final = 200_000  # smaller regions are not measured
 TROPICS: Final = 15  # degrees
 
 
-def detect(planet: Planet, fields: np.ndarray) -> np.ndarray:
+def label_weather(planet: Planet, fields: np.ndarray) -> np.ndarray:
     """The classes (height, width), uint8, of 16 channels (height, width, 16): a function of the fields alone."""
     cyclones = find_cyclones(planet, fields)
-    labels: np.ndarray = np.where(find_rivers(planet, fields, cyclones), RIVER, BACKGROUND).astype(np.uint8)
+    rivers = find_rivers(planet, fields, cyclones)
+    labels: np.ndarray = np.where(rivers, RIVER, BACKGROUND).astype(np.uint8)
     labels[cyclones] = CYCLONE
     return labels
 
@@ -57,7 +58,7 @@ def find_cyclones(planet: Planet, fields: np.ndarray) -> np.ndarray:
     spin = (planet.gradient(v)[0] - planet.gradient(u)[1]) * planet.sign
     warmth = (t500 + t200) / 2
     warm, cold = [], []  # distances of all cells from the centres
-    for row, column in lows(planet, psl):
+    for row, column in find_lows(planet, psl):
         distance = planet.distance_km(float(planet.lat[row, 0]), float(planet.lon[0, column]))
         core, ring = distance <= CORE_KM, (distance >= RING_KM) & (distance <= REACH_KM)
         if psl[ring].min() - psl[row, column] < CLOSED_PA:
@@ -77,20 +78,19 @@ def find_cyclones(planet: Planet, fields: np.ndarray) -> np.ndarray:
         if not any((other[eye] <= NEAR_KM).any() for other in cold):
             eyes |= eye
             reach |= distance <= REACH_KM
-    region, count = connected(eyes | (reach & (speed >= GALE)))
+    region, count = find_regions(eyes | (reach & (speed >= GALE)))
     kept: np.ndarray = np.zeros(count + 1, bool)  # the last is outside
     kept[region[eyes]] = True
-    found: np.ndarray = kept[region]
-    return found
+    cyclones: np.ndarray = kept[region]
+    return cyclones
 
 
-def lows(planet: Planet, psl: np.ndarray) -> np.ndarray:
+def find_lows(planet: Planet, psl: np.ndarray) -> np.ndarray:
     """Rows and columns (n, 2) of the lowest pressure among 24 neighbours, outside the polar regions."""
     lowest = psl.copy()
     for axis in (0, 1):
         lowest = np.minimum.reduce([np.roll(lowest, shift, axis) for shift in (-2, -1, 0, 1, 2)])
-    places: np.ndarray = np.argwhere((psl == lowest) & (abs(planet.lat) <= POLAR))
-    return places
+    return np.argwhere((psl == lowest) & (abs(planet.lat) <= POLAR))
 
 
 def find_rivers(planet: Planet, fields: np.ndarray, cyclones: np.ndarray) -> np.ndarray:
@@ -98,30 +98,32 @@ def find_rivers(planet: Planet, fields: np.ndarray, cyclones: np.ndarray) -> np.
     tmq, u, v = np.moveaxis(fields[..., [TMQ, U850, V850]].astype(float), -1, 0)
     wet = (tmq - np.median(tmq, axis=1, keepdims=True) >= SURPLUS) & (abs(planet.lat) >= TROPICS)
     onward = tmq * (u + v * planet.sign) / np.sqrt(2)  # to the east and the pole, as ahead of a cold front
-    region, count = connected(wet & (onward >= TRANSPORT) & ~cyclones)
+    region, count = find_regions(wet & (onward >= TRANSPORT) & ~cyclones)
     inside = np.nonzero(region >= 0)
     names = region[inside]
     area = np.broadcast_to(planet.dx_m * planet.dy_m / 1e6, tmq.shape)[inside]
     areas = np.bincount(names, area, count)
-    poleward = np.bincount(names, area * (tmq * v * planet.sign)[inside], count) >= POLEWARD * areas
+    transport = tmq * v * planet.sign
+    poleward = np.bincount(names, area * transport[inside], count) >= POLEWARD * areas
     kept: np.ndarray = np.zeros(count, bool)
     for name in np.flatnonzero((areas >= LEAST_KM2) & poleward):
         rows, columns = (axis[names == name] for axis in inside)
         length = extent_km(planet, rows, columns)
         kept[name] = length >= LONG_KM and areas[name] <= WIDE_KM * length
-    found: np.ndarray = np.zeros(tmq.shape, bool)
-    found[inside] = kept[names]
-    return found
+    rivers: np.ndarray = np.zeros(tmq.shape, bool)
+    rivers[inside] = kept[names]
+    return rivers
 
 
 def extent_km(planet: Planet, rows: np.ndarray, columns: np.ndarray) -> float:
     """The largest distance between two cells of a region."""
     step = max(1, len(rows) // 300)
-    lat, lon = planet.lat[rows[::step], 0], planet.lon[0, columns[::step]]
+    lat = planet.lat[rows[::step], 0]
+    lon = planet.lon[0, columns[::step]]
     return float(separation_km(planet.radius_m, lat[:, None], lon[:, None], lat, lon).max())
 
 
-def connected(mask: np.ndarray) -> tuple[np.ndarray, int]:
+def find_regions(mask: np.ndarray) -> tuple[np.ndarray, int]:
     """The regions of a mask that touch by a side or a corner, also across the first meridian.
 
     Returns the number of the region of each cell, -1 outside, and how many there are.
@@ -142,7 +144,7 @@ def connected(mask: np.ndarray) -> tuple[np.ndarray, int]:
     root = np.arange(cells)
     while (differ := root[a] != root[b]).any():
         a, b = a[differ], b[differ]
-        low, high = np.minimum(root[a], root[b]), np.maximum(root[a], root[b])
+        low, high = np.sort([root[a], root[b]], axis=0)
         np.minimum.at(root, high, low)
         while (root[root] != root).any():
             root = root[root]

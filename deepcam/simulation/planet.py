@@ -53,11 +53,11 @@ class Planet:
         self.height, self.width, self.size = height, width, size
         self.radius_m = EARTH_RADIUS_M / size
         self.km_per_degree = self.radius_m * np.pi / 180e3
-        self.lat: np.ndarray = (-90 + (np.arange(height) + 0.5) * (180 / height))[:, None]
-        self.lon: np.ndarray = (np.arange(width) * (360 / width))[None, :]
+        self.lat = (-90 + (np.arange(height) + 0.5) * (180 / height))[:, None]
+        self.lon = (np.arange(width) * (360 / width))[None, :]
         self.cos_lat = np.cos(np.radians(self.lat))
-        self.sign: np.ndarray = np.sign(self.lat)  # cyclones turn with the planet: +1 in the north
-        self.coriolis = coriolis(self.lat)
+        self.sign = np.sign(self.lat)  # cyclones turn with the planet: +1 in the north
+        self.coriolis = coriolis_parameter(self.lat)
         self.dy_m = self.radius_m * np.pi / height
         self.dx_m = self.radius_m * self.cos_lat * (2 * np.pi / width)
 
@@ -68,7 +68,8 @@ class Planet:
         continents, mountains = (self.waves(rng, GEOGRAPHY_WAVES, scale, 3.0) for scale in (4.0, 12.0))
         coast = np.quantile(continents, 1 - LAND_FRACTION)
         above = np.maximum(continents - coast, 0)
-        elevation: np.ndarray = np.minimum(500 * above + 1800 * np.minimum(above, 1) * np.maximum(mountains, 0), 4500)
+        peaks = 1800 * np.minimum(above, 1) * np.maximum(mountains, 0)
+        elevation: np.ndarray = np.minimum(500 * above + peaks, 4500)
         return elevation
 
     @property
@@ -101,7 +102,7 @@ class Planet:
     def gradient(self, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The derivatives to the east and to the north, per metre; central differences."""
         east = (np.roll(field, -1, 1) - np.roll(field, 1, 1)) / (2 * self.dx_m)
-        north: np.ndarray = np.gradient(field, self.dy_m, axis=0)
+        north = np.gradient(field, self.dy_m, axis=0)
         return east, north
 
     def east_of(self, lon: float) -> np.ndarray:
@@ -124,15 +125,22 @@ def separation_km(
 ) -> np.ndarray:
     """Distances along the sphere between points given in degrees; the arguments are broadcast."""
     a, b = np.radians(lat_a), np.radians(lat_b)
-    half = np.sin((a - b) / 2) ** 2 + np.cos(a) * np.cos(b) * np.sin(np.radians(lon_a - lon_b) / 2) ** 2
+    eastward = np.sin(np.radians(lon_a - lon_b) / 2)
+    half = np.sin((a - b) / 2) ** 2 + np.cos(a) * np.cos(b) * eastward**2
     distance: np.ndarray = 2e-3 * radius_m * np.arcsin(np.sqrt(np.minimum(half, 1)))
     return distance
 
 
-def coriolis(lat: np.ndarray) -> np.ndarray:
+def coriolis_parameter(lat: np.ndarray) -> np.ndarray:
     """The Coriolis parameter in 1/s."""
     parameter: np.ndarray = 2 * ROTATION_PER_S * np.sin(np.radians(lat))
     return parameter
+
+
+def gaussian_bell(x: np.ndarray, width: float) -> np.ndarray:
+    """1 at 0, falling to 1/e at this width."""
+    bell: np.ndarray = np.exp(-((x / width) ** 2))
+    return bell
 
 
 def saturation_pressure(kelvin: np.ndarray) -> np.ndarray:
@@ -153,6 +161,12 @@ def saturated_column(kelvin: np.ndarray) -> np.ndarray:
     """The water in a saturated column of this sea-level temperature in kg/m²."""
     water: np.ndarray = saturation_pressure(kelvin) / (461.5 * kelvin) * VAPOUR_SCALE_M
     return water
+
+
+def mean_temperature(lat: np.ndarray) -> np.ndarray:
+    """The temperature at sea level in K where the sun is over the equator."""
+    temperature: np.ndarray = 301 - 50 * abs(np.sin(np.radians(np.clip(lat, -90, 90)))) ** 2.3
+    return temperature
 
 
 def mean_layer_temperature(surface: np.ndarray, t500: np.ndarray, t200: np.ndarray) -> np.ndarray:
@@ -188,10 +202,8 @@ class Storm:
         Holland 1980 (Mon. Wea. Rev. 108, 1212) with an edge; the wind is in gradient balance.
         """
         r = np.linspace(1, 4 * STORM_EDGE_KM, 1200)
-        pressure = (
-            self.deficit_pa * np.expm1(-((self.radius_km / r) ** self.shape)) * np.exp(-((r / STORM_EDGE_KM) ** 2))
-        )
-        half = abs(coriolis(np.asarray(self.lat))) * r * 500
+        pressure = self.deficit_pa * np.expm1(-((self.radius_km / r) ** self.shape)) * gaussian_bell(r, STORM_EDGE_KM)
+        half = abs(coriolis_parameter(np.asarray(self.lat))) * r * 500
         squared = np.maximum(half**2 + r / AIR_DENSITY * np.gradient(pressure, r), 0)
         return r, pressure, np.sqrt(squared) - half
 
@@ -242,21 +254,22 @@ class Sky:
         lat = planet.lat
         winter = 1 - 0.3 * season * planet.sign
         self.zonal_wind = (  # westerlies, trades, polar easterlies
-            10 * winter * np.exp(-(((abs(lat) - 44) / 13) ** 2))
-            - 7 * np.exp(-((lat / 19) ** 2))
-            - 2 * np.exp(-(((abs(lat) - 78) / 9) ** 2))
+            10 * winter * gaussian_bell(abs(lat) - 44, 13)
+            - 7 * gaussian_bell(lat, 19)
+            - 2 * gaussian_bell(abs(lat) - 78, 9)
         )
-        track = 0.25 + 0.75 * winter * np.exp(-(((abs(lat) - 46) / 20) ** 2))
+        track = 0.25 + 0.75 * winter * gaussian_bell(abs(lat) - 46, 20)
         detail = 1 / np.sqrt(planet.size)  # a small planet has room for fewer eddies
         self.psi = planet.waves(rng, 40, 9 * detail, 4.0) * track
         east, north = planet.gradient(self.psi)
-        scale = np.sqrt(np.mean((east**2 + north**2)[(abs(lat[:, 0]) > 30) & (abs(lat[:, 0]) < 60)]) / 2)
-        self.psi *= EDDY_WIND / scale
+        storm_tracks = (abs(lat[:, 0]) > 30) & (abs(lat[:, 0]) < 60)
+        squares = (east**2 + north**2)[storm_tracks]
+        self.psi *= EDDY_WIND / np.sqrt(np.mean(squares) / 2)
         shape = (planet.height, planet.width)
         self.storm_pa, self.storm_u, self.storm_v, self.rain = (np.zeros(shape) for _ in range(4))
         self.warm_surface, self.warm_500, self.warm_200 = (np.zeros(shape) for _ in range(3))
         itcz = lat - 7 * season  # wet where the trades meet, dry on both sides of it
-        column = 0.55 + 0.25 * np.exp(-((itcz / 9) ** 2)) - 0.12 * np.exp(-(((abs(itcz) - 24) / 9) ** 2))
+        column = 0.55 + 0.25 * gaussian_bell(itcz, 9) - 0.12 * gaussian_bell(abs(itcz) - 24, 9)
         self.humidity = column + rng.uniform(-0.1, 0.1) + 0.09 * planet.waves(rng, 80, 14 * detail, 2.6)
         self.humidity = np.clip(self.humidity, 0.08, 0.93)
 
@@ -265,29 +278,29 @@ class Sky:
         distance = self.planet.distance_km(storm.lat, storm.lon)
         near = np.flatnonzero((distance < 4 * STORM_EDGE_KM).any(axis=1))
         rows = slice(int(near[0]), int(near[-1]) + 1)
-        r, (east, north) = distance[rows], (part[rows] for part in self.planet.offset_km(storm.lat, storm.lon))
+        r = distance[rows]
+        east, north = (part[rows] for part in self.planet.offset_km(storm.lat, storm.lon))
         table, pressure, wind = storm.profile()
         turn = np.sign(storm.lat) * np.interp(r, table, wind) / np.maximum(np.hypot(east, north), 1)
         self.storm_pa[rows] += np.interp(r, table, pressure)
         self.storm_u[rows] -= turn * north
         self.storm_v[rows] += turn * east
-        core = np.exp(-((r / (2.5 * storm.radius_km)) ** 2))
+        core = gaussian_bell(r, 2.5 * storm.radius_km)
         self.warm_500[rows] += storm.core_k * core
         self.warm_200[rows] += storm.core_200_k * core
-        wet = np.exp(-((r / (4.5 * storm.radius_km)) ** 2))
-        self._mix(rows, wet, storm.humidity)
+        self._mix_vapour(rows, gaussian_bell(r, 4.5 * storm.radius_km), storm.humidity)
         arms = 1 + 0.6 * np.sin(2 * np.arctan2(north, east) - np.sign(storm.lat) * r / 90)
-        self.rain[rows] += storm.rain * arms * np.exp(-((r / (2.5 * storm.radius_km)) ** 2))
+        self.rain[rows] += storm.rain * arms * core
 
     def add_plume(self, plume: Plume) -> None:
         """The plume is in vapour, wind (a low on its poleward side, a high on the other), warmth and rain."""
         across, along = plume.frame(self.planet)
         to_end = plume.length_km / 2 - abs(along)
         band = (1 + np.tanh(to_end / 180)) / 2 * np.exp(-((across / plume.width_km) ** 2) / 2)
-        self._mix(slice(None), band, plume.humidity)
+        self._mix_vapour(slice(None), band, plume.humidity)
         if plume.gap_km:
             gap = np.exp(-((2 * along / plume.gap_km) ** 8)) * np.exp(-((across / (3 * plume.width_km)) ** 4))
-            self._mix(slice(None), gap, DRY)
+            self._mix_vapour(slice(None), gap, DRY)
             band *= 1 - gap
         jet_km = 1.8 * plume.width_km
         stream = 1000 * plume.wind * across * np.exp(-((across / jet_km) ** 2) / 2)
@@ -297,7 +310,7 @@ class Sky:
         self.warm_500 += 2.5 * band
         self.rain += plume.rain * band**2
 
-    def _mix(self, rows: slice, share: np.ndarray, humidity: float) -> None:
+    def _mix_vapour(self, rows: slice, share: np.ndarray, humidity: float) -> None:
         """The relative humidity of the column approaches a value where the share is near 1."""
         here = self.humidity[rows]
         here += share * (humidity - here)
@@ -314,10 +327,10 @@ class Sky:
         psl = SEA_LEVEL_PA + zonal_pa + AIR_DENSITY * planet.coriolis * self.psi + self.storm_pa
 
         # The wind brings the temperature of where it comes from; storms are too small for that.
-        origin = np.clip(planet.lat - np.clip(DISPLACED_DEGREES * v, -12, 12) - 7 * self.season, -90, 90)
+        displaced = np.clip(DISPLACED_DEGREES * v, -12, 12)
         u, v = u + self.storm_u, v + self.storm_v
-        air = 301 - 50 * abs(np.sin(np.radians(origin))) ** 2.3
-        sea = 301 - 50 * abs(np.sin(np.radians(np.clip(planet.lat - 5 * self.season, -90, 90)))) ** 2.3
+        air = mean_temperature(planet.lat - displaced - 7 * self.season)
+        sea = mean_temperature(planet.lat - 5 * self.season)
         sea = np.maximum(sea + 0.8 * planet.waves(rng, 40, 8.0, 3.0), 271.3)
         surface = np.where(land, air, 0.5 * (air + sea)) + self.warm_surface
         t500 = 266.5 + 0.72 * (air - 301) + self.warm_500 + 0.5 * planet.waves(rng, 40, 8.0, 3.0)

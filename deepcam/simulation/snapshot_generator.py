@@ -14,7 +14,7 @@ import numpy as np
 
 from common.errors import UsageError
 from deepcam.reference import HEIGHT, WIDTH
-from deepcam.simulation.detection import CYCLONE, RIVER, detect
+from deepcam.simulation.detection import CYCLONE, RIVER, label_weather
 from deepcam.simulation.planet import Planet, Plume, Sky, Storm, separation_km
 
 SPLITS: Final = ("train", "validation", "test")
@@ -79,7 +79,7 @@ BESIDE_KM: Final = 1050, 1300  # from a hybrid storm to the cold low beside it
 APART_KM: Final = 1700  # a cold low is farther than this from cyclones
 
 
-def season(day: int) -> float:
+def compute_season(day: int) -> float:
     """How warm the north is on a day of the year (1 to 365): from -1 to 1."""
     return float(np.cos(2 * np.pi * (day - WARMEST_DAY) / DAYS))
 
@@ -91,8 +91,8 @@ def simulate(planet: Planet, day: int, rng: np.random.Generator) -> tuple[np.nda
     and a class that is nowhere would count as found.
     """
     for _ in range(ATTEMPTS):
-        fields = Forecast(planet, season(day), rng).fields()
-        labels = detect(planet, fields)
+        fields = Forecast(planet, compute_season(day), rng).fields()
+        labels = label_weather(planet, fields)
         if (labels == CYCLONE).any() and (labels == RIVER).any():
             return fields, labels
     raise RuntimeError(f"no weather with a cyclone and a river in {ATTEMPTS} attempts")
@@ -105,58 +105,62 @@ class Forecast:
         self.planet, self.season, self.rng = planet, season, rng
         self.sky = Sky(planet, season, rng)
         self.cyclones: list[tuple[int, int]] = []
-        self.taken: list[tuple[np.ndarray, np.ndarray, float]] = []
+        self.occupied: list[tuple[np.ndarray, np.ndarray, float]] = []
 
     def fields(self) -> np.ndarray:
         """The 16 channels of waves, cyclones, rivers, and what resembles them."""
         rng, share = self.rng, 1 / self.planet.size  # there is less room on a small planet
         for draw, kind, number in (
-            (self._storm, "cyclone", 1 + rng.poisson(0.75)),
-            (self._storm, "hybrid", 1 + rng.poisson(0.75)),
-            (self._plume, "river", 1 + rng.poisson(4 * share**1.5)),
-            (self._plume, "broken river", 1 + rng.poisson(4 * share**1.5)),
-            (self._storm, "cold low", rng.poisson(0.5 * share)),
-            (self._storm, "weak low", rng.poisson(2 * share)),
-            (self._plume, "calm plume", rng.poisson(3 * share)),
+            (self._add_storm, "cyclone", 1 + rng.poisson(0.75)),
+            (self._add_storm, "hybrid", 1 + rng.poisson(0.75)),
+            (self._add_plume, "river", 1 + rng.poisson(4 * share**1.5)),
+            (self._add_plume, "broken river", 1 + rng.poisson(4 * share**1.5)),
+            (self._add_storm, "cold low", rng.poisson(0.5 * share)),
+            (self._add_storm, "weak low", rng.poisson(2 * share)),
+            (self._add_plume, "calm plume", rng.poisson(3 * share)),
         ):
             for _ in range(number):
                 draw(kind)
         return self.sky.fields()
 
-    def _storm(self, kind: str) -> None:
+    def _add_storm(self, kind: str) -> None:
         """A storm of this kind is in the sky if there was room; those of the tropics need the sea.
 
         A hybrid is like a cyclone, but has a cold low beside it, to the west and the pole. No cyclone has one nearby.
         """
         cold = kind == "cold low"
         for _ in range(TRIES):
-            lat, lon = self._spot(26, 58, 0) if cold else self._spot(10, 28, 0.35 * self.season)
-            row, column = int((lat + 90) / 180 * self.planet.height), int(lon / 360 * self.planet.width)
-            kinds, places = [kind], [(lat, lon)]
+            lat, lon = self._draw_spot(26, 58, 0) if cold else self._draw_spot(10, 28, 0.35 * self.season)
+            row = int((lat + 90) / 180 * self.planet.height)
+            column = int(lon / 360 * self.planet.width)
+            kinds, spots = [kind], [(lat, lon)]
             if kind == "hybrid":
                 kinds.append("cold low")
-                places.append(self._beside(lat, lon))
-            lats, lons = np.array(places).T
-            alone = kinds[-1] != "cold low" or self._alone(*places[-1])
-            if (cold or not self.planet.land[row, column]) and alone and self._free(lats, lons, 450):
-                for name, place in zip(kinds, places, strict=True):
-                    self.sky.add_storm(self._drawn(name, *place))
+                spots.append(self._draw_beside(lat, lon))
+            lats, lons = np.array(spots).T
+            allowed = cold or not self.planet.land[row, column]
+            allowed = allowed and (kinds[-1] != "cold low" or self._is_alone(*spots[-1]))
+            if allowed and self._take_room(lats, lons, 450):
+                for name, spot in zip(kinds, spots, strict=True):
+                    self.sky.add_storm(self._draw_storm(name, *spot))
                 if kind == "cyclone":
                     self.cyclones.append((row, column))
                 return
 
-    def _beside(self, lat: float, lon: float) -> tuple[float, float]:
+    def _draw_beside(self, lat: float, lon: float) -> tuple[float, float]:
         """A random place to the west and the pole, as of a trough that comes near."""
-        degrees, angle = self.rng.uniform(*BESIDE_KM) / self.planet.km_per_degree, self.rng.uniform(0.5, 1.1)
+        degrees = self.rng.uniform(*BESIDE_KM) / self.planet.km_per_degree
+        angle = self.rng.uniform(0.5, 1.1)
         other = lat + np.sign(lat) * degrees * np.cos(angle)
-        return other, (lon - degrees * np.sin(angle) / np.cos(np.radians((lat + other) / 2))) % 360
+        westward = degrees * np.sin(angle) / np.cos(np.radians((lat + other) / 2))
+        return other, (lon - westward) % 360
 
-    def _alone(self, lat: float, lon: float) -> bool:
+    def _is_alone(self, lat: float, lon: float) -> bool:
         """Whether a place is far from all cyclones."""
         distance = self.planet.distance_km(lat, lon)
         return all(distance[row, column] > APART_KM for row, column in self.cyclones)
 
-    def _drawn(self, kind: str, lat: float, lon: float) -> Storm:
+    def _draw_storm(self, kind: str, lat: float, lon: float) -> Storm:
         rng = self.rng
         radius, shape = rng.uniform(50, 90), rng.uniform(1.2, 1.7)
         if kind == "cold low":
@@ -166,7 +170,7 @@ class Forecast:
         deficit = rng.uniform(200, 600) if kind == "weak low" else rng.uniform(2000, 6000)
         return Storm(lat, lon, deficit, radius, shape, 2e-3 * deficit, 1.8e-3 * deficit, 0.97, 8e-10 * deficit)
 
-    def _plume(self, kind: str) -> None:
+    def _add_plume(self, kind: str) -> None:
         """A plume of this kind is in the sky if there was room."""
         rng = self.rng
         longest = min(4200, 100 * self.planet.km_per_degree)  # to go around a small planet is too far
@@ -187,20 +191,20 @@ class Forecast:
                 rain=rng.uniform(0.5e-7, 2e-7),
                 gap_km=rng.uniform(600, 800) if kind == "broken river" else 0,
             )
-            if self._free(*plume.axis(self.planet), 350):
+            if self._take_room(*plume.axis(self.planet), 350):
                 self.sky.add_plume(plume)
                 return
 
-    def _spot(self, low: float, high: float, bias: float) -> tuple[float, float]:
+    def _draw_spot(self, low: float, high: float, bias: float) -> tuple[float, float]:
         """A random place between two latitudes of either hemisphere, of the northern one more often by `bias`."""
         side = 1 if self.rng.random() < 0.5 + bias else -1
         return side * self.rng.uniform(low, high), self.rng.uniform(0, 360)
 
-    def _free(self, lat: np.ndarray, lon: np.ndarray, reach_km: float) -> bool:
+    def _take_room(self, lat: np.ndarray, lon: np.ndarray, reach_km: float) -> bool:
         """Whether these points (n,) are apart from all that is there; if so they are taken now."""
-        for other_lat, other_lon, other_km in self.taken:
+        for other_lat, other_lon, other_km in self.occupied:
             apart = separation_km(self.planet.radius_m, lat[:, None], lon[:, None], other_lat, other_lon)
             if apart.min() < reach_km + other_km:
                 return False
-        self.taken.append((lat, lon, reach_km))
+        self.occupied.append((lat, lon, reach_km))
         return True

@@ -1,4 +1,4 @@
-"""Ramble application: the speed of training steps, by `python -m <benchmark>.measure`."""
+"""Ramble application: the speed of training steps, by `python -m <benchmark> measure`."""
 # ruff: noqa: F403, F405 -- the form that Ramble documents
 
 from ramble.appkit import *
@@ -15,7 +15,7 @@ class MlperfHpc(ExecutableApplication):
     executable("link-data", template=["mkdir -p {data}", "ln -sfn {data} data"], use_mpi=False)
     executable(
         "measure",
-        "{interpreter} -m {workload_name}.measure {config} {overrides} --steps {steps} -o fom.json",
+        "{interpreter} -m {workload_name} measure {config} {overrides} --steps {steps} -o fom.json",
         use_mpi=True,
     )
 

@@ -64,7 +64,7 @@ class MLPerfHPC(SuiteTest):
     @run_after("init")
     def prepare(self):
         """Set the command and the tags."""
-        self.set_command(f"{self.benchmark}.measure", self.config, "--steps", self.steps, "-o", "fom.json")
+        self.set_command(self.benchmark, "measure", self.config, "--steps", self.steps, "-o", "fom.json")
         self.tags = {self.benchmark, self.config}
 
     @sanity_function

@@ -26,10 +26,9 @@ import numpy as np
 
 from common.files import open_whole_file
 from common.tree import open_regular
-from oc20.data.records import FrameError, check
+from oc20.data.records import FrameError, check_frame
 from oc20.graphs import Frame
 
-ENDING: Final = ".bin"
 PATTERN: Final = "data.*.bin"
 MAGIC: Final = b"OC20BIN\0"
 VERSION: Final = 1
@@ -46,14 +45,14 @@ class CompactShard:
         self.path = path
         self._file = open_regular(path)
         weakref.finalize(self, os.close, self._file)
-        self._places = self._read_index()
+        self._starts = self._read_index()
 
     def __len__(self) -> int:
-        return len(self._places) - 1
+        return len(self._starts) - 1
 
     def read_frame(self, index: int) -> Frame:
         """Return a frame; FrameError with file and index if it is damaged, OSError if it cannot be read."""
-        begin, end = self._places[index : index + 2].tolist()
+        begin, end = self._starts[index : index + 2].tolist()
         data = os.pread(self._file, end - begin, begin)
         try:
             return decode_frame(data)
@@ -68,48 +67,45 @@ class CompactShard:
             raise FrameError(f"{self.path} is not a compact file of frames: {HOW_TO_FIX}")
         if version != VERSION:
             raise FrameError(f"{self.path} has version {version}; expected {VERSION}: make it again by oc20.prepare")
-        size, expected = os.fstat(self._file).st_size, index_start + 8 * (count + 1)
-        if size != expected:
+        expected = index_start + 8 * (count + 1)
+        if (size := os.fstat(self._file).st_size) != expected:
             raise FrameError(f"{self.path} has {size:,} bytes; expected {expected:,}: {HOW_TO_FIX}")
         index = os.pread(self._file, 8 * (count + 1), index_start)
         if zlib.crc32(index) != crc:
             raise FrameError(f"{self.path}: the index is damaged: {HOW_TO_FIX}")
-        places: np.ndarray = np.frombuffer(index, "<u8").astype(np.int64)
-        return places
+        starts: np.ndarray = np.frombuffer(index, "<u8").astype(np.int64)
+        return starts
 
 
 def write_frames(path: Path, frames: Iterable[Frame]) -> int:
     """Write the frames to a file, whole or not at all; return their number. FrameError for an invalid frame."""
     with open_whole_file(path) as file:
-        places = [file.write(bytes(HEAD.size))]
+        starts = [file.write(bytes(HEAD.size))]
         for frame in frames:
             try:
                 record = encode_frame(frame)
             except FrameError as error:
-                raise FrameError(f"{path}, frame {len(places) - 1}: {error}") from error
-            places.append(places[-1] + file.write(record))
-        index = np.array(places, "<u8").tobytes()
+                raise FrameError(f"{path}, frame {len(starts) - 1}: {error}") from error
+            starts.append(starts[-1] + file.write(record))
+        index = np.array(starts, "<u8").tobytes()
         file.write(index)
         file.seek(0)
-        file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(index), len(places) - 1, places[-1]))
-    return len(places) - 1
+        file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(index), len(starts) - 1, starts[-1]))
+    return len(starts) - 1
 
 
 def encode_frame(frame: Frame) -> bytes:
     """Return the record of a frame; FrameError for an invalid one."""
-    check(frame)
+    check_frame(frame)
     atoms = len(frame.numbers)
     degrees = np.bincount(frame.edges[:, 1], minlength=atoms)
     if degrees.max() > np.iinfo(np.uint16).max:
         raise FrameError(f"an atom has {degrees.max():,} neighbours; expected at most {np.iinfo(np.uint16).max:,}")
-    parts = (
-        SIZES.pack(atoms, len(frame.edges), frame.sid, frame.fid, frame.energy),
-        *(array.astype("<f4").tobytes() for array in (frame.cell, frame.pos, frame.force)),
-        degrees.astype("<u2").tobytes(),
-        frame.edges[:, 0].astype("<i2").tobytes(),
-        *(array.tobytes() for array in (frame.offsets, frame.numbers, frame.tags, frame.fixed)),
-    )
-    body = b"".join(parts)
+    arrays: list[np.ndarray] = [array.astype("<f4") for array in (frame.cell, frame.pos, frame.force)]
+    arrays += [degrees.astype("<u2"), frame.edges[:, 0].astype("<i2")]
+    arrays += [frame.offsets, frame.numbers, frame.tags, frame.fixed]
+    body = SIZES.pack(atoms, len(frame.edges), frame.sid, frame.fid, frame.energy)
+    body += b"".join(array.tobytes() for array in arrays)
     return CRC.pack(zlib.crc32(body)) + body
 
 
@@ -130,7 +126,7 @@ def decode_frame(data: bytes) -> Frame:
     cell, pos, force = take_array("<f4", 3, 3), take_array("<f4", atoms, 3), take_array("<f4", atoms, 3)
     degrees, sources, offsets = take_array("<u2", atoms), take_array("<i2", edges), take_array("i1", edges, 3)
     numbers, tags, fixed = take_array("u1", atoms), take_array("i1", atoms), take_array("?", atoms)
-    sources_centres: np.ndarray = np.empty((edges, 2), np.int32)
+    sources_centres = np.empty((edges, 2), np.int32)
     sources_centres[:, 0] = sources
     sources_centres[:, 1] = np.repeat(np.arange(atoms, dtype=np.int32), degrees)
     return Frame(numbers, pos, cell, tags, fixed, force, energy, sources_centres, offsets, sid, fid)

@@ -49,29 +49,38 @@ from oc20.data.dataset import Metadata
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
 from oc20.data.records import FrameError
-from oc20.graphs import MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, Frame, find_neighbours, images_within, select_nearest
+from oc20.graphs import (
+    MOST_NEIGHBOURS,
+    SAME_PLACE_ANGSTROM,
+    Frame,
+    find_neighbours,
+    images_within,
+    list_images,
+    select_nearest,
+)
 from oc20.settings import CUTOFF_ANGSTROM
 
 
 def find_reference_neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return edges and images as `oc20.graphs.find_neighbours` does, for positions and a cell in float64."""
     reach = np.array(images_within(pos, cell, CUTOFF_ANGSTROM))
-    places = _wrap_positions(pos, cell)
-    fractions = _multiply_matrix(places, _invert_by_cofactors(cell))
+    inside = _wrap_positions(pos, cell)
+    fractions = _multiply_matrix(inside, _invert_by_cofactors(cell))
     within: np.ndarray = fractions % 1
     cells = np.round(fractions - within).astype(np.int64)
     wrapped = _multiply_matrix(within, cell)
     ranges = zip(cells.min(0) - reach - 1, cells.max(0) + reach + 2, strict=True)
-    images = np.stack(np.meshgrid(*(np.arange(*ends) for ends in ranges), indexing="ij"), -1).reshape(-1, 3)
+    images = list_images(ranges)
     starts = wrapped[None, :, :] + _multiply_matrix(images.astype(np.float64), cell)[:, None, :]
-    apart = [starts[:, None, :, axis] - places[None, :, None, axis] for axis in range(3)]
-    squares = apart[0] * apart[0] + apart[1] * apart[1] + apart[2] * apart[2]
+    x, y, z = (starts[:, None, :, axis] - inside[None, :, None, axis] for axis in range(3))
+    squares = x * x + y * y + z * z
     itself = (squares == 0) & np.eye(len(pos), dtype=bool)
     image, centre, source = np.nonzero((squares < CUTOFF_ANGSTROM**2) & ~itself)
     distance, offset = np.sqrt(squares[image, centre, source]), images[image] - cells[source]
     kept = select_nearest(centre, distance, source, offset, MOST_NEIGHBOURS)
     kept = kept[distance[kept].astype(np.float32) >= np.float32(SAME_PLACE_ANGSTROM)]
-    return np.stack([source[kept], centre[kept]], 1).astype(np.int32), offset[kept].astype(np.int8)
+    edges = np.stack([source[kept], centre[kept]], 1)
+    return edges.astype(np.int32), offset[kept].astype(np.int8)
 
 
 def _wrap_positions(pos: np.ndarray, cell: np.ndarray) -> np.ndarray:
@@ -90,7 +99,8 @@ def _invert_by_cofactors(cell: np.ndarray) -> np.ndarray:
     """Return the inverse by cofactors, times one over the determinant."""
     a, b, c = cell
     across = np.stack([_cross_product(b, c), _cross_product(c, a), _cross_product(a, b)], 1)
-    inverse: np.ndarray = across * (1 / (a[0] * across[0, 0] + a[1] * across[1, 0] + a[2] * across[2, 0]))
+    x, y, z = a * across[:, 0]
+    inverse: np.ndarray = across * (1 / (x + y + z))
     return inverse
 
 
@@ -128,7 +138,7 @@ def _invert_by_elimination(cell: np.ndarray) -> np.ndarray:
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
 """The facts about edges for a manifest."""
 EDGES: Final = ("nearest", "reference")
-"""How edges are counted: by oc20/graphs.py, or rounding included as by the reference's code (reference_edges.py)."""
+"""How edges are counted: by oc20/graphs.py, or rounding included as by the reference's code, as above."""
 BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
 SHARD: Final = re.compile(r"data\.(\d+)")
 """The name of a file that this suite or the reference made; its number stays that of what is made from it."""
@@ -141,34 +151,22 @@ class FrameFormat:
     read_as: str
     ending: str
     write: Callable[[Path, Iterable[Frame]], int]
-    open: Callable[[Path], records.LmdbShard | compact.CompactShard]
     share: float = 1.0
 
 
 FORMATS: Final[Mapping[str, FrameFormat]] = {
-    "lmdb": FrameFormat("lmdb", records.ENDING, partial(records.write_frames, layout="pyg1"), records.LmdbShard),
-    "lmdb-new": FrameFormat("lmdb", records.ENDING, partial(records.write_frames, layout="pyg2"), records.LmdbShard),
-    "compact": FrameFormat("compact", compact.ENDING, compact.write_frames, compact.CompactShard, share=1 / 7),
+    "lmdb": FrameFormat("lmdb", ".lmdb", partial(records.write_frames, layout="pyg1")),
+    "lmdb-new": FrameFormat("lmdb", ".lmdb", partial(records.write_frames, layout="pyg2")),
+    "compact": FrameFormat("compact", ".bin", compact.write_frames, share=1 / 7),
 }
 BROKEN: Final = (LmdbError, FrameError)
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(Pair):
     """A published pair of files; edges are added to its frames. edges: one of EDGES."""
 
-    pair: Pair
     edges: str = "nearest"
-
-    @property
-    def path(self) -> Path:
-        """The file with the frames."""
-        return self.pair.xyz
-
-    @property
-    def number(self) -> int:
-        """The number in its name, and in that of the file made from it."""
-        return self.pair.number
 
     @property
     def lmdb_bytes(self) -> float:
@@ -177,7 +175,7 @@ class Published:
 
     def read_frames(self) -> Iterator[Frame]:
         """Yield the frames with edges; BadItemError for a damaged one, and for edges where it is not periodic."""
-        for count, (frame, atoms) in enumerate(extxyz.read_exact(self.pair), 1):
+        for count, (frame, atoms) in enumerate(extxyz.read_exact(self), 1):
             try:
                 if self.edges == "reference":
                     edges, offsets = find_reference_neighbours(atoms.positions, atoms.cell.array)
@@ -208,7 +206,7 @@ class Converted:
 
     def read_frames(self) -> Iterator[Frame]:
         try:
-            shard = FORMATS[self.format].open(self.path)
+            shard = dataset.SHARDS[self.format](self.path)
             yield from map(shard.read_frame, range(len(shard)))
         except BROKEN as error:
             raise BadItemError(str(error)) from error
@@ -223,9 +221,11 @@ def find_sources(folder: Path, edges: str = "nearest") -> list[FrameSource]:
 
     Where an LMDB file has another name than data.N.lmdb, the files are numbered by the order of their names.
     """
-    by_kind: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair, edges) for pair in extxyz.find_pairs(folder)]}
-    for name, pattern in (("lmdb", records.PATTERN), ("compact", compact.PATTERN)):
-        paths = [folder / file for file in fnmatch.filter(list_data(folder) if folder.is_dir() else (), pattern)]
+    pairs = [Published(**vars(pair), edges=edges) for pair in extxyz.find_pairs(folder)]
+    by_kind: dict[str, Sequence[FrameSource]] = {"N.extxyz": pairs}
+    files = list_data(folder) if folder.is_dir() else ()
+    for name, pattern in dataset.PATTERNS.items():
+        paths = [folder / file for file in fnmatch.filter(files, pattern)]
         matches = [SHARD.fullmatch(path.stem) for path in paths]
         numbers = [int(match[1]) if match and all(matches) else order for order, match in enumerate(matches)]
         shards = [Converted(path, number, name) for path, number in zip(paths, numbers, strict=True)]
@@ -235,7 +235,7 @@ def find_sources(folder: Path, edges: str = "nearest") -> list[FrameSource]:
         raise BuildError(f"the frames in {folder} have edges already: leave out --edges, or convert published files")
     if len(kinds) > 1:
         raise BuildError(f"{folder} has files {' and '.join(kinds)}: keep one kind per folder")
-    return next(iter(kinds.values()), [])
+    return list(next(iter(kinds.values()), ()))
 
 
 def find_splits(folder: Path, edges: str = "nearest") -> dict[str, list[FrameSource]]:
@@ -262,12 +262,12 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
     """Write the files of one source, `names` as in `names_of`; BadItemError for a damaged frame, or OSError."""
     import lmdb  # needed only to make data
 
-    who: list[str] = []
+    lines: list[str] = []
     sizes: list[tuple[int, ...]] = []
 
     def note_sizes() -> Iterator[Frame]:
         for frame in frames:
-            who.append(f"random{frame.sid},frame{frame.fid}\n")
+            lines.append(f"random{frame.sid},frame{frame.fid}\n")
             sizes.append(dataset.count_parts(frame))
             yield frame
 
@@ -281,7 +281,7 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
         needed = sum(BYTES_PER_ATOM * atoms + BYTES_PER_EDGE * edges for atoms, edges, *_ in sizes)
         full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(folder).free < 2 * needed
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(shard)) from error
-    write_whole_file(log, "".join(who))
+    write_whole_file(log, "".join(lines))
     dataset.write_metadata(part_sizes, Metadata.from_sizes(sizes))
 
 
@@ -313,9 +313,8 @@ def compare_frames(source: FrameSource, shard: FrameSource) -> list[str]:
         for number, (expected, actual) in enumerate(pairs, 1):
             if expected is None or actual is None:
                 return [f"{shard.path} has {'fewer' if actual is None else 'more'} frames than {source.path}; {again}"]
-            names = [field.name for field in fields(Frame)]
-            wrong = [name for name in names if not np.array_equal(getattr(expected, name), getattr(actual, name))]
-            if wrong:
+            names = (field.name for field in fields(Frame))
+            if wrong := [name for name in names if not np.array_equal(getattr(expected, name), getattr(actual, name))]:
                 return [f"{shard.path}, frame {number}: {', '.join(wrong)} differ from {source.path}; {again}"]
     except (BadItemError, OSError) as error:
         return [str(error)]

@@ -61,10 +61,6 @@ class Metadata(NamedTuple):
         """Return the metadata of frames with these sizes."""
         return cls(*np.array(list(sizes), np.int32).reshape(-1, len(cls._fields)).T)
 
-    def take_first(self, count: int) -> Metadata:
-        """Return the metadata of the first `count` frames."""
-        return Metadata(*(array[:count] for array in self))
-
 
 def count_parts(frame: Frame) -> tuple[int, ...]:
     """Return the numbers of a frame's atoms, edges, triplets and free atoms."""
@@ -160,7 +156,8 @@ def pad_frames(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
 
     Nor do they fit if more edges start at an atom than the tables are wide.
     """
-    atoms, edges = sum(len(frame.numbers) for frame in frames), sum(len(frame.edges) for frame in frames)
+    atoms = sum(len(frame.numbers) for frame in frames)
+    edges = sum(len(frame.edges) for frame in frames)
     for bucket in buckets:
         spare_atoms, spare_edges = bucket.atoms - atoms, bucket.edges - edges
         if 0 <= spare_edges <= MOST_NEIGHBOURS * spare_atoms and len(frames) < bucket.images:
@@ -215,13 +212,13 @@ class Dataset(data.Dataset[Frame]):
         self._opening = threading.Lock()
         self._kept: dict[int, Frame] = {}
         self._ends = list(accumulate(len(self._open_shard(number)) for number in range(len(self._shards))))
-        there = self._ends[-1]
-        if samples is not None and there < samples:
+        count = self._ends[-1]
+        if samples is not None and count < samples:
             raise DatasetError(
-                f"{folder} has {there:,} frames, the configuration asks for {samples:,}: lower "
+                f"{folder} has {count:,} frames, the configuration asks for {samples:,}: lower "
                 "data.train_samples or data.eval_samples, set it to null to use all frames, or complete the folder"
             )
-        self.sizes = read_metadata(folder / NAME, there).take_first(there if samples is None else samples)
+        self.sizes = Metadata(*(array[:samples] for array in read_metadata(folder / NAME, count)))
 
     def __len__(self) -> int:
         return len(self.sizes.natoms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import lzma
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +25,15 @@ from oc20.graphs import Frame
 NAME: Final = re.compile(r"(\d+)\.extxyz(\.xz)?")
 LINE: Final = re.compile(r"random(\d+),frame(\d+),(\S+)")
 COUNT: Final = re.compile(r"0*[1-9]\d{0,8}")
-EXPECTED: Final = "random<number>,frame<number>,<energy>"
 BROKEN: Final = (lzma.LZMAError, EOFError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two files about the same frames, and the number in their names."""
+    """Two files about the same frames, and the number in their names. path: of the frames; txt: of their energies."""
 
     number: int
-    xyz: Path
+    path: Path
     txt: Path
 
 
@@ -64,7 +63,7 @@ def find_pairs(folder: Path) -> list[Pair]:
         if match := NAME.fullmatch(name):
             path, number = folder / name, int(match[1])
             if number in pairs:
-                raise BuildError(f"{path} and {pairs[number].xyz.name} have the same number: remove one of them")
+                raise BuildError(f"{path} and {pairs[number].path.name} have the same number: remove one of them")
             texts = [folder / f"{match[1]}.txt{ending}" for ending in (".xz", "")]
             there = [text for text in texts if text.exists()]
             if not there:
@@ -104,17 +103,19 @@ def read_exact(pair: Pair) -> Iterator[tuple[Frame, Any]]:
     """
     entries = _read_entries(pair.txt)
     number = 0
-    for number, (line, block) in enumerate(_read_blocks(pair.xyz), 1):
-        where = f"{pair.xyz}, frame {number} from line {line}"
+    for number, (line, block) in enumerate(_read_blocks(pair.path), 1):
+        where = f"{pair.path}, frame {number} from line {line}"
         entry = next(entries, None)
         if entry is None:
-            raise BadItemError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
-        sid, fid, reference = entry
+            raise BadItemError(
+                f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.path}"
+            )
+        *name, reference = entry
         atoms, energy, forces = _parse_block(block, where)
-        yield _build_frame(atoms, energy - reference, forces, (sid, fid), where), atoms
+        yield _build_frame(atoms, energy - reference, forces, name, where), atoms
     more = sum(1 for _ in entries)
     if more or not number:
-        raise BadItemError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
+        raise BadItemError(f"{pair.path} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
 
 
 def _read_lines(path: Path) -> Iterator[str]:
@@ -135,7 +136,9 @@ def _read_entries(path: Path) -> Iterator[tuple[int, int, float]]:
         except ValueError:
             energy = np.nan
         if not match or not np.isfinite(energy):
-            raise BadItemError(f"{path}, line {number}: expected {EXPECTED}, found {line.strip()[:60]!r}")
+            raise BadItemError(
+                f"{path}, line {number}: expected random<number>,frame<number>,<energy>, found {line.strip()[:60]!r}"
+            )
         yield int(match[1]), int(match[2]), energy
 
 
@@ -166,9 +169,8 @@ def _parse_block(block: str, where: str) -> tuple[Any, float, np.ndarray]:
     try:
         (atoms,) = read_extxyz(io.StringIO(block), slice(None))
         results = atoms.calc.results if atoms.calc else {}
-        missing = [name for name in ("energy", "forces") if name not in results]
-        missing += [] if "tags" in atoms.arrays else ["tags"]
-        if missing:
+        available = results.keys() | (atoms.arrays.keys() & {"tags"})
+        if missing := [name for name in ("energy", "forces", "tags") if name not in available]:
             raise ValueError(f"{' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
         energy, forces, tags = float(results["energy"]), np.asarray(results["forces"], float), atoms.get_tags()
         if forces.shape != atoms.positions.shape:
@@ -181,18 +183,16 @@ def _parse_block(block: str, where: str) -> tuple[Any, float, np.ndarray]:
     return atoms, energy, forces
 
 
-def _build_frame(atoms: Any, energy: float, forces: np.ndarray, name: tuple[int, int], where: str) -> Frame:
+def _build_frame(atoms: Any, energy: float, forces: np.ndarray, name: Sequence[int], where: str) -> Frame:
     with np.errstate(over="ignore"):  # such numbers are infinite in float32
         arrays = {"positions": atoms.positions.astype(np.float32), "forces": forces.astype(np.float32)}
         cell = atoms.cell.array.astype(np.float32)
     for kind, values in arrays.items():
-        wrong = np.flatnonzero(~np.isfinite(values).all(1))
-        if len(wrong):
+        if len(wrong := np.flatnonzero(~np.isfinite(values).all(1))):
             raise BadItemError(f"{where}: {kind} of atom {wrong[0]} are not finite: {values[wrong[0]].tolist()}")
     if not (np.isfinite(energy) and np.isfinite(cell).all()):
         raise BadItemError(f"{where}: the energy or the cell is not finite: {energy}, {cell.tolist()}")
-    wrong = np.flatnonzero((atoms.numbers < 1) | (atoms.numbers > ELEMENTS))
-    if len(wrong):
+    if len(wrong := np.flatnonzero((atoms.numbers < 1) | (atoms.numbers > ELEMENTS))):
         raise BadItemError(f"{where}: element {atoms.numbers[wrong[0]]} of atom {wrong[0]}; expected 1 to {ELEMENTS}")
     fixed: np.ndarray = np.zeros(len(atoms), bool)
     for constraint in atoms.constraints:

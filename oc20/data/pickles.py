@@ -284,8 +284,8 @@ def encode_name(name: str) -> bytes:
 def encode_tensor(array: np.ndarray) -> bytes:
     """Return the opcodes that push an array, of float32 or int64, as a torch tensor: for protocol 3 or higher."""
     kind = {dtype: name for name, dtype in STORAGES.items()}[array.dtype]
-    place = b"".join(map(encode_plain, ("0", "cpu", array.size, None)))
-    reference = encode_plain("storage") + encode_name(kind) + place
+    location = b"".join(map(encode_plain, ("0", "cpu", array.size, None)))
+    reference = encode_plain("storage") + encode_name(kind) + location
     saved = b"".join(
         (
             SAVED,

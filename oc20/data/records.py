@@ -37,7 +37,6 @@ from oc20.data.pickles import (
 )
 from oc20.graphs import Frame
 
-ENDING: Final = ".lmdb"
 PATTERN: Final = "*.lmdb"
 """Of the names of such files, as the reference reads them, in their order; here they are data.0000.lmdb and so on."""
 Layout = Literal["pyg1", "pyg2"]
@@ -69,7 +68,7 @@ class FrameError(ValueError):
     """A frame is damaged, incomplete or invalid; the message says where, what was expected and how to fix it."""
 
 
-def check(frame: Frame) -> None:
+def check_frame(frame: Frame) -> None:
     """Raise FrameError unless the frame is valid: types, shapes, indices, at least one atom, unique edges, no NaN.
 
     Atoms without neighbours are right, and so is a frame without any edge.
@@ -142,18 +141,18 @@ def _read_length(data: bytes, path: Path) -> int:
 def decode_frame(data: bytes) -> Frame:
     """Return the frame of a pickled record; PickleError or FrameError, without its place, if it is invalid."""
     fields = _read_fields(data)
-    edges = _read_integers(fields, "edge_index", 2, np.int32).T
-    images = _read_integers(fields, "cell_offsets", 2, np.int8)
+    edges = _read_as(fields, "edge_index", 2, np.int32).T
+    images = _read_as(fields, "cell_offsets", 2, np.int8)
     if edges.shape == (len(images), 2) and (np.diff(edges[:, 1]) < 0).any():
         order = np.argsort(edges[:, 1], kind="stable")
         edges, images = edges[order], images[order]
     frame = Frame(
-        numbers=_read_integers(fields, "atomic_numbers", 1, np.uint8),
-        pos=_read_floats(fields, "pos", 2),
-        cell=_read_floats(fields, "cell", 3).reshape(-1, 3),
-        tags=_read_integers(fields, "tags", 1, np.int8),
-        fixed=_read_integers(fields, "fixed", 1, np.bool_),
-        force=_read_floats(fields, "force", 2),
+        numbers=_read_as(fields, "atomic_numbers", 1, np.uint8),
+        pos=_read_as(fields, "pos", 2, np.float32),
+        cell=_read_as(fields, "cell", 3, np.float32).reshape(-1, 3),
+        tags=_read_as(fields, "tags", 1, np.int8),
+        fixed=_read_as(fields, "fixed", 1, np.bool_),
+        force=_read_as(fields, "force", 2, np.float32),
         energy=float(_read_array(fields, "y", 0)),
         edges=np.ascontiguousarray(edges),
         offsets=images,
@@ -163,7 +162,7 @@ def decode_frame(data: bytes) -> Frame:
     atoms = _read_integer(fields, "natoms")
     if atoms != len(frame.numbers):
         raise FrameError(f"natoms is {atoms}, but there are {len(frame.numbers)} atomic numbers: {AGAIN}")
-    check(frame)
+    check_frame(frame)
     return frame
 
 
@@ -203,23 +202,18 @@ def _read_array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     return array
 
 
-def _read_floats(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
-    """Return a copy in float32."""
-    return _read_array(fields, key, axes).astype(np.float32)
-
-
-def _read_integers(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:
-    """Return a copy in another type; FrameError if that changes a value."""
+def _read_as(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:
+    """Return a copy in another type; FrameError if that changes a value other than by rounding to float32."""
     array = _read_array(fields, key, axes)
     with np.errstate(invalid="ignore"):
-        cast: np.ndarray = array.astype(dtype)
-    if not np.array_equal(cast, array):
+        cast = array.astype(dtype)
+    if dtype != np.float32 and not np.array_equal(cast, array):
         raise FrameError(f"`{key}` has values that are not {np.dtype(dtype)}: {AGAIN}")
     return cast
 
 
 def _read_integer(fields: Mapping[str, Any], key: str) -> int:
-    return int(_read_integers(fields, key, 0, np.int64))
+    return int(_read_as(fields, key, 0, np.int64))
 
 
 # -- writing -------------------------------------------------------------------------------------------------
@@ -252,7 +246,7 @@ def write_frames(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -
 
 def encode_frame(frame: Frame, layout: Layout = "pyg1") -> bytes:
     """Return the record of a frame, which torch-geometric can unpickle; FrameError for an invalid frame."""
-    check(frame)
+    check_frame(frame)
     fields = {
         "cell": encode_tensor(frame.cell[None]),
         "pos": encode_tensor(frame.pos),

@@ -62,16 +62,16 @@ def simulate(size: tuple[int, int, int], frames: int, relaxing: bool, rng: np.ra
     size: atoms of the slab along its two sides, and layers. relaxing: downhill by BFGS from a start out of balance;
     otherwise Langevin dynamics at a temperature that `rng` chooses. Every recorded force is at most LARGEST_FORCE.
     """
-    system, reference = build(size, rng)
+    system, reference = build_system(size, rng)
     descent = BFGS(system, logfile=None).irun(fmax=0.0)  # endless
     if relaxing:
-        return _recorded(system, descent, RELAXING, frames, reference)
+        return _record_frames(system, descent, RELAXING, frames, reference)
     next(_ for _ in descent if largest_force(system) <= LARGEST_FORCE)
-    motion = _motion(system, rng.uniform(*TEMPERATURES_KELVIN), rng)
-    return _recorded(system, motion, MOVING, frames, reference)
+    motion = _run_dynamics(system, rng.uniform(*TEMPERATURES_KELVIN), rng)
+    return _record_frames(system, motion, MOVING, frames, reference)
 
 
-def build(size: tuple[int, int, int], rng: np.random.Generator) -> tuple[Atoms, float]:
+def build_system(size: tuple[int, int, int], rng: np.random.Generator) -> tuple[Atoms, float]:
     """Return a system at its start, with calculator, tags and the lowest layer fixed, and its reference energy in eV.
 
     The reference is the energy of the clean slab before its atoms are displaced, plus that of the adsorbate alone.
@@ -82,15 +82,16 @@ def build(size: tuple[int, int, int], rng: np.random.Generator) -> tuple[Atoms, 
     face = fcc111 if rng.random() < 0.5 else fcc100
     slab = face("Cu", size, a=constant, vacuum=VACUUM_ANGSTROM, periodic=True)
     slab.set_chemical_symbols(symbols)
-    adsorbate = _adsorbate(rng)
-    reference = _energy(slab) + _energy(adsorbate)
+    adsorbate = _draw_adsorbate(rng)
+    reference = _compute_energy(slab) + _compute_energy(adsorbate)
 
     sites = sorted(slab.info["adsorbate_info"]["sites"])
     add_adsorbate(slab, adsorbate, rng.uniform(*HEIGHTS_ANGSTROM), sites[rng.integers(len(sites))])
     layers = slab.get_tags()  # of ase: the top layer is 1, the lowest the last; an adsorbate has 0
     fixed = layers == size[2]
     slab.set_tags(np.select([layers == 0, layers == 1], [ADSORBATE, SURFACE], DEEP))
-    slab.positions[~fixed] += rng.normal(0, rng.uniform(*RATTLES_ANGSTROM), (int((~fixed).sum()), 3))
+    spread = rng.uniform(*RATTLES_ANGSTROM)
+    slab.positions[~fixed] += rng.normal(0, spread, (np.count_nonzero(~fixed), 3))
     slab.info.clear()  # no word of it belongs in a file
     slab.set_constraint(FixAtoms(mask=fixed))
     slab.calc = EMT()
@@ -102,7 +103,7 @@ def largest_force(atoms: Atoms) -> float:
     return float(np.linalg.norm(atoms.get_forces(apply_constraint=False), axis=1).max())
 
 
-def _adsorbate(rng: np.random.Generator) -> Atoms:
+def _draw_adsorbate(rng: np.random.Generator) -> Atoms:
     """Return an adsorbate; a molecule stands upright or leans, its second atom no lower than the first."""
     name = list(ADSORBATES)[rng.integers(len(ADSORBATES))]
     bond = rng.normal(size=3)
@@ -113,13 +114,13 @@ def _adsorbate(rng: np.random.Generator) -> Atoms:
     return atoms
 
 
-def _energy(atoms: Atoms) -> float:
+def _compute_energy(atoms: Atoms) -> float:
     alone = atoms.copy()
     alone.calc = EMT()
     return float(alone.get_potential_energy())
 
 
-def _motion(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iterator[Any]:
+def _run_dynamics(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iterator[Any]:
     """Return the steps of a run at this temperature, endless, the start the first of them."""
     # By hand: the function of ase for it has changed its name.
     spread = np.sqrt(atoms.get_masses() * kelvin * units.kB)
@@ -136,22 +137,24 @@ def _motion(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iterator[A
     return steps
 
 
-def _recorded(system: Atoms, run: Iterable[Any], pace: tuple[int, int], frames: int, reference: float) -> Trajectory:
+def _record_frames(
+    system: Atoms, run: Iterable[Any], pace: tuple[int, int], frames: int, reference: float
+) -> Trajectory:
     """Return steps of a run at this pace, later where a force is too large."""
-    found: list[Atoms] = []
+    recorded: list[Atoms] = []
     steps: list[int] = []
     due, interval = pace
     for step, _ in enumerate(run):
         if step >= due and largest_force(system) <= LARGEST_FORCE:
-            found.append(_frame(system))
+            recorded.append(_copy_frame(system))
             steps.append(step)
             due = step + interval
-            if len(found) == frames:
+            if len(recorded) == frames:
                 break
-    return Trajectory(found, steps, reference)
+    return Trajectory(recorded, steps, reference)
 
 
-def _frame(system: Atoms) -> Atoms:
+def _copy_frame(system: Atoms) -> Atoms:
     """Return a copy of what belongs in a file."""
     frame = Atoms(system.numbers, system.positions, cell=system.cell, pbc=True, tags=system.get_tags())
     frame.set_constraint(system.constraints)

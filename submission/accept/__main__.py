@@ -75,36 +75,39 @@ temperature; see docs/guide/accept.md. UNDECIDED: not FAIL, but at this spread t
 would decide. PASS: otherwise.
 
 The command measures the baseline's benchmarks on the ranks of one node. For several nodes call
-`srun python -m cosmoflow.measure` several times, each with another -o, and pass the files: each --fom is one job, which
+`srun python -m cosmoflow measure` several times, each with another -o, and pass the files: each --fom is one job, which
 began when its first file was written. Files whose dtype, batch, units or network differ from the baseline's are
 refused. With --fidelity, a warning says if outputs, gradients or losses are further from float32's, in the median over
 the seeds, than in the baseline with any seed. No file is overwritten."""
 
 
-STATUSES: Final = {
-    0: "PASS, or recorded",
-    1: "FAIL, or a measurement failed",
-    2: "wrong use, such as an incomplete baseline without --provisional, or an output that could not be written",
-    3: "UNDECIDED",
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     options = _parse_arguments(arguments)
-    return run_command(lambda: _run(options), (OSError, ValueError, MeasurementError), CONTINUED)
+    return run_command(lambda: _run_task(options), (OSError, ValueError, MeasurementError), CONTINUED)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_task(options: argparse.Namespace) -> int:
     if options.words and not options.record:
         raise UsageError("the baseline says what is measured: a BENCHMARK is named with --record")
     if (options.steps or options.fidelity or options.ranks > 1) and not options.words:
         raise UsageError("--ranks, --steps and --fidelity are for a new BENCHMARK of --record: a baseline has its own")
-    return _record(options) if options.record else _accept(options)
+    return _record_job(options) if options.record else _accept_machine(options)
 
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser("python -m submission.accept", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.accept",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        statuses={
+            0: "PASS, or recorded",
+            1: "FAIL, or a measurement failed",
+            2: "wrong use, such as an incomplete baseline without --provisional, or an output that could not be "
+            "written",
+            3: "UNDECIDED",
+        },
+    )
     parser.add_argument("baseline", type=file_place, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
     fom = "measurements of one job instead of measuring; once for each job"
@@ -112,20 +115,37 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=folder_place, metavar="DIR", help="default: runs/accept/<time>")
     add = parser.add_argument_group("verdict").add_argument
     add(
-        "--threshold", type=_parse_threshold, default=THRESHOLD, metavar="PERCENT", help=f"default: {100 * THRESHOLD:g}"
+        "--threshold",
+        type=_parse_threshold,
+        default=THRESHOLD,
+        metavar="PERCENT",
+        help=f"default: {100 * THRESHOLD:g}",
     )
-    add("--provisional", action="store_true", help="judge by an incomplete baseline; the verdict says so")
+    add(
+        "--provisional",
+        action="store_true",
+        help="judge by an incomplete baseline; the verdict says so",
+    )
     add("--json", type=file_place, metavar="FILE", help="write the verdict there as JSON")
     add("--junit", type=file_place, metavar="FILE", help="as JUnit XML; UNDECIDED is an error there")
     add("--history", type=file_place, metavar="FILE", help="append it to a file of JSON lines")
-    add("--archive", type=file_place, metavar="FILE.tar.gz", help="figures, outputs, system description, verdict")
+    add(
+        "--archive",
+        type=file_place,
+        metavar="FILE.tar.gz",
+        help="figures, outputs, system description, verdict",
+    )
     add = parser.add_argument_group("baseline").add_argument
     add("--record", action="store_true", help="add the measurements of this job to the baseline")
     words = "BENCHMARK [CONFIG] [section.key=value ...], as for measure: a benchmark to add to the baseline"
     add("words", nargs="*", metavar="BENCHMARK", help=words)
     add("--ranks", type=positive, default=1, help="processes on this node (default 1)")
     add("--steps", type=positive, help="steps of a measurement")
-    add("--fidelity", action="store_true", help="also measure how far outputs, gradients and losses are from float32's")
+    add(
+        "--fidelity",
+        action="store_true",
+        help="also measure how far outputs, gradients and losses are from float32's",
+    )
     return parser.parse_intermixed_args(arguments)
 
 
@@ -140,7 +160,7 @@ def _parse_threshold(text: str) -> float:
     return share
 
 
-def _accept(options: argparse.Namespace) -> int:
+def _accept_machine(options: argparse.Namespace) -> int:
     """Judge the machine; return the exit status of the verdict."""
     baseline = read_baseline(options.baseline)
     if baseline.incomplete_series and not options.provisional:
@@ -148,7 +168,7 @@ def _accept(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.baseline} is not complete:\n{incomplete}\nor judge by it with --provisional")
     _check_outputs(options)
     check_distinct([file for job in options.fom for file in job])
-    jobs = options.fom or [_measure(_list_settings(baseline), options)]
+    jobs = options.fom or [_measure_here(_list_settings(baseline), options)]
     acceptance = judge_machine(baseline, jobs, options.threshold, is_own=not options.fom)
     writers: dict[str, Callable[[Path], None]] = {
         "json": lambda path: write_whole_file(path, json_text(describe_acceptance(acceptance))),
@@ -194,7 +214,7 @@ def _check_writable(name: str, path: Path) -> None:
         raise UsageError(f"{name}: {describe_error(error)}") from None
 
 
-def _record(options: argparse.Namespace) -> int:
+def _record_job(options: argparse.Namespace) -> int:
     """Add a job to the baseline, which is begun if there is none; return 0."""
     if options.baseline.is_symlink():
         raise UsageError(f"{options.baseline} is a link; name the file of the baseline itself")
@@ -205,8 +225,8 @@ def _record(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.baseline} does not exist: name what to measure, such as cosmoflow mini")
     if options.n < 2:
         raise UsageError("-n 1: one measurement shows no spread; a job of a baseline has 2 or more")
-    named = [_read_settings(options)] if options.words else []
-    settings = named or ([] if options.fom else _list_settings(baseline))
+    named_settings = [_read_settings(options)] if options.words else []
+    settings = named_settings or ([] if options.fom else _list_settings(baseline))
     now = datetime.now(UTC)
     for series in baseline.series:
         if series.settings in settings and now < series.next_begin:
@@ -214,7 +234,7 @@ def _record(options: argparse.Namespace) -> int:
     check_distinct([file for job in options.fom for file in job])
     options.baseline.parent.mkdir(parents=True, exist_ok=True)
     _check_writable("BASELINE", options.baseline)
-    files = options.fom[0] if options.fom else _measure(settings, options)
+    files = options.fom[0] if options.fom else _measure_here(settings, options)
     if options.baseline.exists():
         baseline = read_baseline(options.baseline)  # again: measuring takes time, in which another job may have ended
     for measured in read_jobs(files, is_own=not options.fom):
@@ -241,7 +261,7 @@ def _list_settings(baseline: Baseline) -> list[Settings]:
     return [series.settings for series in baseline.series if series.settings]
 
 
-def _measure(settings: Sequence[Settings], options: argparse.Namespace) -> list[Path]:
+def _measure_here(settings: Sequence[Settings], options: argparse.Namespace) -> list[Path]:
     """Measure in a folder; return the files of the figures of merit."""
     interrupt_by_signals()
     folder = options.output or Path("runs/accept") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"

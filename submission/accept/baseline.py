@@ -44,10 +44,6 @@ MAX_BYTES: Final = 1 << 26
 OPTIONS: Final = re.compile(r"(--steps[ =][1-9][0-9]*)? ?(--fidelity)?")
 """Of the command, in Settings."""
 CLOCK: Final = "%Y-%m-%d %H:%M UTC"
-MACHINE: Final = ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
-"""The fields of a system description that a job keeps."""
-STATED: Final = ("nodes", "torch", "device")
-"""The fields of a figure of merit that a job keeps."""
 
 
 class MeasurementError(RuntimeError):
@@ -55,7 +51,7 @@ class MeasurementError(RuntimeError):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a benchmark is measured: the arguments of `python -m BENCHMARK.measure`, and its ranks on this node.
+    """How a benchmark is measured: the arguments of `python -m BENCHMARK measure`, and its ranks on this node.
 
     A baseline may come from others: no other option of the command is taken from it.
     """
@@ -264,11 +260,13 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     with hold_lock(folder) as lock:
         announce_runs(runs, [], 1, {})
         failed = execute_plan(
-            runs, JobRunner(lock=lock), lambda run: f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
+            runs,
+            JobRunner(lock=lock),
+            lambda run: f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s",
         )
     if failed:
         text = f"{counted(len(failed), 'measurement')} failed: no verdict, and nothing is recorded"
-        raise UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text)
+        raise (UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text))
     return [run.result_file for run in runs]
 
 
@@ -297,7 +295,11 @@ def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:
     if is_own:
         fields = probe_machine(Machine())
         environment = {"suite": __version__, "python": platform.python_version()}
-        environment |= {name: fields[name] for name in MACHINE if name in fields}
+        environment |= {
+            name: fields[name]
+            for name in ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
+            if name in fields
+        }
     measured = []
     for workload, measurements in groups.items():
         source = next(iter(measurements))
@@ -305,7 +307,8 @@ def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:
         with suppress(msgspec.ValidationError):  # a plan of other means, such as a study with further options
             settings = msgspec.convert(read_record(source.parent), Settings | None)
         stated = {
-            name: " and ".join(dict.fromkeys(str(getattr(m, name)) for m in measurements.values())) for name in STATED
+            name: " and ".join(dict.fromkeys(str(getattr(m, name)) for m in measurements.values()))
+            for name in ("nodes", "torch", "device")
         }
         begin = min(path.stat().st_mtime for path in measurements)
         job = Job(

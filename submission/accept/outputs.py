@@ -32,13 +32,14 @@ from submission.runs.plan import RECORD
 from submission.runs.processes import OUTPUT
 from submission.system.describe import describe_system, render_description
 
-FORMAT: Final = 1
-"""Version of the JSON; it grows when a key changes its meaning or goes."""
 KIND: Final = "acceptance"
-MANIFEST: Final = "manifest.json"
 COLUMNS: Final[tuple[Column[WorkloadVerdict], ...]] = (
     Column("benchmark", "", lambda row: clean(row.name), numeric=False),
-    Column("baseline", "samples/s", lambda row: f"{row.comparison.mean_rate / row.comparison.ratio:.5g}"),
+    Column(
+        "baseline",
+        "samples/s",
+        lambda row: f"{row.comparison.mean_rate / row.comparison.ratio:.5g}",
+    ),
     Column("now", "samples/s", lambda row: f"{row.comparison.mean_rate:.5g}"),
     Column("speed by", "baseline", lambda row: f"{row.comparison.ratio:.1%}"),
     Column("p", "", lambda row: f"{row.comparison.p:.2g}"),
@@ -67,7 +68,7 @@ def render_table(acceptance: Acceptance, width: int | None) -> str:
 
 def describe_acceptance(acceptance: Acceptance) -> dict[str, Any]:
     """Return the verdict as plain values, for JSON."""
-    return {"format": FORMAT, "kind": KIND, **asdict(acceptance)}
+    return {"format": 1, "kind": KIND, **asdict(acceptance)}
 
 
 def render_junit(acceptance: Acceptance) -> str:
@@ -122,7 +123,7 @@ def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Seq
                 if file.is_file():
                     contents[f"job_{number}/run_{run}/{file.name}"] = ANYWHERE.read(file, MAX_BYTES)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    contents[MANIFEST] = json_text({"sha256": digests}).encode()
+    contents["manifest.json"] = json_text({"sha256": digests}).encode()
     root = path.name.removesuffix(".tar.gz")
     with whole_file(path) as part, tarfile.open(part, "w:gz") as archive:
         for name, content in contents.items():

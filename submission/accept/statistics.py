@@ -146,11 +146,7 @@ def find_power(error: float, df: int, level: float, threshold: float) -> float:
     error: true standard error of the difference, which the test estimates with `df` degrees of freedom. A midpoint rule
     over that estimate; without a threshold it is the power of the noncentral t distribution.
     """
-    critical, least, loss = (
-        t_quantile(1 - level, df),
-        -math.log(threshold),
-        -math.log(1 - find_loss(threshold)),
-    )
+    critical, least, loss = t_quantile(1 - level, df), -math.log(threshold), -math.log(1 - find_loss(threshold))
     half_width = 7 / math.sqrt(2 * df)
     first = max(0.0, 1 - half_width)
     step = (1 + half_width - first) / NODES

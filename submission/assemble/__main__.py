@@ -43,12 +43,14 @@ then:
 """
 
 
-STATUSES: Final = {0: "the package is complete or was extended", 1: "it cannot be made from these files"}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.assemble",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        statuses={0: "the package is complete or was extended", 1: "it cannot be made from these files"},
+    )
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
     add("-o", "--output", type=folder_place, required=True, metavar="OUT", help="parent of the organisation's folder")

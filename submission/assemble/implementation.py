@@ -186,7 +186,7 @@ class Implementation:
                 )
         if not files:
             raise AssemblyError(f"{self.root} has no files; expected the code of {self.benchmark}")
-        leaving = [path for path in files.values() if self._tree_of(path).leaves(path)]
+        leaving = [path for path in files.values() if self._tree_of(path).leads_out(path)]
         if leaving:
             raise AssemblyError(
                 f"links lead out of {self.root}, and what they lead to would be published: {listed(leaving)}; copy "

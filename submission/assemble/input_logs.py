@@ -120,7 +120,7 @@ def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
-        leaving = [name for name in folders if (path := Path(root, name)).is_symlink() and tree.leaves(path)]
+        leaving = [name for name in folders if (path := Path(root, name)).is_symlink() and tree.leads_out(path)]
         folders[:] = sorted({*folders} - {*leaving}, key=natural)
         yield from (Path(root, name) for name in sorted([*names, *leaving], key=natural))
 

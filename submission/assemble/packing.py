@@ -59,7 +59,6 @@ from submission.assemble.input_logs import (
 from submission.system.describe import compare_description
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
-RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
 
@@ -144,7 +143,7 @@ class Packing:
         new: list[PackageFile] = []
         for item in self.items:
             target = self.root / item.name
-            if self.tree.leaves(target):
+            if self.tree.leads_out(target):
                 raise AssemblyError(f"{target} leads out of {self.root} through a link; replace the link by a folder")
             if not os.path.lexists(target):
                 new.append(item)
@@ -291,7 +290,7 @@ class Packing:
         """Return the next number for a log in a folder."""
         if folder not in self.numbers:
             names = (os.path.basename(name) for name in self.present if os.path.dirname(name) == folder)
-            numbers = [int(number[1]) for name in names if (number := RUN_NUMBER.fullmatch(name))]
+            numbers = [int(number[1]) for name in names if (number := re.fullmatch(r"result_([0-9]{1,9})\.txt", name))]
             self.numbers[folder] = max(numbers, default=-1)
         self.numbers[folder] += 1
         return self.numbers[folder]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from common.command import suggest_name
 from common.measure.devices import ceilings_of, read_ceilings
@@ -14,10 +13,7 @@ from submission.results.cost_model import CostedStep, CostModel, ModelError, rea
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, project_sets, read_published
 from submission.results.quantities import AnalysedSet
-from submission.results.sets import Facts, analyse, read_facts
-
-LARGE: Final = (10_000, 20_000, 50_000, 100_000)
-"""Units for which the cost model is shown."""
+from submission.results.sets import Facts, analyse_sets, read_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +40,14 @@ def analyse_report(
     facts_file, ceilings_file: of the user's, if any; UsageError if they cannot be used. units: to project results to.
     """
     own = read_facts(Path(facts_file)) if facts_file else Facts()
-    facts = read_facts().updated(own)
-    model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
-    sets = analyse(report, facts)
+    facts = read_facts().update_facts(own)
+    model = CostModel(
+        read_workloads(),
+        read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings(),
+    )
+    sets = analyse_sets(report, facts)
     good, names = [result for result in sets if not result.problem], [result.full_name for result in sets]
-    unused = (name for name in own.names() if name not in names)
+    unused = (name for name in own.list_names() if name not in names)
     warnings = [f"{facts_file}: no result is named {name}{suggest_name(name, names)}" for name in unused]
     if ceilings_file:
         devices = dict.fromkeys(result.row.device for result in good if not result.row.mini)
@@ -59,7 +58,7 @@ def analyse_report(
     fits += fit.against_power_cap(good, facts.power_cap_watts)
     projected = project_sets(good, units, model, read_published())
     bounded = (each for each in projected.projections if each.ceilings)
-    bounds = (model.cost(p.workload, p.ceilings, p.units, p.batch_size, p.spatial) for p in bounded)
+    bounds = (model.cost_step(p.workload, p.ceilings, p.units, p.batch_size, p.spatial) for p in bounded)
     costed = list(dict.fromkeys((*_cost_many_units(good, model), *bounds)))
     return Analysis(sets, fits, projected, costed, model.published_pairs(good), tuple(warnings))
 
@@ -67,8 +66,8 @@ def analyse_report(
 def _cost_many_units(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:
     """Yield the cost on many units of each benchmark and hardware among the results, at their largest batch size."""
     batches: dict[tuple[str, str], int] = {}
-    for step in filter(None, map(model.published, sets)):
+    for step in filter(None, map(model.cost_result, sets)):
         key = (step.workload, step.ceilings)
         batches[key] = max(batches.get(key, 0), step.batch_size)
     for (workload, ceilings), batch in sorted(batches.items()):
-        yield from model.scale_out(workload, ceilings, LARGE, batch)
+        yield from model.scale_out(workload, ceilings, (10_000, 20_000, 50_000, 100_000), batch)

@@ -26,9 +26,9 @@ from common.config import load, rebuild
 from common.measure.devices import Ceilings, ceilings_of
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from submission.results.fits.fit import percent, scaling_pairs
+from submission.results.fits.fit import format_percent, scaling_pairs
 from submission.results.quantities import CACHEABLE, EPOCH_TIME, AnalysedSet
-from submission.results.quantity_tables import number
+from submission.results.quantity_tables import format_number
 
 HERE: Final = Path(__file__).parent
 STATED_VALUE_BYTES: Final = 2
@@ -76,9 +76,9 @@ def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
     return {name: rebuild(Workload, entry, f"{path}: workloads.{name}") for name, entry in entries.items()}
 
 
-def workload_of(benchmark: str, round_: str, known: Mapping[str, Workload]) -> str:
+def workload_of(benchmark: str, round_: str, workloads: Mapping[str, Workload]) -> str:
     """Return the name of the workload of a benchmark in a round, "" if there is none."""
-    return next((name for name in (f"{benchmark}@{round_}", benchmark) if name in known), "")
+    return next((name for name in (f"{benchmark}@{round_}", benchmark) if name in workloads), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +160,12 @@ class ModelError:
         helps = (self.storage_log_error or 0.0) < (self.log_error or 0.0)
         return (
             f"cost model, a bound and no forecast: over {counted(len(self.pairs), 'pair')} of results the time of an "
-            f"epoch at the larger scale is off by {percent(self.median_error)} in the median, and by "
-            f"{percent(self.median_calibrated_error)} with one factor for each system, set at its smaller scale; the "
-            f"sum of |log error| of the efficiency is {self.log_error:.3f}, and {self.storage_log_error:.3f} if data "
-            f"beyond {percent(CACHEABLE)} of a node's memory are read from storage at {STORAGE_BYTES_PER_S / 1e9:g} "
-            f"GB/s (assumptions){'' if helps else ': no better, so that this term stays off'}"
+            f"epoch at the larger scale is off by {format_percent(self.median_error)} in the median, and by "
+            f"{format_percent(self.median_calibrated_error)} with one factor for each system, set at its smaller "
+            f"scale; the sum of |log error| of the efficiency is {self.log_error:.3f}, and "
+            f"{self.storage_log_error:.3f} if data beyond {format_percent(CACHEABLE)} of a node's memory are read "
+            f"from storage at {STORAGE_BYTES_PER_S / 1e9:g} GB/s (assumptions)"
+            f"{'' if helps else ': no better, so that this term stays off'}"
         )
 
 
@@ -175,7 +176,7 @@ class CostModel:
     workloads: Mapping[str, Workload]
     ceilings: Mapping[str, Ceilings]
 
-    def cost(self, workload: str, ceilings: str, units: int, batch: int, spatial: int = 1) -> CostedStep:
+    def cost_step(self, workload: str, ceilings: str, units: int, batch: int, spatial: int = 1) -> CostedStep:
         """Return the cost of a step; ValueError if the units cannot share the batch in this way."""
         work, top = self.workloads[workload], self.ceilings[ceilings]
         if min(units, spatial) < 1 or spatial > work.most_spatial or units % spatial or batch < units // spatial:
@@ -209,7 +210,7 @@ class CostModel:
         for count in units:
             ways = [ranks for ranks in range(1, self.workloads[workload].most_spatial + 1) if count % ranks == 0]
             spatial = next((ranks for ranks in ways if count // ranks <= batch), ways[-1])
-            steps.append(self.cost(workload, ceilings, count, max(batch, count // spatial), spatial))
+            steps.append(self.cost_step(workload, ceilings, count, max(batch, count // spatial), spatial))
         return steps
 
     def find_names(self, result: AnalysedSet) -> tuple[str, str]:
@@ -218,7 +219,7 @@ class CostModel:
         workload = "" if row.mini else workload_of(row.benchmark, row.round, self.workloads)
         return workload, ceilings_of(row.device, self.ceilings) if workload else ""
 
-    def published(self, result: AnalysedSet, from_storage: bool = False) -> CostedStep | None:
+    def cost_result(self, result: AnalysedSet, from_storage: bool = False) -> CostedStep | None:
         """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware.
 
         from_storage: records come from storage if the data of a node exceed what its memory can cache.
@@ -231,19 +232,19 @@ class CostModel:
         if from_storage and data and data.held_by in ("disk", "neither"):
             stored = STORAGE_BYTES_PER_S * data.nodes / units * work.input_bytes / work.stored_bytes
             top = replace(top, input_bytes_per_s=min(stored, top.input_bytes_per_s))
-            return replace(self, ceilings={ceilings: top}).published(result)
+            return replace(self, ceilings={ceilings: top}).cost_result(result)
         if 1 < sharing <= work.most_spatial and units % sharing == 0:
-            return self.cost(workload, ceilings, units, max(row.batch_size, units // sharing), sharing)
+            return self.cost_step(workload, ceilings, units, max(row.batch_size, units // sharing), sharing)
         return self.scale_out(workload, ceilings, [units], row.batch_size)[0]
 
     def published_pairs(self, sets: Iterable[AnalysedSet]) -> ModelError:
         """Return how far the model is from the published results of systems with several scales."""
         pairs = []
         for both in scaling_pairs(sets):
-            steps = [step for result in both if (step := self.published(result))]
+            steps = [step for result in both if (step := self.cost_result(result))]
             if len(steps) < len(both):
                 continue
-            stored = [step for result in both if (step := self.published(result, from_storage=True))]
+            stored = [step for result in both if (step := self.cost_result(result, from_storage=True))]
             times = [(result.mean(EPOCH_TIME) or 0.0) * 60 for result in both]
             predicted, with_storage = ([step.epoch_seconds for step in costs] for costs in (steps, stored))
             first_ratio, second_ratio = predicted[0] / times[0], predicted[1] / times[1]
@@ -272,13 +273,13 @@ def cost_table(steps: Sequence[CostedStep]) -> TextTable:
         Column[CostedStep]("units", "", lambda step: plain(step.units)),
         Column[CostedStep]("batch", "samples", lambda step: plain(step.batch_size)),
         Column[CostedStep]("ranks per", "sample", lambda step: str(step.spatial)),
-        Column[CostedStep]("compute", "ms", lambda step: number(1000 * step.compute, 3)),
-        Column[CostedStep]("memory", "ms", lambda step: number(1000 * step.memory, 3)),
-        Column[CostedStep]("input", "ms", lambda step: number(1000 * step.input, 3)),
-        Column[CostedStep]("network", "ms", lambda step: number(1000 * step.network, 3)),
+        Column[CostedStep]("compute", "ms", lambda step: format_number(1000 * step.compute, 3)),
+        Column[CostedStep]("memory", "ms", lambda step: format_number(1000 * step.memory, 3)),
+        Column[CostedStep]("input", "ms", lambda step: format_number(1000 * step.input, 3)),
+        Column[CostedStep]("network", "ms", lambda step: format_number(1000 * step.network, 3)),
         Column[CostedStep]("binds", "", lambda step: step.binds, numeric=False),
         Column[CostedStep]("rate", "samples/s", lambda step: f"{step.samples_per_s:,.0f}"),
-        Column[CostedStep]("epoch", "s", lambda step: number(step.epoch_seconds, 3)),
+        Column[CostedStep]("epoch", "s", lambda step: format_number(step.epoch_seconds, 3)),
     )
     return make_table("Least time of a step by the ceilings: a bound, no result", columns, steps)
 
@@ -288,14 +289,22 @@ def error_table(error: ModelError) -> TextTable:
     columns = (
         Column[CostedPair]("smaller result", "", lambda pair: pair.first, numeric=False),
         Column[CostedPair]("larger result", "", lambda pair: pair.second, numeric=False),
-        Column[CostedPair]("binds", "smaller, larger", lambda pair: f"{pair.first_binds}, {pair.second_binds}", False),
+        Column[CostedPair](
+            "binds",
+            "smaller, larger",
+            lambda pair: f"{pair.first_binds}, {pair.second_binds}",
+            False,
+        ),
         Column[CostedPair]("smaller", "pred./meas.", lambda pair: f"{pair.first_ratio:.3f}"),
         Column[CostedPair]("larger", "pred./meas.", lambda pair: f"{pair.second_ratio:.3f}"),
         Column[CostedPair]("efficiency", "published", lambda pair: f"{pair.published_efficiency:.3f}"),
         Column[CostedPair]("efficiency", "predicted", lambda pair: f"{pair.efficiency:.3f}"),
         Column[CostedPair]("efficiency", "with storage", lambda pair: f"{pair.storage_efficiency:.3f}"),
         Column[CostedPair](
-            "data in", "smaller, larger", lambda pair: f"{pair.first_data_in}, {pair.second_data_in}".strip(", "), False
+            "data in",
+            "smaller, larger",
+            lambda pair: f"{pair.first_data_in}, {pair.second_data_in}".strip(", "),
+            False,
         ),
         Column[CostedPair]("remark", "", lambda pair: pair.remark, numeric=False),
     )

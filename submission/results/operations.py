@@ -31,14 +31,9 @@ from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.results.cost_model import read_workloads, workload_of
-from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
+from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, explain_unmeasured, measure_run
 from submission.results.rows import NoResultsError, ResultOperations
 
-GRAPH: Final = ("atoms", "edges", "triplets")
-"""What the operations of a graph depend on; `sample_means` of a log of this suite states them."""
-LARGEST_MEAN: Final = 1e9
-LARGEST_FLOP: Final = 1e18
-"""No network takes as many operations for a sample."""
 LOG, WORKLOADS = "log", "workloads.yaml"
 """Who counts the operations of a sample: the log, which nobody checks, or this suite, of the reference model."""
 TRAINING: Final = 3
@@ -107,24 +102,33 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, read_workloads())
     if reference is None:
         problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""
-        return replace(empty, reason=problem or "no benchmark of this round is named in submission_benchmark")
+        return replace(
+            empty,
+            reason=problem or "no benchmark of this round is named in submission_benchmark",
+        )
     flop = _find_sample_flop(run, workload)
     if isinstance(flop, str):
         return replace(empty, reason=flop)
     training, forward, source = flop
-    known = replace(empty, workload=workload, training_flop=training, forward_flop=forward, flop_source=source)
-    if reason := unmeasured(run):
-        return replace(known, reason=reason)
-    measured = quantities(run, reference, None)
+    costed = replace(
+        empty,
+        workload=workload,
+        training_flop=training,
+        forward_flop=forward,
+        flop_source=source,
+    )
+    if reason := explain_unmeasured(run):
+        return replace(costed, reason=reason)
+    measured = measure_run(run, reference, None)
     samples, train = measured.get(SAMPLES, 0.0), measured.get("run_train_time", 0.0)
     evaluated = evaluated_samples(run) or 0.0
     if reason := _explain_unrated(samples, evaluated, train):
-        return replace(known, reason=reason)
+        return replace(costed, reason=reason)
     quality, target, exponent = run.details.evaluations[-1].value, reference.target, n or EXPONENTS.get(benchmark, N)
     share = find_valid_share(target, quality, exponent)
     flops = training * samples / (60 * train)
     return replace(
-        known,
+        costed,
         samples=samples,
         evaluated=evaluated,
         train_minutes=train,
@@ -145,7 +149,7 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
     Those of graphs are of the run's mean sample.
     """
     stated: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
-    if all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in stated):
+    if all(is_number(flop) and 0 < flop < 1e18 for flop in stated):
         return float(stated[0]), float(stated[1]), LOG
     if run.mini:
         return "mini problem: its log states no flop_per_sample"
@@ -154,8 +158,8 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
     cost = read_workloads()[workload]
     if cost.atom_flop is None or cost.edge_flop is None or cost.triplet_flop is None:
         return cost.training_flop, cost.forward_flop, WORKLOADS
-    means: list[Any] = [run.details.sample_means.get(name) for name in GRAPH]
-    if not all(is_number(mean) and 0 < mean < LARGEST_MEAN for mean in means):
+    means: list[Any] = [run.details.sample_means.get(name) for name in ("atoms", "edges", "triplets")]
+    if not all(is_number(mean) and 0 < mean < 1e9 for mean in means):
         return "edges not logged"
     forward = sum(map(mul, (cost.atom_flop, cost.edge_flop, cost.triplet_flop), means))
     return TRAINING * forward, forward, WORKLOADS
@@ -177,15 +181,18 @@ def rate_result(results: ResultSet) -> ResultOperations:
     """Return the operations of a result of a report with details."""
     counted = [run for run in results.runs if run.verdict != FAIL]
     operations = list(map(count_operations, counted))
-    reason = next((run.reason for run in operations if run.flops is None), "" if operations else "no run is accepted")
+    reason = next(
+        (run.reason for run in operations if run.flops is None),
+        "" if operations else "no run is accepted",
+    )
     if reason:
         return ResultOperations(reason=reason)
     weak = results.scaling == WEAK
     rated, device_peak = _combine_runs(operations, weak), _find_peak(results, counted)
     if isinstance(device_peak, str):
-        return replace(rated, reason=_join(rated.reason, device_peak))
+        return replace(rated, reason=_join_texts(rated.reason, device_peak))
     name, number_format, peak = device_peak
-    minutes = results.score.minutes if weak and results.score else _sum(operations, "run_minutes")
+    minutes = results.score.minutes if weak and results.score else _sum_rates(operations, "run_minutes")
     flop = sum(60 * (run.run_minutes or 0.0) * (run.sustained_flops or 0.0) for run in operations)
     # Missing runs alone leave a measurement of the others.
     if results.score and results.score.minutes is None and (results.failing or not results.missing_runs):
@@ -193,7 +200,7 @@ def rate_result(results: ResultSet) -> ResultOperations:
     utilization = flop / (60 * minutes) / peak if minutes else None
     if utilization is None or utilization > 1:
         reason = "no time of the result" if utilization is None else "more FLOPS than the peak: is it the right one?"
-        return replace(rated, reason=_join(rated.reason, reason))
+        return replace(rated, reason=_join_texts(rated.reason, reason))
     # Instances one after another use the same units.
     active = min(1.0, results.at_once / len(counted)) if weak else 1.0
     return replace(
@@ -211,7 +218,7 @@ def _combine_runs(operations: Sequence[Operations], of_instances: bool) -> Resul
 
     def rate(name: str, minutes: str) -> float:
         if of_instances:
-            return _sum(operations, name)
+            return _sum_rates(operations, name)
         times = [float(getattr(run, minutes)) for run in operations]
         return float(sum(getattr(run, name) * time for run, time in zip(operations, times, strict=True)) / sum(times))
 
@@ -219,8 +226,8 @@ def _combine_runs(operations: Sequence[Operations], of_instances: bool) -> Resul
         rate("flops", "train_minutes"),
         rate("sustained_flops", "run_minutes"),
         None if any(run.vflops is None for run in operations) else rate("vflops", "train_minutes"),
-        reason=_join(*(run.reason for run in operations)),
-        flop_source=_join(*(run.flop_source for run in operations)),
+        reason=_join_texts(*(run.reason for run in operations)),
+        flop_source=_join_texts(*(run.flop_source for run in operations)),
     )
 
 
@@ -249,9 +256,9 @@ def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
     return shared_value(devices) or ""
 
 
-def _sum(operations: Iterable[Operations], name: str) -> float:
+def _sum_rates(operations: Iterable[Operations], name: str) -> float:
     return math.fsum(getattr(run, name) for run in operations)
 
 
-def _join(*texts: str) -> str:
+def _join_texts(*texts: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))

@@ -160,22 +160,48 @@ QUANTITIES: Final = {
         Quantity(RUN_TIME, "min", "T_run = run_stop - run_start"),
         Quantity(STAGING, "min", "T_staging = staging_stop - staging_start, in or out of T_run"),
         Quantity(STAGING_INSIDE, "min", "the part of T_staging inside T_run"),
-        Quantity("run_epochs_time", "min", "T_epochs: epochs with their evaluations; the compute time to solution"),
+        Quantity(
+            "run_epochs_time",
+            "min",
+            "T_epochs: epochs with their evaluations; the compute time to solution",
+        ),
         Quantity("run_train_time", "min", "T_train = T_epochs - T_eval"),
         Quantity("run_eval_time", "min", "T_eval: all evaluations"),
         Quantity("run_rest_time", "min", "T_run - T_epochs - the part of T_staging inside T_run"),
-        Quantity(EPOCHS, "epochs", "E: epochs to solution, up to the last evaluation before run_stop"),
-        Quantity("run_stop_epoch_num", "epochs", "E as logged: less by one where the log counts epochs from 0"),
+        Quantity(
+            EPOCHS,
+            "epochs",
+            "E: epochs to solution, up to the last evaluation before run_stop",
+        ),
+        Quantity(
+            "run_stop_epoch_num",
+            "epochs",
+            "E as logged: less by one where the log counts epochs from 0",
+        ),
         Quantity(TARGET_EPOCH, "epochs", "epochs up to the first evaluation that meets the target"),
         Quantity(SAMPLES, "samples", "samples to solution: E * N_train, or as logged"),
         Quantity("run_steps", "steps", "training steps to solution: E * N_train / B"),
         Quantity(EPOCH_TIME, "min", "T_epochs / E"),
         Quantity("run_epoch_throughput", "1/min", "E / T_epochs", harmonic=True),
         Quantity("run_train_throughput", "samples/min", "E * N_train / T_train", harmonic=True),
-        Quantity("run_eval_throughput", "samples/min", "evaluations * N_eval / T_eval", harmonic=True),
-        Quantity("run_sample_throughput", "samples/min", "(E * N_train + evaluations * N_eval) / T_epochs", True),
+        Quantity(
+            "run_eval_throughput",
+            "samples/min",
+            "evaluations * N_eval / T_eval",
+            harmonic=True,
+        ),
+        Quantity(
+            "run_sample_throughput",
+            "samples/min",
+            "(E * N_train + evaluations * N_eval) / T_epochs",
+            True,
+        ),
         Quantity(STAGING_RATE, "samples/min", "(N_train + N_eval) / T_staging", harmonic=True),
-        Quantity("run_compute_budget", "unit h", "T_run * units: accelerators, or processors without"),
+        Quantity(
+            "run_compute_budget",
+            "unit h",
+            "T_run * units: accelerators, or processors without",
+        ),
         Quantity("run_energy", "kJ", "energy of nodes and switches from run_start to run_stop"),
     )
 }
@@ -191,28 +217,33 @@ RATIOS: Final = {
 """Quantities of a result: ratios of the means of its runs, not means of ratios."""
 
 
-def definitions() -> Iterator[tuple[str, str, str, str]]:
+def list_definitions() -> Iterator[tuple[str, str, str, str]]:
     """Yield name, unit, definition and kind of mean of each quantity and ratio."""
     for each in QUANTITIES.values():
-        yield each.name, each.unit, each.definition, "harmonic" if each.harmonic else "arithmetic"
+        yield (
+            each.name,
+            each.unit,
+            each.definition,
+            "harmonic" if each.harmonic else "arithmetic",
+        )
     for name, definition in RATIOS.items():
         yield name, "", definition, "ratio of means"
 
 
-def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -> dict[str, float]:
+def measure_run(run: JudgedRun, reference: Reference | None, units: int | None) -> dict[str, float]:
     """Return the quantities of a run by name; those that its log does not give are missing."""
     phases, converged_after = run.details.phases, run.convergence
     staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
     epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
     training = epochs_time - evaluation
-    train, evaluation_set = _samples(run, "train_samples"), _samples(run, "eval_samples")
+    train, evaluation_set = _read_samples(run, "train_samples"), _read_samples(run, "eval_samples")
     by_samples = reference is not None and reference.epoch_unit == "samples"
     epochs = samples = None
     last = _find_share_of_last(run)
     if is_number(converged_after) and converged_after < LARGEST and last is not None:
         later = float(phases.first == 0) - (1 - last)
         epochs = None if by_samples else converged_after + later
-        samples = float(converged_after) if by_samples else _product(epochs, train)
+        samples = float(converged_after) if by_samples else _multiply(epochs, train)
     evaluated = evaluated_samples(run)
     values = {
         RUN_TIME: run.minutes,
@@ -226,20 +257,23 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
         "run_stop_epoch_num": None if epochs is None else float(converged_after),
         TARGET_EPOCH: None if by_samples else _target_epoch(run, reference),
         SAMPLES: samples,
-        "run_steps": _rate(samples, run.batch_size),
-        EPOCH_TIME: _rate(epochs_time or None, epochs),
-        "run_epoch_throughput": _rate(epochs, epochs_time),
-        "run_train_throughput": _rate(samples, training),
-        "run_eval_throughput": _rate(evaluated, evaluation),
-        "run_sample_throughput": _rate(None if samples is None else samples + (evaluated or 0), epochs_time),
-        STAGING_RATE: _rate(None if train is None or evaluation_set is None else train + evaluation_set, staging),
-        "run_compute_budget": None if run.minutes is None else _product(run.minutes / 60, units),
+        "run_steps": _find_rate(samples, run.batch_size),
+        EPOCH_TIME: _find_rate(epochs_time or None, epochs),
+        "run_epoch_throughput": _find_rate(epochs, epochs_time),
+        "run_train_throughput": _find_rate(samples, training),
+        "run_eval_throughput": _find_rate(evaluated, evaluation),
+        "run_sample_throughput": _find_rate(None if samples is None else samples + (evaluated or 0), epochs_time),
+        STAGING_RATE: _find_rate(
+            None if train is None or evaluation_set is None else train + evaluation_set,
+            staging,
+        ),
+        "run_compute_budget": None if run.minutes is None else _multiply(run.minutes / 60, units),
         "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
     }
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def unmeasured(run: JudgedRun) -> str:
+def explain_unmeasured(run: JudgedRun) -> str:
     """Return why the times and epochs of a run, whatever its status, are unknown; "" if its log gives them."""
     if run.minutes is None:
         return "run_start or run_stop is missing"
@@ -257,7 +291,7 @@ def unmeasured(run: JudgedRun) -> str:
 
 def evaluated_samples(run: JudgedRun) -> float | None:
     """Return the samples of all evaluations, None if the log does not give them."""
-    return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))
+    return _multiply(run.details.phases.evaluations, _read_samples(run, "eval_samples"))
 
 
 def _find_share_of_last(run: JudgedRun) -> float | None:
@@ -265,7 +299,10 @@ def _find_share_of_last(run: JudgedRun) -> float | None:
     train = (run.details.configuration or {}).get("train")
     if not isinstance(train, dict) or all(train.get(name) is None for name in ("steps", "flop")):
         return 1.0
-    share = _rate(_product(run.details.last_steps, _samples(run, "global_batch_size")), _samples(run, "train_samples"))
+    share = _find_rate(
+        _multiply(run.details.last_steps, _read_samples(run, "global_batch_size")),
+        _read_samples(run, "train_samples"),
+    )
     return None if share is None else min(1.0, share)
 
 
@@ -276,16 +313,16 @@ def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:
     return next((each.epoch + before for each in met if each.epoch is not None), None)
 
 
-def _samples(run: JudgedRun, key: str) -> float | None:
+def _read_samples(run: JudgedRun, key: str) -> float | None:
     count = run.details.hyperparameters.get(key)
     return float(count) if count is not None and is_number(count) and 0 < count < LARGEST else None
 
 
-def _product(a: float | None, b: float | None) -> float | None:
+def _multiply(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a * b
 
 
-def _rate(amount: float | None, per: Any) -> float | None:
+def _find_rate(amount: float | None, per: Any) -> float | None:
     return amount / per if amount is not None and is_number(per) and 0 < per < LARGEST else None
 
 
@@ -316,8 +353,9 @@ class NodeData:
         """What can hold the stored data: "memory", else "disk", else "neither"; "" if the memory is unknown."""
         if self.memory is None:
             return ""
-        in_memory = self.stored <= CACHEABLE * self.memory
-        return "memory" if in_memory else "disk" if self.stored <= (self.disk or 0) else "neither"
+        if self.stored <= CACHEABLE * self.memory:
+            return "memory"
+        return "disk" if self.stored <= (self.disk or 0) else "neither"
 
 
 def parse_bytes(text: object) -> float | None:

@@ -25,28 +25,33 @@ WARM_UP: Final = {
 Cell = Callable[[AnalysedSet], str]
 
 
-def tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
+def make_tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
     """Return the tables of one or more rounds: time to solution, parts of the time, throughput, convergence."""
     good = [result for result in sets if not result.problem]
     many = len({result.row.round for result in good}) > 1
     names = [Column[AnalysedSet]("round", "", lambda result: result.row.round, numeric=False)] if many else []
     names += [Column("result", "", short_name, numeric=False)]
     groups = [result.marked_benchmark for result in good]
-    made = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)
-    return [table.without_empty() for table in made]
+    tables = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)
+    return [table.without_empty() for table in tables]
 
 
 def short_name(result: AnalysedSet) -> str:
     """Return organisation and system, with what tells the result from a valid, closed time to train."""
     row = result.row
-    marks = [*(["open"] if row.division == "open" else []), *(["throughput"] if row.scaling == WEAK else [])]
-    marks += [row.verdict] if row.verdict in (FAIL, INCOMPLETE) else []
-    marks += ["waived"] if row.waiver else ["bypass asked for"] if row.bypass else []
-    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or result.folder)
-    return f"{name} ({', '.join(marks)})" if marks else name
+    marks = {
+        "open": row.division == "open",
+        "throughput": row.scaling == WEAK,
+        row.verdict: row.verdict in (FAIL, INCOMPLETE),
+        "waived": row.waiver,
+        "bypass asked for": row.bypass and not row.waiver,
+    }
+    words = ", ".join(mark for mark, applies in marks.items() if applies)
+    name = clean(f"{row.organisation} {row.system}".strip() or result.folder)
+    return f"{name} ({words})" if words else name
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """Return a number with this many significant digits, thousands in full; "" for None."""
     if value is None:
         return ""
@@ -56,20 +61,20 @@ def number(value: float | None, digits: int = 4) -> str:
     return text if "e" in text else text.removesuffix(".")
 
 
-def percent(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """Return a share in per cent, "" for None."""
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def _mean(name: str) -> Cell:
-    return lambda result: number(result.mean(name))
+def _show_mean(name: str) -> Cell:
+    return lambda result: format_number(result.mean(name))
 
 
-def _spread(name: str) -> Cell:
+def _show_spread(name: str) -> Cell:
     """Return mean and standard deviation, the latter with as many decimals as the mean."""
 
     def format_spread(result: AnalysedSet) -> str:
-        statistics, mean = result.statistics.get(name), number(result.mean(name))
+        statistics, mean = result.statistics.get(name), format_number(result.mean(name))
         if statistics is None or statistics.std is None:
             return mean
         return f"{mean} ± {statistics.std:.{len(mean.partition('.')[2])}f}"
@@ -77,15 +82,15 @@ def _spread(name: str) -> Cell:
     return format_spread
 
 
-def _share(name: str) -> Cell:
-    return lambda result: percent(result.ratios.get(name))
+def _show_share(name: str) -> Cell:
+    return lambda result: format_share(result.ratios.get(name))
 
 
-def _ratio(name: str) -> Cell:
-    return lambda result: number(result.ratios.get(name), 3)
+def _show_ratio(name: str) -> Cell:
+    return lambda result: format_number(result.ratios.get(name), 3)
 
 
-def _stated(*keys: str) -> Cell:
+def _show_stated(*keys: str) -> Cell:
     """Return the first of the hyperparameters that is logged; a warm-up with its unit."""
 
     def format_value(result: AnalysedSet) -> str:
@@ -99,54 +104,63 @@ def _stated(*keys: str) -> Cell:
 
 def _per_unit(result: AnalysedSet) -> str:
     rate = result.mean("run_train_throughput")
-    return number(rate / result.units if rate and result.units else None)
+    return format_number(rate / result.units if rate and result.units else None)
 
 
-PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval", "rest": "rest"}
+PARTS: Final = {
+    "staging": "staging",
+    "training": "train",
+    "evaluation": "eval",
+    "rest": "rest",
+}
 """The part of the time of a run, and its name in a quantity."""
 UNITS: Final = Column[AnalysedSet]("units", "", lambda result: result.units and plain(result.units))
 BATCH: Final = Column[AnalysedSet]("batch", "size", lambda result: (size := result.row.batch_size) and plain(size))
-RUNS: Final = Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}")
-EPOCHS: Final = Column("E", "epochs", _spread("run_stop_epoch"))
+EPOCHS: Final = Column("E", "epochs", _show_spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Time to solution: mean ± standard deviation of the runs that count by time": (
         UNITS,
         BATCH,
-        RUNS,
-        Column("T_run", "min", _spread("run_time")),
+        Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}"),
+        Column("T_run", "min", _show_spread("run_time")),
         EPOCHS,
-        Column("epoch time", "min", _spread("run_epoch_time")),
-        Column("budget", "unit h", _mean("run_compute_budget")),
-        Column("energy", "kJ", _mean("run_energy")),
+        Column("epoch time", "min", _show_spread("run_epoch_time")),
+        Column("budget", "unit h", _show_mean("run_compute_budget")),
+        Column("energy", "kJ", _show_mean("run_energy")),
     ),
     "Where the time goes: means of the runs that count by time, and their shares of T_run": (
-        *(Column(f"T_{name}", "min", _mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
-        *(Column(part, "%", _share(f"{name}_time/run_time")) for part, name in PARTS.items()),
-        Column("staging", "epochs", _ratio("staging_time/epoch_time")),
+        *(Column(f"T_{name}", "min", _show_mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
+        *(Column(part, "%", _show_share(f"{name}_time/run_time")) for part, name in PARTS.items()),
+        Column("staging", "epochs", _show_ratio("staging_time/epoch_time")),
     ),
     "Throughput, harmonic means": (
         UNITS,
-        Column("E", "1/min", _mean("run_epoch_throughput")),
-        Column("training", "samples/min", _mean("run_train_throughput")),
+        Column("E", "1/min", _show_mean("run_epoch_throughput")),
+        Column("training", "samples/min", _show_mean("run_train_throughput")),
         Column("per unit", "samples/min", _per_unit),
-        Column("evaluation", "samples/min", _mean("run_eval_throughput")),
-        Column("both", "samples/min", _mean("run_sample_throughput")),
-        Column("staging", "samples/min", _mean("run_staging_throughput")),
+        Column("evaluation", "samples/min", _show_mean("run_eval_throughput")),
+        Column("both", "samples/min", _show_mean("run_sample_throughput")),
+        Column("staging", "samples/min", _show_mean("run_staging_throughput")),
     ),
     "Convergence: hyperparameters, E and steps; variation of E and epoch time": (
-        Column("optimizer", "", _stated("opt_name"), numeric=False),
-        Column("learning", "rate", _stated("opt_base_learning_rate", "opt_lr")),
-        Column("warm-up", "", _stated(*WARM_UP), numeric=False),
-        Column("weight", "decay", _stated("opt_weight_decay")),
-        Column("dropout", "", _stated("dropout")),
+        Column("optimizer", "", _show_stated("opt_name"), numeric=False),
+        Column("learning", "rate", _show_stated("opt_base_learning_rate", "opt_lr")),
+        Column("warm-up", "", _show_stated(*WARM_UP), numeric=False),
+        Column("weight", "decay", _show_stated("opt_weight_decay")),
+        Column("dropout", "", _show_stated("dropout")),
         BATCH,
-        Column("batch", "per unit", _ratio("batch_size/units")),
+        Column("batch", "per unit", _show_ratio("batch_size/units")),
         EPOCHS,
-        Column("steps", "", _mean("run_steps")),
-        Column("samples", "", _mean("run_stop_samples")),
-        Column("1st comp.", "variance", lambda result: percent(result.pca.explained if result.pca else None)),
+        Column("steps", "", _show_mean("run_steps")),
+        Column("samples", "", _show_mean("run_stop_samples")),
         Column(
-            *("correlation", ""),
+            "1st comp.",
+            "variance",
+            lambda result: format_share(result.pca.explained if result.pca else None),
+        ),
+        Column(
+            "correlation",
+            "",
             lambda result: "" if not result.pca or result.pca.correlation is None else f"{result.pca.correlation:+.2f}",
         ),
     ),

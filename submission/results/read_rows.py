@@ -58,10 +58,13 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
     return report
 
 
-def rows(report: Report) -> list[Row]:
+def list_rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
     unsorted = (row_of(results, report) for results in report.sets)
-    return sorted(unsorted, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
+    return sorted(
+        unsorted,
+        key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()),
+    )
 
 
 def every_set(report: Report) -> list[ResultSet]:
@@ -72,7 +75,13 @@ def every_set(report: Report) -> list[ResultSet]:
     sets = result_sets(report)
     for (round_, benchmark, variant), runs in kinds.items():
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        case = Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant)
+        case = Case(
+            round_,
+            report.profile,
+            shared_value(run.division for run in runs),
+            benchmark,
+            variant,
+        )
         sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True))
     return sets
 
@@ -98,8 +107,8 @@ def row_of(results: ResultSet, report: Report) -> Row:
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
         plugin=results.plugin,
         operations=rate_result(results) if any(run.detailed for run in results.runs) else ResultOperations(),
-        **_machine(results),
-        **_outcome(results),
+        **_describe_machine(results),
+        **_describe_outcome(results),
     )
 
 
@@ -109,7 +118,7 @@ def _common_value(results: ResultSet, key: str) -> str:
     return str(shared_value((text for text in texts if isinstance(text, str)), ""))
 
 
-def _machine(results: ResultSet) -> dict[str, Any]:
+def _describe_machine(results: ResultSet) -> dict[str, Any]:
     """Return the fields of a row about the system."""
     described = results.description or SystemDescription("", "")
     run = results.runs[0] if results.runs else Run("")
@@ -128,7 +137,7 @@ def _machine(results: ResultSet) -> dict[str, Any]:
     }
 
 
-def _outcome(results: ResultSet) -> dict[str, Any]:
+def _describe_outcome(results: ResultSet) -> dict[str, Any]:
     """Return the fields of a row about score and convergence."""
     verdict, score = results.judged_convergence, results.score
     factor = verdict.normalization if verdict and verdict.passed else None

@@ -186,7 +186,13 @@ class Difference:
     @property
     def key(self) -> Key:
         """The kind of result."""
-        return (self.benchmark, self.mini, self.division, self.scaling, self.organisation.lower())
+        return (
+            self.benchmark,
+            self.mini,
+            self.division,
+            self.scaling,
+            self.organisation.lower(),
+        )
 
     @property
     def speedup(self) -> float | None:
@@ -197,12 +203,12 @@ class Difference:
         return now / before if self.scaling == WEAK else before / now
 
 
-def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference]:
+def compare_rounds(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference]:
     """Return the changes from one round to another, by benchmark and organisation, ignoring letter case.
 
     Results that passed in neither round are left out.
     """
-    before, now = best(previous), best(rows)
+    before, now = find_best(previous), find_best(rows)
     names = {row.organisation.lower(): row.organisation for row in (*previous, *rows)}
     changes = []
     for key in sorted({*before, *now}):
@@ -217,7 +223,7 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
     return changes
 
 
-def best(rows: Iterable[Row]) -> dict[Key, Row]:
+def find_best(rows: Iterable[Row]) -> dict[Key, Row]:
     """Return the best passing result of each kind and organisation, and of ALL_ORGANISATIONS, by score with staging."""
     winners: dict[Key, Row] = {}
     for row in rows:
@@ -226,7 +232,7 @@ def best(rows: Iterable[Row]) -> dict[Key, Row]:
             continue
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            known = winners.setdefault(key, row).score_with_staging or score
-            if score > known if row.scaling == WEAK else score < known:
+            best_score = winners.setdefault(key, row).score_with_staging or score
+            if score > best_score if row.scaling == WEAK else score < best_score:
                 winners[key] = row
     return winners

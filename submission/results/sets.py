@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import counted
-from common.config import load, rebuild, shown
-from common.values import identity, is_number, is_stated, same, shared_value
+from common.config import load, quote_value, rebuild
+from common.values import are_same, identity, is_number, is_stated, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
@@ -25,7 +25,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, SHORTEST_STAGING
 from compliance.model.waivers import FORM, waiver_name
-from compliance.rcp.points import olympic_mean
+from compliance.rcp.means import olympic_mean
 from submission.results.cost_model import read_workloads, workload_of
 from submission.results.quantities import (
     EPOCH_TIME,
@@ -43,9 +43,9 @@ from submission.results.quantities import (
     LogPca,
     NodeData,
     Statistics,
+    explain_unmeasured,
+    measure_run,
     parse_bytes,
-    quantities,
-    unmeasured,
 )
 from submission.results.read_rows import every_set, row_of
 from submission.results.rows import Row
@@ -53,8 +53,6 @@ from submission.results.rows import Row
 HERE: Final = Path(__file__).parent
 MOST: Final = 1e9
 """Numbers of epochs and watts are below it."""
-SUCCESS: Final = ("success", None)
-"""The status of a run that ended as it should; some logs of round 0.7 state none."""
 FASTEST, SLOWEST = "the fastest run", "the slowest run"
 NORMALISED: Final = frozenset(
     "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_target_epoch "
@@ -78,7 +76,7 @@ class Normalisation:
         for epochs in self.epochs:
             _check_positive("epochs", epochs)
 
-    def factor(self, epochs: Iterable[float]) -> float:
+    def find_factor(self, epochs: Iterable[float]) -> float:
         """Return by what epochs and times of a result with these epochs are multiplied."""
         own, wanted = olympic_mean(epochs), olympic_mean(self.epochs)
         return wanted / own if own and wanted else 1.0
@@ -100,15 +98,15 @@ class Facts:
         for section in fields(self):
             for name in getattr(self, section.name):
                 if name.count("/") != FORM.count("/"):
-                    raise ValueError(f"{section.name}: {shown(name)} names no result; expected {FORM}")
+                    raise ValueError(f"{section.name}: {quote_value(name)} names no result; expected {FORM}")
         for name, watts in self.power_cap_watts.items():
             _check_positive(f"power_cap_watts: {name}", watts)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the names of all results that facts are about."""
         return list(dict.fromkeys((*self.staging_excluded, *self.reference_epochs, *self.power_cap_watts)))
 
-    def updated(self, other: Facts) -> Facts:
+    def update_facts(self, other: Facts) -> Facts:
         """Return these facts with those of another file, which count where both know a result."""
         return Facts(*(getattr(self, section.name) | getattr(other, section.name) for section in fields(self)))
 
@@ -134,7 +132,7 @@ def _check_positive(name: str, value: float) -> None:
 # -- the analysis ---------------------------------------------------------------------------------------------
 
 
-def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
+def analyse_sets(report: Report, facts: Facts) -> list[AnalysedSet]:
     """Return the analysis of each result of a report with details, in the order of the summary."""
     analysed = [_analyse_set(results, row_of(results, report), facts) for results in every_set(report)]
     return sorted(analysed, key=lambda result: (*result.row.table_order, result.units or 0, result.name))
@@ -147,15 +145,21 @@ def _analyse_set(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
     if not results.runs:
         return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
     if results.benchmark is None:
-        return replace(empty, problem="the logs name no benchmark of this round; expected submission_benchmark")
-    measured = {run.path: quantities(run, results.reference, units) for run in results.runs}
+        return replace(
+            empty,
+            problem="the logs name no benchmark of this round; expected submission_benchmark",
+        )
+    measured = {run.path: measure_run(run, results.reference, units) for run in results.runs}
     failed = {run.path: reason for run in results.runs if (reason := _explain_failure(run))}
     if len(failed) == len(results.runs):
         reasons = ", ".join(dict.fromkeys(failed.values()))
-        return replace(empty, problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}")
+        return replace(
+            empty,
+            problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}",
+        )
     outcome = _Outcome(empty, results, measured, failed)
-    outcome.apply(facts)
-    return outcome.summarise()
+    outcome.apply_facts(facts)
+    return outcome.summarise_runs()
 
 
 def _find_units(results: ResultSet, row: Row) -> int | None:
@@ -180,7 +184,9 @@ def _find_node_data(results: ResultSet, row: Row, units: int | None) -> NodeData
 
 def _explain_failure(run: JudgedRun) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
-    return unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
+    return explain_unmeasured(run) or (
+        "" if run.status in ("success", None) else f"run_stop states {reprlib.repr(run.status)}"
+    )
 
 
 @dataclass(slots=True)
@@ -199,7 +205,7 @@ class _Outcome:
     notes: list[str] = field(default_factory=list)
     normalisation: float = 1.0
 
-    def apply(self, facts: Facts) -> None:
+    def apply_facts(self, facts: Facts) -> None:
         """Leave out staging that copies nothing, and normalise the result, as the facts say."""
         name = waiver_name(self.results)
         longest = max((values.get(STAGING, 0.0) for values in self.measured.values()), default=0.0)
@@ -212,10 +218,12 @@ class _Outcome:
                 for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
                     values.pop(key, None)
         if normalisation := facts.read_normalisation(name):
-            self._normalise(normalisation.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
+            self._normalise_values(
+                normalisation.find_factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v])
+            )
             self.excluded["normalised"] = normalisation.reason
 
-    def _normalise(self, factor: float) -> None:
+    def _normalise_values(self, factor: float) -> None:
         """Multiply epochs and all times but staging."""
         self.normalisation = factor
         self.notes.append(f"normalised: epochs and times but staging are multiplied by {factor:.4f}")
@@ -228,14 +236,16 @@ class _Outcome:
                 if "run_compute_budget" in values:
                     values["run_compute_budget"] *= values[RUN_TIME] / before
 
-    def summarise(self) -> AnalysedSet:
+    def summarise_runs(self) -> AnalysedSet:
         """Return the analysis."""
         runs = tuple(self._choose_runs())
         kept = [run.values for run in runs if run.kept]
-        named = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
-        statistics = {name: summarise(name, values) for name, values in named.items() if len(values) == len(kept)}
+        by_quantity = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
+        statistics = {
+            name: summarise_values(name, values) for name, values in by_quantity.items() if len(values) == len(kept)
+        }
         both = {EPOCHS, EPOCH_TIME} <= statistics.keys()
-        pca = log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True)) if both else None
+        pca = log_pca(zip(by_quantity[EPOCHS], by_quantity[EPOCH_TIME], strict=True)) if both else None
         if pca is not None and pca.correlation is None:
             self.excluded["epochs_system_correlation"] = "epochs or epoch times do not vary"
         first, *others = (run.details.hyperparameters for run in self.results.runs)
@@ -246,7 +256,9 @@ class _Outcome:
             statistics=statistics,
             ratios=self._divide_means(statistics),
             pca=pca,
-            hyperparameters={key: first[key] for key in keys if all(same(run.get(key), first[key]) for run in others)},
+            hyperparameters={
+                key: first[key] for key in keys if all(are_same(run.get(key), first[key]) for run in others)
+            },
             excluded=self.excluded,
             notes=(*self.notes, *self._explain_runs(runs)),
             normalisation=self.normalisation,
@@ -260,7 +272,12 @@ class _Outcome:
             out[ranked[0][1]] = FASTEST
             out |= {} if self.failed else {ranked[-1][1]: SLOWEST}
         for path, values in self.measured.items():
-            yield AnalysedRun(os.path.relpath(path, self.results.folder), values, path not in out, out.get(path, ""))
+            yield AnalysedRun(
+                os.path.relpath(path, self.results.folder),
+                values,
+                path not in out,
+                out.get(path, ""),
+            )
 
     def _divide_means(self, statistics: Mapping[str, Statistics]) -> dict[str, float | None]:
         """Return the ratios of a result."""
@@ -300,7 +317,7 @@ class _Outcome:
 # -- statistics over the runs of a result that count -----------------------------------------------------------
 
 
-def summarise(name: str, values: Sequence[float]) -> Statistics:
+def summarise_values(name: str, values: Sequence[float]) -> Statistics:
     """Return the statistics of a quantity over at least one run.
 
     Throughputs are averaged harmonically; their std is 1 / (1/mean - std(1/x)) - mean, as the paper's analysis has it.
@@ -330,4 +347,10 @@ def log_pca(pairs: Iterable[tuple[float, float]]) -> LogPca | None:
     first = (math.cos(angle), math.sin(angle))
     middle, radius = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
     correlation = None if min(xx, yy) <= 1e-30 else xy / math.sqrt(xx * yy)
-    return LogPca(center, first, (-first[1], first[0]), (middle + radius, max(middle - radius, 0.0)), correlation)
+    return LogPca(
+        center,
+        first,
+        (-first[1], first[0]),
+        (middle + radius, max(middle - radius, 0.0)),
+        correlation,
+    )

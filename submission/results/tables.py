@@ -30,8 +30,6 @@ from submission.results.operations import Operations
 from submission.results.rows import Difference, Row, mark_benchmark
 
 FILES: Final = {STRONG: "time_to_train.csv", WEAK: "throughput.csv"}
-SCHEMA: Final = 1
-"""Version of the JSON format; under the same number fields are only added, never changed or removed."""
 # -- texts -------------------------------------------------------------------------------------------------
 
 TITLES: Final = {
@@ -54,7 +52,6 @@ UTILIZATION: Final = (
     "peak_format, over the time of all accepted runs (TTT leaves out two), of a throughput result over TTTa; the FLOP "
     "are counted, not measured (docs/guide/analyse.md)"
 )
-UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
     "FLOP: 1 multiply-add = 2, of convolutions and products alone: as the log states them of its network, else of the "
     "reference model (submission/results/workloads.yaml), while an open result may have trained another"
@@ -72,8 +69,8 @@ NOTE_ON_GRAPHS: Final = (
 )
 
 CSV_DIFFERENCES: Final = (
-    *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
-    *("before_with_staging", "now_with_staging", "before_waived", "now_waived", "plugin"),
+    "organisation benchmark mini division scaling before now unit speedup before_with_staging now_with_staging "
+    "before_waived now_waived plugin".split()
 )
 
 
@@ -88,23 +85,34 @@ class Summary:
 
     def format_text(self, width: int | None = None) -> str:
         """Return tables and notes in lines of at most `width` characters; None: nothing is cut."""
-        notes = wrap_notes((*_legend(self.rows, self.runs), *_remarks(self.rows, self.runs)), width)
-        return "\n\n".join([*(plain_text(table, width) for table in self._tables()), notes]) + "\n"
+        notes = wrap_notes((*_list_legend(self.rows, self.runs), *_list_remarks(self.rows, self.runs)), width)
+        return "\n\n".join([*(plain_text(table, width) for table in self._make_tables()), notes]) + "\n"
 
     def format_markdown(self) -> str:
         """Return the same tables and notes as Markdown."""
-        notes = (*_legend(self.rows, self.runs), *map(escaped, _remarks(self.rows, self.runs)))
-        return "\n\n".join([*map(markdown_text, self._tables()), "\n".join(f"- {note}" for note in notes)]) + "\n"
+        notes = (
+            *_list_legend(self.rows, self.runs),
+            *map(escaped, _list_remarks(self.rows, self.runs)),
+        )
+        return (
+            "\n\n".join(
+                [
+                    *map(markdown_text, self._make_tables()),
+                    "\n".join(f"- {note}" for note in notes),
+                ]
+            )
+            + "\n"
+        )
 
     def format_json(self) -> str:
         """Return all fields as JSON; units are in their names, or in the docstrings of the records."""
         document: dict[str, object] = {
-            "schema": SCHEMA,
+            "schema": 1,
             "version": VERSION,
             "results": [asdict(row) for row in self.rows],
             "differences": [asdict(change) | {"speedup": change.speedup} for change in self.changes],
         }
-        return json_text(document | ({"convention": CONVENTION, "runs": _records(self.runs)} if self.runs else {}))
+        return json_text(document | ({"convention": CONVENTION, "runs": _list_records(self.runs)} if self.runs else {}))
 
     def format_csv(self) -> dict[str, str]:
         """Return CSV tables by file name: time_to_train.csv, throughput.csv, differences.csv, runs.csv."""
@@ -117,12 +125,12 @@ class Summary:
             tables[name] = [CSV_NAMES[scaling].get(key, key) for key in keys], lines
         changes = [[getattr(change, field) for field in CSV_DIFFERENCES] for change in self.changes]
         tables["differences.csv"] = CSV_DIFFERENCES, changes
-        records = _records(self.runs)
+        records = _list_records(self.runs)
         keys = [key for key in self.columns if key in RUN_COLUMNS] or list(records[0] if records else ())
         tables["runs.csv"] = keys, [[record[key] for key in keys] for record in records]
         return {name: csv_text(head, lines) for name, (head, lines) in tables.items() if lines}
 
-    def _tables(self) -> list[TextTable]:
+    def _make_tables(self) -> list[TextTable]:
         """Return a table for each round and kind of scaling, one of differences to the previous round, one of runs."""
         tables = []
         for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in self.rows):
@@ -130,7 +138,7 @@ class Summary:
             picked = pick_columns(RESULT_COLUMNS, self.columns, SHOWN[scaling])
             headed = ((column, HEADINGS[scaling].get(column.key, column[:2])) for column in picked)
             columns = [column._replace(name=name, unit=unit) for column, (name, unit) in headed]
-            groups = [f"{_benchmark(row)}, {clean(row.division)}" for row in rows]
+            groups = [f"{_name_benchmark(row)}, {clean(row.division)}" for row in rows]
             table = make_table(f"Round {round_}. {TITLES[scaling]}", columns, rows, groups)
             tables.append(table if self.columns else table.without_empty())
         tables += [_difference_table(self.changes)] if self.changes else []
@@ -143,7 +151,7 @@ def _csv_value(column: Column[Row], row: Row) -> object:
     return " ".join(map(repr, value)) if isinstance(value, tuple) else value
 
 
-def _records(runs: Sequence[Operations]) -> list[dict[str, object]]:
+def _list_records(runs: Sequence[Operations]) -> list[dict[str, object]]:
     return [asdict(run) | {"note": _explain_run(run)} for run in runs]
 
 
@@ -154,14 +162,17 @@ def _run_table(runs: Sequence[Operations], keys: Sequence[str]) -> TextTable:
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.log)) for run in runs])
     log = RUN_COLUMNS["log"]._replace(cell=lambda run: clean(os.path.relpath(run.log, folder)))
     columns = pick_columns(RUN_COLUMNS | {"log": log}, keys, SHOWN_OF_RUNS)
-    title = f"FLOPS of runs below {clean(folder)}: floating point operations per second, {UNITS_OF_RUNS}"
+    title = (
+        f"FLOPS of runs below {clean(folder)}: floating point operations per second, on the units of the run (of a "
+        "throughput result: of one instance)"
+    )
     table = make_table(title, columns, runs, [_name_group(run) for run in runs])
     return table if keys else table.without_empty()
 
 
 def _name_group(run: Operations) -> str:
     """Return the heading above the runs of a benchmark, with the FLOP of a sample if they are known."""
-    name = f"{_benchmark(run)}, round {run.round}"
+    name = f"{_name_benchmark(run)}, round {run.round}"
     if run.training_flop is None or run.forward_flop is None:
         return name
     return f"{name}: {GFLOP(run.training_flop)} GFLOP for a sample trained, {GFLOP(run.forward_flop)} evaluated"
@@ -172,18 +183,21 @@ def _explain_run(run: Operations) -> str:
     return NOTE_ON_GRAPHS if run.benchmark == "oc20" and run.flops is not None else ""
 
 
-def _legend(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
+def _list_legend(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what the columns and signs of the tables mean; nothing in it is markup."""
-    legend = [EXPLANATION] if rows else []
-    legend += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
-    legend += [WHOLE] if any(row.states_whole_system for row in rows) else []
-    legend += [UTILIZATION] if any(row.operations.utilization for row in rows) else []
     items: list[Row | Operations] = [*rows, *runs]
-    legend += [MINI] if any(item.mini for item in items) else []
-    return legend + ([PLUGIN] if any(item.plugin for item in items) else [])
+    applies = {
+        EXPLANATION: bool(rows),
+        CLOCKS: any(matters(row.staging_minutes) for row in rows),
+        WHOLE: any(row.states_whole_system for row in rows),
+        UTILIZATION: any(row.operations.utilization for row in rows),
+        MINI: any(item.mini for item in items),
+        PLUGIN: any(item.plugin for item in items),
+    }
+    return [text for text, is_needed in applies.items() if is_needed]
 
 
-def _remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
+def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what is particular about results: own code, missing runs, waivers, bypasses; and how runs are counted."""
     remarks = []
     for row in rows:
@@ -195,8 +209,9 @@ def _remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
         if row.waiver:
             remarks.append(f"waived: {name} fails the convergence test, which does not count: {clean(row.waiver)}")
         elif row.bypass:
-            asked = f"the submitter asked for it ({clean(row.bypass)})"
-            remarks.append(f"bypass: {name} fails the convergence test; {asked}")
+            remarks.append(
+                f"bypass: {name} fails the convergence test; the submitter asked for it ({clean(row.bypass)})"
+            )
     notes = sorted({note for run in runs if (note := _explain_run(run))})
     return remarks + ([*NOTES_ON_RUNS, *notes] if runs else [])
 
@@ -207,20 +222,29 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
     columns = [
         Column[Difference]("organisation", "", lambda each: clean(each.organisation), numeric=False),
         Column[Difference]("scaling", "", lambda each: each.scaling, numeric=False),
-        Column[Difference]("before", "", lambda each: _score(each, each.before, each.before_waived)),
-        Column[Difference]("now", "", lambda each: _score(each, each.now, each.now_waived)),
-        Column[Difference]("before+", "staging", lambda each: _score(each, each.before_with_staging)),
-        Column[Difference]("now+", "staging", lambda each: _score(each, each.now_with_staging)),
-        Column[Difference]("speed-up", "", lambda each: "–" if each.speedup is None else f"{each.speedup:.2f}×"),
+        Column[Difference]("before", "", lambda each: _format_score(each, each.before, each.before_waived)),
+        Column[Difference]("now", "", lambda each: _format_score(each, each.now, each.now_waived)),
+        Column[Difference]("before+", "staging", lambda each: _format_score(each, each.before_with_staging)),
+        Column[Difference]("now+", "staging", lambda each: _format_score(each, each.now_with_staging)),
+        Column[Difference](
+            "speed-up",
+            "",
+            lambda each: "–" if each.speedup is None else f"{each.speedup:.2f}×",
+        ),
     ]
     columns[4:6] = columns[4:6] if apart else []
     title = f"Best passing score, now and in the previous round; speed-up{' (both with staging)' if apart else ''}"
-    return make_table(title, columns, changes, [f"{_benchmark(each)}, {clean(each.division)}" for each in changes])
+    return make_table(
+        title,
+        columns,
+        changes,
+        [f"{_name_benchmark(each)}, {clean(each.division)}" for each in changes],
+    )
 
 
-def _score(change: Difference, score: float | None, waived: bool = False) -> str:
+def _format_score(change: Difference, score: float | None, waived: bool = False) -> str:
     return "–" if score is None else f"{minutes(score)} {change.unit}{' (waived)' if waived else ''}"
 
 
-def _benchmark(item: Row | Difference | Operations) -> str:
+def _name_benchmark(item: Row | Difference | Operations) -> str:
     return clean(mark_benchmark(item.benchmark or "unknown benchmark", item.mini, item.plugin))

@@ -14,20 +14,9 @@ from common.console import print_warning
 from common.errors import UsageError
 from compliance.cli import add_rules_option
 from compliance.model.judging import FAIL, INCOMPLETE
-from submission.round.make import (
-    RoundInputs,
-    make_round,
-    make_throughput,
-    render_round,
-)
+from submission.round.make import RoundInputs, make_round, make_throughput, render_round
 from submission.round.plan import Series, check_series, read_plan
-from submission.runs.processes import (
-    ATTEMPTS,
-    JobRunner,
-    check_trainer,
-    interrupt_by_signals,
-    quote_yaml,
-)
+from submission.runs.processes import ATTEMPTS, JobRunner, check_trainer, interrupt_by_signals, quote_yaml
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
 
 DESCRIPTION: Final = f"""\
@@ -57,31 +46,33 @@ BENCHMARK/attempts, BENCHMARK/throughput/instance_0, instance_1, ..., package/ a
 package/*/systems/SYSTEM.json, then call the command again."""
 
 
-STATUSES: Final = {
-    0: "the package passes the check, except for missing runs",
-    1: "it fails, or there was an error",
-    130: "interrupted: call again to resume",
-}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    options = _parser().parse_args(arguments)
+    options = _make_parser().parse_args(arguments)
 
     def run() -> int:
         if options.throughput and options.runs:
             raise UsageError("--throughput is one result of all instances: leave out --runs")
         if options.instance_ranks and not options.throughput:
             raise UsageError("--instance-ranks needs --throughput M")
-        return _emit(options) if options.emit else _round(options, arguments)
+        return _print_script(options) if options.emit else _run_round(options, arguments)
 
     again = clean(as_called(f"python -m submission.round {shlex.join(arguments)}"))
     return run_command(run, (ValueError, OSError), "" if options.emit else f"`{again}` continues")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
+def _make_parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        "python -m submission.round",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        statuses={
+            0: "the package passes the check, except for missing runs",
+            1: "it fails, or there was an error",
+            130: "interrupted: call again to resume",
+        },
+    )
     add = parser.add_argument_group("what to run").add_argument
     add("--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
     add("--benchmarks", nargs="+", metavar="NAME", default=[], help="only these")
@@ -112,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(options: argparse.Namespace) -> list[Series]:
+def _plan_series(options: argparse.Namespace) -> list[Series]:
     plan = read_plan(options.config, options.benchmarks, options.runs)
     names = [f"submission.org={quote_yaml(options.organisation)}"] if options.organisation else []
     names += [f"submission.platform={quote_yaml(options.system.stem)}"] if options.system else []
@@ -122,7 +113,7 @@ def _plan(options: argparse.Namespace) -> list[Series]:
     return plan
 
 
-def _emit(options: argparse.Namespace) -> int:
+def _print_script(options: argparse.Namespace) -> int:
     if options.data:
         raise UsageError(
             "--data is for runs on this machine; with --emit, set data.data_dir in the overrides of round.yaml"
@@ -135,13 +126,13 @@ def _emit(options: argparse.Namespace) -> int:
             f"{cluster.ranks_per_node} ranks, {ranks} in all; change --nodes, or leave it out for equal shares"
         )
     inputs = RoundInputs(system=options.system, sources=options.sources, instances=instances)
-    print(render_round(_plan(options), cluster, options.nodes, options.output, inputs), end="")
+    print(render_round(_plan_series(options), cluster, options.nodes, options.output, inputs), end="")
     if cluster.site.problem:
         print_warning(f"--site {options.site}: {cluster.site.problem}")
     return 0
 
 
-def _round(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def _run_round(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if options.site:
         raise UsageError("--site is for --emit: it describes jobs on a cluster")
     if options.system and not options.system.is_file():
@@ -150,7 +141,7 @@ def _round(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError(f"--sources {options.sources}: no such folder")
     instances, ranks = options.throughput or 0, options.instance_ranks or 1
     inputs = RoundInputs(options.data, options.system, options.sources, instances, ranks)
-    plan = _plan(options)  # before the folder is created: wrong use leaves nothing behind
+    plan = _plan_series(options)  # before the folder is created: wrong use leaves nothing behind
     for series in plan:
         check_trainer(series.benchmark)
     interrupt_by_signals()

@@ -1,4 +1,4 @@
-"""Run a round on this machine: its data and runs; then package, check and report the finished ones.
+"""Make a round: its data and runs on this machine, or the script of its jobs; then package, check and report them.
 
 A throughput result is many instances in one job, their package, score, and advice what to prune.
 """
@@ -24,9 +24,8 @@ from common.files import LOG_NAME, instance_folders, write_whole_file
 from common.reference import FULL, OWN
 from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS
+from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
-from compliance.formats.style import Style
 from compliance.formats.table import output_width
 from compliance.logs.run import Run, read_run
 from compliance.model.judging import FAIL, INCOMPLETE, PASSING, listed
@@ -38,7 +37,7 @@ from submission.assemble.implementation import find_implementation
 from submission.assemble.packing import IMPLEMENTATION, Assembly, name_organisation
 from submission.assemble.writing import Assembled, assemble_package
 from submission.results.page.page import write_report
-from submission.results.read_rows import rows
+from submission.results.read_rows import list_rows
 from submission.results.tables import Summary
 from submission.round.plan import CONFIG, Series, draw_seeds, make_runs, plan_runs
 from submission.runs.plan import PlanError, PlannedRun, check_records, keep_seeds
@@ -76,7 +75,7 @@ def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: 
         usual = find_usual_minutes(setups)
         announce_runs(runs, setups, runner.size, usual)
         prepare_benchmarks(setups, output, locked_runner)
-        return package.write(make_runs(runs, locked_runner, usual))
+        return package.write_package(make_runs(runs, locked_runner, usual))
 
 
 @contextmanager
@@ -146,14 +145,14 @@ class RoundPackage:
                         f"{setup.config}; expected one value: use --set submission.{name}=VALUE"
                     )
 
-    def write(self, logs: Mapping[Path, Run]) -> str:
+    def write_package(self, logs: Mapping[Path, Run]) -> str:
         """Write package and report of the finished runs; return the verdict on the package, FAIL if there is none."""
         if not logs:
             print("no finished runs: nothing to package; see the output above for why", file=sys.stderr)
             return FAIL
-        return self.show(self.pack(logs)).verdict
+        return self.show_package(self.pack_logs(logs)).verdict
 
-    def pack(self, logs: Mapping[Path, Run], scaling: Literal["strong", "weak"] = "strong") -> Assembled:
+    def pack_logs(self, logs: Mapping[Path, Run], scaling: Literal["strong", "weak"] = "strong") -> Assembled:
         """Write the package, or extend it by these logs."""
         with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
             package = assemble_package(
@@ -172,7 +171,7 @@ class RoundPackage:
             print_warning(clean(f"{warning}"))
         return package
 
-    def show(self, package: Assembled) -> Report:
+    def show_package(self, package: Assembled) -> Report:
         """Check the package, write the report, and return what the check has found."""
         options = Options(
             round=self.submission["round"], allow_mini=self.mini, progress=sys.stderr.isatty(), details=True
@@ -181,7 +180,7 @@ class RoundPackage:
         write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.submission['round']}")
         width = output_width()
         check = FORMATS["text"](report, Style(width=width or 100, base=os.getcwd()))
-        print(f"\n{check}\n{Summary(rows(report)).format_text(width)}")
+        print(f"\n{check}\n{Summary(list_rows(report)).format_text(width)}")
         print(clean(f"package: {package.root}"))
         print(clean(f"report:  {self.folder / REPORT}"), flush=True)
         if report.verdict == INCOMPLETE:
@@ -190,11 +189,11 @@ class RoundPackage:
 
     def _write_system(self, scratch: Path) -> Path:
         """Return the system description: that of the package, which a user may have completed, or a new one."""
-        name, known = identify_system(self.submission, 1)
+        name, fields = identify_system(self.submission, 1)
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
             return path
         path = scratch / name
-        path.write_text(render_description(describe_system(known).fields))
+        path.write_text(render_description(describe_system(fields).fields))
         return path
 
 
@@ -226,7 +225,7 @@ def make_throughput(plan: Sequence[Series], output: Path, runner: JobRunner, inp
         prepare_benchmarks(setups, output, locked_runner)
         execute_plan(jobs, replace(locked_runner, size=1), _describe_job)
         trained = {job.benchmark: _read_results(job) for job in jobs}
-        return _finish(package, trained, setups)
+        return _package_models(package, trained, setups)
 
 
 def _plan_job(setup: Setup, inputs: RoundInputs, output: Path, size: int) -> PlannedRun:
@@ -272,19 +271,19 @@ def plan_instances(series: Series, output: Path, count: int, ranks: int) -> Plan
     )
 
 
-def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:
+def _package_models(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:
     """Write and check the package, and print the scores; return its verdict, FAIL without a model."""
     assembled = None
     for benchmark, (met, missed) in trained.items():
         if met:
             for log in missed:
                 print(clean(f"{log.parent}: missed the target: not a model, and not packaged (RUN11)"), file=sys.stderr)
-            assembled = package.pack(met, "weak")
+            assembled = package.pack_logs(met, "weak")
         else:
             print(f"{benchmark}: no instance met the target: nothing to package", file=sys.stderr)
     if assembled is None:
         return FAIL
-    report = package.show(assembled)
+    report = package.show_package(assembled)
     for setup in setups:
         reference = reference_of(setup.benchmark, setup.variant)
         for results in report.sets:
@@ -340,6 +339,8 @@ def compute_rate(clocks: Sequence[tuple[float, float]]) -> float:
     return len(clocks) / ((max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000)
 
 
+# -- on a cluster ---------------------------------------------------------------------------------------------
+
 SECTIONS: Final = read_sections(Path(__file__).with_name("package.sh"))
 
 
@@ -369,7 +370,7 @@ def render_round(plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path
         runs=runs,
         cluster=cluster,
         out=out,
-        after=describe + _package(setups, out, inputs),
+        after=describe + _render_package(setups, out, inputs),
         title=f"An MLPerf HPC round, printed by `python -m submission.round --emit {cluster.scheduler}`.",
         # The package may be made on another kind of node than the runs.
         before=describe + SECTIONS["describe_first"] if describe and cluster.scheduler in SUBMIT else "",
@@ -385,7 +386,7 @@ def _describe_system(setup: Setup, nodes: int, out: Path) -> str:
     return fill_template(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
 
 
-def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs) -> str:
+def _render_package(setups: Sequence[Setup], out: Path, inputs: RoundInputs) -> str:
     """Return the lines that package, report and check the runs with a result."""
     folders = f"{FOLDER}/instance_*" if inputs.instances else "run_*"
     options = f" --sources {quote_words('--sources', [str(inputs.sources)])}" if inputs.sources else ""

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Final
 
 from common.benchmarks import PACKAGES, list_benchmarks, require_package
-from common.config import load, section_of, shown
-from common.console import duration
+from common.config import load, quote_value, section_of
+from common.console import format_duration
 from common.errors import UsageError
 from common.files import LOG_NAME
 from common.installed import CLOSED, find_config, is_name, named_configs
@@ -26,9 +26,6 @@ from compliance.logs.run import Run, read_run
 from submission.runs.plan import RECORD, PlanError, PlannedRun, is_finished, keep_seeds
 from submission.runs.processes import JobRunner
 from submission.runs.progress import execute_plan
-
-CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
-"""Rounds known by name: the configuration that every benchmark runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
 def _read_entries(config: str, benchmarks: Sequence[str]) -> dict[str, tuple[str, BenchmarkPlan]]:
     """Return (configuration as for the train command, entry) of each benchmark of a round."""
     if is_name(config):
-        name_of = CONFIGS.get(config, config)
+        name_of = {"mini": "mini", "closed": CLOSED}.get(config, config)
         names = dict.fromkeys((*PACKAGES, *benchmarks))
         entries = {name: (name_of, BenchmarkPlan()) for name in names if name_of in named_configs(name)}
         if not entries:
@@ -113,11 +110,11 @@ def check_series(series: Series, throughput: bool) -> None:
     count, first = section.get("count", 1), section.get("first")
     if throughput and first not in (None, 0):
         raise UsageError(
-            f"{series.benchmark}: instances.first is {shown(first)}; expected none: the instances of --throughput M "
-            "are 0 to M-1"
+            f"{series.benchmark}: instances.first is {quote_value(first)}; expected none: the instances of "
+            "--throughput M are 0 to M-1"
         )
     if not throughput and (count != 1 or first is not None):
-        wrong = f"instances.count is {shown(count)}" if count != 1 else f"instances.first is {shown(first)}"
+        wrong = f"instances.count is {quote_value(count)}" if count != 1 else f"instances.first is {quote_value(first)}"
         raise UsageError(
             f"{series.benchmark}: {wrong}, but each run of this round trains one network; remove the setting, or give "
             "--throughput M for one result of M instances"
@@ -196,4 +193,4 @@ def _describe_run(run: PlannedRun) -> str:
     evaluations = record.details.evaluations
     quality = f" ({evaluations[-1].value:.4g})" if evaluations else ""
     how = "met the target" if record.status == "success" else "did NOT meet the target (the run is kept)"
-    return f"{how} after {len(evaluations)} evaluations{quality}, {duration(60 * (record.minutes or 0.0))}"
+    return f"{how} after {len(evaluations)} evaluations{quality}, {format_duration(60 * (record.minutes or 0.0))}"

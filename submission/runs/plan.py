@@ -26,7 +26,6 @@ from common.record import read_run_times, read_value
 from common.version import FOLDERS_VARIABLE
 
 Kind = Literal["training", "measurement", "evaluation"]
-MODULES: Final[Mapping[Kind, str]] = {"training": "train", "measurement": "measure", "evaluation": "evaluate"}
 RECORD: Final = "run.json"
 """The plan of a run, in its folder: the fields of RECORDED."""
 RECORDED: Final = "benchmark kind config overrides ranks seed environment options instances".split()
@@ -92,16 +91,15 @@ class PlannedRun:
 
     def words(self) -> list[str]:
         """Return the module of the run and its arguments, without a launcher."""
-        words = [f"{self.benchmark}.{MODULES[self.kind]}"]
         if self.kind == "training":
-            words += [self.config, *self.overrides, f"output_dir={self.folder}"]
+            words = [f"{self.benchmark}.train", self.config, *self.overrides, f"output_dir={self.folder}"]
             words += [f"instances.count={self.instances}", "instances.first=0"] if self.instances else []
             words += [] if self.seed is None else [f"train.seed={self.seed}"]
             words += [RESUME] if self.instances else []
         elif self.kind == "measurement":
-            words += [self.config, *self.overrides, "-o", str(self.result_file)]
+            words = [self.benchmark, "measure", self.config, *self.overrides, "-o", str(self.result_file)]
         else:
-            words += [*self.overrides, "-o", str(self.result_file)]
+            words = [self.benchmark, "evaluate", *self.overrides, "-o", str(self.result_file)]
         return [*words, *self.options]
 
     def command(self, python: str = sys.executable) -> list[str]:
@@ -169,12 +167,12 @@ def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedR
     Raises PlanError if record and log contradict each other, or a log has neither.
     """
     kept = [_read_seed(run) for run in runs]
-    taken = set(kept)
+    used = set(kept)
     seeded = []
     for run, seed in zip(runs, kept, strict=True):
         if seed is None:
-            seed = next(seed for seed in draw if seed not in taken)
-            taken.add(seed)
+            seed = next(seed for seed in draw if seed not in used)
+            used.add(seed)
         seeded.append(replace(run, seed=seed))
     return seeded
 

@@ -107,20 +107,20 @@ class JobRunner:
                 while waiting and len(active) < self.size:
                     run, number = waiting.popleft()
                     if run.group_name not in given_up:
-                        active[self._start(run)] = run, number
+                        active[self._start_run(run)] = run, number
                 time.sleep(POLL_S)
                 tick([run for run, _ in active.values()])
                 for process in [process for process in active if process.poll() is not None]:
-                    attempt = self._end(*active.pop(process), process.returncode)
+                    attempt = self._end_attempt(*active.pop(process), process.returncode)
                     if not attempt.last:
                         waiting.appendleft((attempt.run, attempt.number + 1))
                     elif not attempt.finished:
                         given_up.add(attempt.run.group_name)
                     yield attempt
         finally:
-            _stop(list(active))
+            _stop_processes(list(active))
 
-    def _end(self, run: PlannedRun, number: int, status: int) -> Attempt:
+    def _end_attempt(self, run: PlannedRun, number: int, status: int) -> Attempt:
         finished = is_finished(run)
         last = finished or number == self.attempts or status == WRONG_USE
         last = last or not (self.repeats_errors or status < 0 or not read_error(run.folder))
@@ -129,21 +129,21 @@ class JobRunner:
 
     def run_silently(self, command: Sequence[str]) -> int:
         """Run a process without its standard output, on all cores; return its exit status."""
-        process = self._open(command, usable_cores(), subprocess.DEVNULL, errors=None)
+        process = self._open_process(command, usable_cores(), subprocess.DEVNULL, errors=None)
         try:
             return process.wait()
         finally:
-            _stop([process])
+            _stop_processes([process])
 
-    def _start(self, run: PlannedRun) -> subprocess.Popen[bytes]:
+    def _start_run(self, run: PlannedRun) -> subprocess.Popen[bytes]:
         if run.folder.exists() and not run.instances:  # left by a call that was killed
             set_aside(run.folder)
         run.write_record()
         threads = self.threads or max(1, usable_cores() // (self.size * run.ranks))
         with open(run.folder / OUTPUT, "ab", opener=follow_no_link) as output:
-            return self._open(run.command(), threads, output.fileno(), environment=run.environment)
+            return self._open_process(run.command(), threads, output.fileno(), environment=run.environment)
 
-    def _open(
+    def _open_process(
         self,
         command: Sequence[str],
         threads: int,
@@ -218,7 +218,7 @@ def interrupt_by_signals() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _stop_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """End the processes and their children with SIGTERM; kill those that are still alive after GRACE_S."""
     processes = [process for process in processes if process.poll() is None]
     for process in processes:

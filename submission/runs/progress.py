@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from tqdm import tqdm
 
 from common.command import clean, counted
-from common.console import duration
+from common.console import format_duration
 from common.data import manifest
 from common.data.build import readable_bytes
 from common.files import LOG_NAME
@@ -61,7 +61,7 @@ class RunProgress:
     @property
     def line(self) -> str:
         """The run, how far it is, and since when it has been running."""
-        return clean(f"{self.run.name}: {self.text}, {duration(self.elapsed_s)} so far")
+        return clean(f"{self.run.name}: {self.text}, {format_duration(self.elapsed_s)} so far")
 
 
 def read_progress(run: PlannedRun) -> RunProgress:
@@ -128,7 +128,7 @@ class Estimate:
         """The time with its basis, in words."""
         if not self.bases:
             return NO_BASIS
-        amount = f"{'at most' if self.bounded else 'about'} {duration(self.seconds)} ({'; '.join(self.bases)})"
+        amount = f"{'at most' if self.bounded else 'about'} {format_duration(self.seconds)} ({'; '.join(self.bases)})"
         return f"{amount}, without {' and '.join(self.unknown)} ({NO_BASIS})" if self.unknown else amount
 
 
@@ -142,7 +142,7 @@ class Estimator:
     size: int = 1
     usual_minutes: Mapping[str, float] = field(default_factory=dict)
 
-    def estimate(
+    def estimate_time(
         self, missing: Sequence[PlannedRun], finished: Collection[PlannedRun], active: Sequence[RunProgress] = ()
     ) -> Estimate:
         """Return the estimate for the missing runs, the active ones among them included."""
@@ -189,8 +189,6 @@ class Needs(NamedTuple):
 
 
 NEEDS: Final = {"cosmoflow": Needs(3, 130, 10), "deepcam": Needs(5, 610, 75), "oc20": Needs(7, 80, 6)}
-HARMLESS: Final = ("data.data_dir=", "submission.", "train.seed=")
-"""Settings that leave the time of a run as it is."""
 
 
 def find_usual_minutes(setups: Iterable[Setup]) -> dict[str, float]:
@@ -200,7 +198,7 @@ def find_usual_minutes(setups: Iterable[Setup]) -> dict[str, float]:
         for setup in setups
         if setup.benchmark in NEEDS
         and setup.config == MINI
-        and all(override.startswith(HARMLESS) for override in setup.overrides)
+        and all(override.startswith(("data.data_dir=", "submission.", "train.seed=")) for override in setup.overrides)
     }
 
 
@@ -226,7 +224,7 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
     if data_mb or run_mb or unknown:
         parts = [f"{_format_mb(mb)} for {noun}" for noun, mb in (("data", data_mb), ("runs", run_mb)) if mb]
         print(f"disk: about {' and '.join(parts) or 'nothing'}{more}; {free}")
-    estimate = Estimator(size, usual).estimate(missing, finished)
+    estimate = Estimator(size, usual).estimate_time(missing, finished)
     print(f"time: {estimate.text if estimate.bases else 'unknown until the first run ends'}", flush=True)
 
 
@@ -299,7 +297,7 @@ def execute_plan(
     check_records(runs)
     missing = [run for run in runs if not is_finished(run)]
     display = _Display(runs, missing, Estimator(runner.size, usual_minutes), describe_result)
-    attempts = runner.run_all(missing, display.tick)
+    attempts = runner.run_all(missing, display.show_progress)
     failed = []
     try:
         with closing(attempts):
@@ -335,17 +333,17 @@ class _Display:
         )
         self.shown_at = time.monotonic()
 
-    def tick(self, active: Sequence[PlannedRun]) -> None:
+    def show_progress(self, active: Sequence[PlannedRun]) -> None:
         """Show how far the active runs are, if that is due: on the live line, else a line for each."""
         if time.monotonic() - self.shown_at < (BEAT_S if self.bar.disable else REFRESH_S):
             return
         self.shown_at = time.monotonic()
         progresses = [read_progress(run) for run in active]
-        left = self.estimator.estimate([*self.missing.values()], self.finished, progresses).text
+        left = self.estimator.estimate_time([*self.missing.values()], self.finished, progresses).text
         *lines, last = [progress.line for progress in progresses] or ["waiting"]
         if self.bar.disable:
             done = f"{len(self.finished)} of {counted(self.total, 'run')} finished"
-            self._print(*lines, f"{last}; {done}, time left: {left}")
+            self._print_lines(*lines, f"{last}; {done}, time left: {left}")
         else:
             self.bar.set_postfix_str("; ".join([f"left: {left}", *lines, last]))
 
@@ -362,16 +360,16 @@ class _Display:
         if not attempt.finished:
             again = f"given up after {counted(attempt.number, 'attempt')}" if attempt.last else "restarting"
             how = "was refused (wrong use), not restarted" if attempt.refused else f"crashed ({attempt.cause}), {again}"
-            self._print(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
-            self._print(*(f"  | {clean(line)}" for line in read_last_lines(attempt.folder / OUTPUT)))
+            self._print_lines(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
+            self._print_lines(*(f"  | {clean(line)}" for line in read_last_lines(attempt.folder / OUTPUT)))
             return
         self.bar.update()
         self.finished.append(run)
-        left = self.estimator.estimate([*self.missing.values()], self.finished)
+        left = self.estimator.estimate_time([*self.missing.values()], self.finished)
         more = f"; time left: {left.text}" if self.missing else ""
-        self._print(f"[{len(self.finished)}/{self.total}] {run.name} {self.describe_result(run)}{more}")
+        self._print_lines(f"[{len(self.finished)}/{self.total}] {run.name} {self.describe_result(run)}{more}")
 
-    def _print(self, *lines: str) -> None:
+    def _print_lines(self, *lines: str) -> None:
         for line in lines:
             tqdm.write(line, file=sys.stdout)
         sys.stdout.flush()

@@ -1,7 +1,4 @@
-"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow.
-
-Points that this machine cannot make are left out, and said.
-"""
+"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow."""
 
 from __future__ import annotations
 
@@ -16,12 +13,10 @@ from typing import Final
 from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_dict
 from compliance.formats.table import output_width
-from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
-from submission.runs.processes import JobRunner, check_trainer, hold_lock, interrupt_by_signals, provide_data, set_aside
-from submission.runs.progress import announce_runs, execute_plan
+from submission.runs.plan import check_records
+from submission.runs.processes import JobRunner
 from submission.runs.scripts.cluster import add_cluster_options, quote_words, read_cluster
 from submission.runs.scripts.script import Script
-from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
 from submission.study.page import (
     CSV,
@@ -35,20 +30,26 @@ from submission.study.page import (
 )
 from submission.study.plan import (
     SEED,
-    StudyMachine,
     StudyPlan,
     StudyPoint,
     list_curves,
     list_presets,
     parse_axis,
     plan_points,
-    probe_study_machine,
     read_plan,
-    split_points,
 )
 from submission.study.records import StudyResult, describe_quantities
+from submission.study.runs import (
+    choose_meter,
+    collect_runs,
+    find_changeable,
+    format_command,
+    make_runs,
+    probe_study_machine,
+    set_threads,
+    split_points,
+)
 
-THREADS: Final = "OMP_NUM_THREADS"
 DESCRIPTION: Final = """\
 Make runs over axes, and turn them into a table, curves and the laws that these follow.
 
@@ -68,11 +69,11 @@ such as conv_size-16_train_samples-512/seed_1."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    arguments = _parser().parse_args(argv)
-    return run_command(lambda: _study(arguments), (ValueError, OSError))
+    arguments = _make_parser().parse_args(argv)
+    return run_command(lambda: _run_study(arguments), (ValueError, OSError))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "python -m submission.study",
         description=DESCRIPTION,
@@ -81,33 +82,70 @@ In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the fold
 
 quantities, which curves can have as x, y and by, beside the axes:
 {describe_quantities()}""",
-        statuses={0: "all runs have a result", 1: "some have none, or an error", 130: "interrupted: call again"},
+        statuses={
+            0: "all runs have a result",
+            1: "some have none, or an error",
+            130: "interrupted: call again",
+        },
     )
     add = parser.add_argument_group("what to run").add_argument
     add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")
     add("--list", action="store_true", help="list the presets with their papers, and exit")
     add("--full", action="store_true", help="more points: the plan's key `full`")
-    add("--benchmark", metavar="NAME", help="benchmark without a plan, or instead of the plan's")
-    add("--config", metavar="NAME|FILE", help="configuration of the benchmark (without a plan: mini)")
-    add("--kind", choices=("training", "measurement"), help="kind of the runs without a plan (default: training)")
-    add("--axis", action="append", default=[], metavar="KEY=V,V", help="values of an axis, in YAML; may be repeated")
-    add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all runs; may be repeated")
+    add(
+        "--benchmark",
+        metavar="NAME",
+        help="benchmark without a plan, or instead of the plan's",
+    )
+    add(
+        "--config",
+        metavar="NAME|FILE",
+        help="configuration of the benchmark (without a plan: mini)",
+    )
+    add(
+        "--kind",
+        choices=("training", "measurement"),
+        help="kind of the runs without a plan (default: training)",
+    )
+    add(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="KEY=V,V",
+        help="values of an axis, in YAML; may be repeated",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="a.b=v",
+        help="a setting for all runs; may be repeated",
+    )
     add = parser.add_argument_group("where and how").add_argument
     add("-o", "--output", type=Path, metavar="DIR", help="default: runs/study-NAME")
-    add("--jobs", type=positive, default=1, help="concurrent runs (default: 1; more disturb measurements)")
+    add(
+        "--jobs",
+        type=positive,
+        default=1,
+        help="concurrent runs (default: 1; more disturb measurements)",
+    )
     add(
         "--threads",
         type=positive,
         default=0,
         help="CPU threads of each rank, in all runs (default: the largest run fits the cores)",
     )
-    add("--dry-run", action="store_true", help="print the commands of the runs, and run nothing")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print the commands of the runs, and run nothing",
+    )
     add("--no-run", action="store_true", help="run nothing: draw the runs that exist")
     add_cluster_options(parser)
     return parser
 
 
-def _study(arguments: argparse.Namespace) -> int:
+def _run_study(arguments: argparse.Namespace) -> int:
     if arguments.list:
         for name, path in list_presets().items():
             preset = read_plan(name)
@@ -121,27 +159,27 @@ def _study(arguments: argparse.Namespace) -> int:
     if arguments.emit:
         points = plan_points(plan, output, source)
         if arguments.threads:
-            points = [_set_threads(point, arguments.threads) for point in points]
+            points = [set_threads(point, arguments.threads) for point in points]
         check_records([point.run for point in points])  # a job refuses to replace even a run without a result
         print(_render_script(points, arguments, output), end="")
         return 0
     if arguments.site:
         raise UsageError("--site is for --emit: it describes jobs on a cluster")
     machine = probe_study_machine()
-    plan, notes = _choose_meter(plan, machine)
+    plan, notes = choose_meter(plan, machine)
     points, exclusions = split_points(plan_points(plan, output, source), machine)
     notes += exclusions
     if not points:
         raise UsageError(f"{source}: this machine can make no point:\n" + "\n".join(notes))
     threads = arguments.threads or max(1, machine.cores // arguments.jobs // max(point.run.ranks for point in points))
-    points = [_set_threads(point, threads) for point in points]
+    points = [set_threads(point, threads) for point in points]
     if arguments.dry_run:
-        _check_settings(points)
+        find_changeable(points)
         commands = (format_command(point.run) for point in points)
         print("\n".join([*commands, *describe_origin(plan.paper, plan.differences), *notes]))
         return 0
     if not arguments.no_run:
-        _make_runs(points, output, JobRunner(arguments.jobs, repeats_errors=False))
+        make_runs(points, output, JobRunner(arguments.jobs, repeats_errors=False))
     elif not output.is_dir():
         raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
     runs = tuple(collect_runs(points, specs))
@@ -156,13 +194,19 @@ def _study(arguments: argparse.Namespace) -> int:
 
 def _render_script(points: Sequence[StudyPoint], arguments: argparse.Namespace, output: Path) -> str:
     """Return the script for a cluster that makes the runs, then collects them."""
-    words = [*([arguments.plan] if arguments.plan else []), *(["--full"] if arguments.full else [])]
+    words = [
+        *([arguments.plan] if arguments.plan else []),
+        *(["--full"] if arguments.full else []),
+    ]
     for option in ("benchmark", "config", "kind", "axis", "set", "threads"):
         values = getattr(arguments, option)
         words += [f"--{option}={value}" for value in (values if isinstance(values, list) else [values]) if value]
     collect = quote_words("study", [*words, "--no-run", "-o", str(output)])
     return Script(
-        runs=[*(point.run for point in points), *(point.evaluation for point in points if point.evaluation)],
+        runs=[
+            *(point.run for point in points),
+            *(point.evaluation for point in points if point.evaluation),
+        ],
         cluster=read_cluster(arguments),
         out=output,
         after=f"suite submission.study {collect}\n",
@@ -204,54 +248,6 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
         raise UsageError(f"{source}: {error}") from error
     name = Path(arguments.plan or "axes").stem
     return plan, source, arguments.output or Path("runs") / f"study-{name}"
-
-
-def _choose_meter(plan: StudyPlan, machine: StudyMachine) -> tuple[StudyPlan, list[str]]:
-    """Return the plan with the machine's meter, if it asks for energy and names none, and a note if there is none."""
-    if not plan.energy or any(override.startswith("power.source=") for override in plan.overrides):
-        return plan, []
-    if not machine.meter:
-        return plan, ["no energy: no meter can be read here (NVML or RAPL); name another by --set power.source=NAME"]
-    return replace(plan, overrides=(*plan.overrides, f"power.source={machine.meter}")), []
-
-
-def _set_threads(point: StudyPoint, threads: int) -> StudyPoint:
-    """Return the point with a fixed number of threads of each rank, so that a unit is the same in every run."""
-    return replace(point, run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}))
-
-
-def _check_settings(points: Sequence[StudyPoint]) -> list[StudyPoint]:
-    """Return the points that have no result yet, whose settings may change; PlanError if others have changed."""
-    groups = {point.run.folder.parent: list[StudyPoint]() for point in points}
-    for point in points:
-        groups[point.run.folder.parent].append(point)
-    empty = [group for group in groups.values() if not any(has_result(point.run) for point in group)]
-    check_records([point.run for group in groups.values() if group not in empty for point in group])
-    return [point for group in empty for point in group]
-
-
-def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> None:
-    """Make the missing runs, then the evaluations of those that have their networks. Raises PlanError beforehand."""
-    for benchmark in {point.run.benchmark for point in points}:
-        check_trainer(benchmark)
-    interrupt_by_signals()
-    with hold_lock(output) as lock:
-        runner = replace(runner, lock=lock)
-        for point in _check_settings(points):
-            try:
-                check_records([point.run])
-            except PlanError:
-                set_aside(point.run.folder)
-                (point.run.folder / RECORD).unlink()
-        setups = {point.setup.data_dir: point.setup for point in points if point.run.kind == "training"}
-        runs = [point.run for point in points]
-        announce_runs(runs, [*setups.values()], runner.size, {})
-        for setup in setups.values():
-            provide_data(setup, runner)
-        execute_plan(runs, runner, describe_run)
-        evaluations = [point.evaluation for point in points if point.evaluation and is_finished(point.run)]
-        if evaluations:
-            execute_plan(evaluations, runner)
 
 
 if __name__ == "__main__":

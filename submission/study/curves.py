@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard, TypeVar
 
-from submission.results.figures.labels import amount
+from submission.results.figures.labels import format_amount
 from submission.results.fits.laws import TWO_VARIABLES, Law, Observation, fit_law
 from submission.results.fits.least_squares import NoFitError
 from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
@@ -84,19 +84,25 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     groups: dict[tuple[tuple[str, Value], ...], list[StudyRun]] = {}
     for run in kept:
         groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
-    points = sorted((_gather_point(group, spec, names) for group in groups.values()), key=lambda point: point.x)
+    points = sorted(
+        (_gather_point(group, spec, names) for group in groups.values()),
+        key=lambda point: point.x,
+    )
     values = list(dict.fromkeys(run.get(spec.by) if spec.by else None for run in kept))
     if all(map(is_number, values)):
         values.sort()
-    lines = [CurveLine(_name_line(spec, by), by, tuple(point for point in points if point.by == by)) for by in values]
+    lines = [
+        CurveLine(name_value(spec.by, by) if spec.by else "", by, tuple(point for point in points if point.by == by))
+        for by in values
+    ]
     law, problem = None, "" if kept else f"no fit: no run has {spec.x} and {spec.y}"
     if names and spec.law:
         problem = f"no fit: {spec.x} has names, and a law needs numbers"
     elif spec.law in TWO_VARIABLES and kept:
-        law, problem = _fit(spec, points)
+        law, problem = _fit_points(spec, points)
     elif spec.law:
         for number, line in enumerate(lines):
-            line_law, line_problem = _fit(spec, line.points)
+            line_law, line_problem = _fit_points(spec, line.points)
             lines[number] = replace(line, law=line_law, problem=line_problem)
     left_out = tuple((run.name, reason) for run, reason in reasons if reason)
     return Curve(spec, tuple(lines), names, law, problem, left_out)
@@ -135,22 +141,21 @@ def _gather_point(runs: Sequence[StudyRun], spec: CurveSpec, names: Sequence[str
     return CurvePoint(xs, runs[0].get(spec.by) if spec.by else None, ys, tuple(run.name for run in runs))
 
 
-def _name_line(spec: CurveSpec, by: Value) -> str:
-    """Return the value of what separates lines; other values than words need its name."""
-    return name_value(spec.by, by) if spec.by else ""
-
-
 def name_value(name: str, value: Value) -> str:
     """Return a value as a label has it: a word alone, others with the last part of their name, such as conv_size 16."""
     if isinstance(value, str):
         return value
-    return f"{name.rpartition('.')[2]} {amount(value) if is_number(value) else value}"
+    return f"{name.rpartition('.')[2]} {format_amount(value) if is_number(value) else value}"
 
 
-def _fit(spec: CurveSpec, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
+def _fit_points(spec: CurveSpec, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
     """Return the law through all repetitions of points; None and the reason if there is none."""
     observations = [
-        Observation(order_variables(spec.law, point.x, float(point.by) if is_number(point.by) else math.nan), y, name)
+        Observation(
+            order_variables(spec.law, point.x, float(point.by) if is_number(point.by) else math.nan),
+            y,
+            name,
+        )
         for point in points
         for y, name in zip(point.ys, point.runs, strict=True)
     ]

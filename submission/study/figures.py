@@ -8,12 +8,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, cycle, islice
 from typing import Final
 
-from submission.results.export import standalone
-from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, scale
-from submission.results.figures.labels import LINE, amount, fitted
-from submission.results.figures.panel import HALF, Axis, Figure, Panel, dots, logarithmic
+from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, make_log_scale, make_scale
+from submission.results.figures.labels import LINE, fit_text, format_amount
+from submission.results.figures.panel import (
+    HALF,
+    Axis,
+    Figure,
+    Panel,
+    trace_dots,
+)
 from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
+from submission.results.page.export import render_standalone
 from submission.results.page.html import Html
 from submission.study.curves import Curve, CurveLine, CurvePoint, is_number
 from submission.study.records import figure_name, list_figures
@@ -33,23 +39,29 @@ def draw_curve(curve: Curve) -> Html:
     if not points:
         return Html("")
     title = f"{spec.title[:1].upper()}{spec.title[1:]}"
-    figure = Figure(figure_name(spec), title, _describe(curve), HALF)
+    figure = Figure(figure_name(spec), title, _describe_curve(curve), HALF)
     panel = _make_panel(figure, curve, points)
     looks = list(islice(zip(cycle(SHAPES), cycle(COLOURS), strict=False), len(curve.lines)))
     for line, (_, colour) in zip(curve.lines, looks, strict=True):
         if ideal := _trace_ideal(curve, line):
-            figure.curve([panel.locate(x, y) for x, y in ideal], "iso")
+            figure.draw_curve([panel.locate_point(x, y) for x, y in ideal], "iso")
         if law := _trace_law(curve, line):
             _draw_law(panel, law, colour)
         elif curve.names or not spec.law:
-            figure.curve([panel.locate(point.x, point.mean) for point in line.points], f"thread {colour}")
+            figure.draw_curve(
+                [panel.locate_point(point.x, point.mean) for point in line.points],
+                f"thread {colour}",
+            )
     for line, look in zip(curve.lines, looks, strict=True):
         for point in line.points:
             _draw_point(panel, curve, line, point, look)
     if spec.law == "isoflop" and curve.law:
         for parabola in curve.law.parabolas:
-            spot, hint = panel.locate(parabola.minimum, parabola.loss), f"minimum at {amount(parabola.minimum)}"
-            figure.cross(spot, "failing", hint)
+            spot, hint = (
+                panel.locate_point(parabola.minimum, parabola.loss),
+                f"minimum at {format_amount(parabola.minimum)}",
+            )
+            figure.draw_cross(spot, "failing", hint)
     return _write_legend(figure, curve, looks)
 
 
@@ -62,15 +74,21 @@ def draw_best_sizes(curve: Curve) -> Html:
     xs = _spread_between(minima[0].compute, minima[-1].compute, is_log=True)
     path = [(x, law.at(x), law.interval(x)) for x in xs]
     sizes = [parabola.minimum for parabola in minima] + [end for *_, band in path for end in band]
-    x = Axis(logarithmic(xs, LEFT, HALF - RIGHT), spec.by)
-    panel = Panel(figure, x, Axis(logarithmic(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}"))
+    x = Axis(make_log_scale(xs, LEFT, HALF - RIGHT), spec.by)
+    panel = Panel(
+        figure,
+        x,
+        Axis(make_log_scale(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}"),
+    )
     _draw_law(panel, path, COLOURS[0])
     for parabola in minima:
-        spot = panel.locate(parabola.compute, parabola.minimum)
-        hint = f"{amount(parabola.compute)}: {amount(parabola.minimum)}"
+        spot = panel.locate_point(parabola.compute, parabola.minimum)
+        hint = f"{format_amount(parabola.compute)}: {format_amount(parabola.minimum)}"
         figure.draw_mark(spot, ("circle", ""), f"mark {COLOURS[0]}", hint)
-    return figure.finish(
-        TOP + HEIGHT + BOTTOM, [(f"circle {COLOURS[0]}", law.formula)], [("range", "95 % interval of the law")]
+    return figure.finish_figure(
+        TOP + HEIGHT + BOTTOM,
+        [(f"circle {COLOURS[0]}", law.formula)],
+        [("range", "95 % interval of the law")],
     )
 
 
@@ -80,7 +98,7 @@ def draw_files(curves: Iterable[Curve]) -> dict[str, str]:
     for curve in curves:
         for name, draw in zip(list_figures(curve.spec), (draw_curve, draw_best_sizes), strict=False):
             if drawing := draw(curve):
-                files[name] = standalone(drawing)
+                files[name] = render_standalone(drawing)
     return files
 
 
@@ -97,12 +115,12 @@ def _make_panel(figure: Figure, curve: Curve, points: Sequence[CurvePoint]) -> P
     xs = [x for point in points for x in point.xs]
     left, right, bottom = LEFT, figure.width - RIGHT, TOP + HEIGHT
     ys = [y for y in ys if math.isfinite(y) and (y > 0 or not spec.log_y)]
-    y = (logarithmic if spec.log_y else scale)(ys, bottom, TOP)
+    y = (make_log_scale if spec.log_y else make_scale)(ys, bottom, TOP)
     if curve.names:
         x = Scale(-0.5, len(curve.names) - 0.5, left, right)
     else:
-        x = (logarithmic if spec.log_x else scale)(xs, left, right)
-    names = tuple(fitted(name, (right - left) / len(curve.names) - 6) for name in curve.names)
+        x = (make_log_scale if spec.log_x else make_scale)(xs, left, right)
+    names = tuple(fit_text(name, (right - left) / len(curve.names) - 6) for name in curve.names)
     return Panel(figure, Axis(x, spec.x_label or spec.x, names=names), Axis(y, spec.y_label or spec.y))
 
 
@@ -141,24 +159,28 @@ def _trace_law(curve: Curve, line: CurveLine) -> LawPath:
 
 
 def _draw_law(panel: Panel, path: LawPath, colour: str) -> None:
-    lower, upper = ([panel.locate(x, band[side]) for x, _, band in path] for side in (0, 1))
+    lower, upper = ([panel.locate_point(x, band[side]) for x, _, band in path] for side in (0, 1))
     if lower != upper:
-        panel.figure.curve([*lower, *reversed(upper)], f"range {colour}", closed=True)
-    panel.figure.curve([panel.locate(x, y) for x, y, _ in path], f"stroke {colour}")
+        panel.figure.draw_curve([*lower, *reversed(upper)], f"range {colour}", closed=True)
+    panel.figure.draw_curve([panel.locate_point(x, y) for x, y, _ in path], f"stroke {colour}")
 
 
 def _draw_point(panel: Panel, curve: Curve, line: CurveLine, point: CurvePoint, look: tuple[str, str]) -> None:
     """Draw the mean, and the repetitions with a line from the least to the largest."""
     (shape, colour), figure = look, panel.figure
-    spots = [panel.locate(x, y) for x, y in zip(point.xs, point.ys, strict=True)]
+    spots = [panel.locate_point(x, y) for x, y in zip(point.xs, point.ys, strict=True)]
     if len(spots) > 1:
         if len(set(point.xs)) == 1:
-            figure.line(min(spots), max(spots), f"component {colour}")
-        figure.path(dots(spots), f"runs small {colour}")
-    x = curve.names[int(point.x)] if curve.names else amount(point.x)
-    spread = f", {amount(min(point.ys))} to {amount(max(point.ys))} in {len(spots)} runs" if len(spots) > 1 else ""
-    hint = f"{curve.spec.x} {x}{line.label and ', '}{line.label}: {amount(point.mean)}{spread}"
-    figure.draw_mark(panel.locate(point.x, point.mean), (shape, ""), f"mark {colour}", hint, 4.5)
+            figure.draw_line(min(spots), max(spots), f"component {colour}")
+        figure.draw_path(trace_dots(spots), f"runs small {colour}")
+    x = curve.names[int(point.x)] if curve.names else format_amount(point.x)
+    spread = (
+        f", {format_amount(min(point.ys))} to {format_amount(max(point.ys))} in {len(spots)} runs"
+        if len(spots) > 1
+        else ""
+    )
+    hint = f"{curve.spec.x} {x}{line.label and ', '}{line.label}: {format_amount(point.mean)}{spread}"
+    figure.draw_mark(panel.locate_point(point.x, point.mean), (shape, ""), f"mark {colour}", hint, 4.5)
 
 
 def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]) -> Html:
@@ -167,28 +189,35 @@ def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]
     width = int((figure.width - 60) / CHARACTER_WIDTH)
     shared = spec.law in TWO_VARIABLES or curve.problem
     for line, (shape, colour) in zip(curve.lines, looks, strict=True):
-        law = "" if shared else line.law.formula if line.law else line.problem
-        rows += _wrap(f"{shape} {colour}", ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y, width)
+        formula = line.law.formula if line.law else line.problem
+        rows += _wrap_text(
+            f"{shape} {colour}",
+            ": ".join(filter(None, (line.label, "" if shared else formula))) or spec.y_label or spec.y,
+            width,
+        )
     if shared:
         rows = [list(chain(*rows))] if len(rows) < len(COLOURS) * 2 else rows
-        rows += _wrap("", curve.law.formula if curve.law else curve.problem, width)
+        rows += _wrap_text("", curve.law.formula if curve.law else curve.problem, width)
     last = [("cross", "minimum of a parabola")] if spec.law == "isoflop" and curve.law else []
     if spec.law != "isoflop" and any(law for _, law, _ in curve.laws):
         last.append(("range", "95 % interval of the law"))
     last += [("iso", "perfect scaling")] if spec.ideal is not None and not curve.names else []
-    return figure.finish(TOP + HEIGHT + BOTTOM - LINE / 4, *rows, last)
+    return figure.finish_figure(TOP + HEIGHT + BOTTOM - LINE / 4, *rows, last)
 
 
-def _wrap(kind: str, text: str, width: int) -> list[list[tuple[str, str]]]:
+def _wrap_text(kind: str, text: str, width: int) -> list[list[tuple[str, str]]]:
     first, *others = textwrap.wrap(text, width) or [""]
     return [[(kind, first)], *([("", other)] for other in others)]
 
 
-def _describe(curve: Curve) -> Iterable[str]:
+def _describe_curve(curve: Curve) -> Iterable[str]:
     """Yield the content of a figure in sentences."""
     yield f"{curve.spec.y_label or curve.spec.y} over {curve.spec.x_label or curve.spec.x}."
     for line in curve.lines:
-        texts = (f"{curve.names[int(p.x)] if curve.names else amount(p.x)}: {amount(p.mean)}" for p in line.points)
+        texts = (
+            f"{curve.names[int(p.x)] if curve.names else format_amount(p.x)}: {format_amount(p.mean)}"
+            for p in line.points
+        )
         yield f"{line.label or 'Points'}: {', '.join(texts)}."
     for label, law, problem in curve.laws:
         yield f"{label} {law.formula if law else problem}.".lstrip()

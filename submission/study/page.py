@@ -17,11 +17,19 @@ from common.command import clean, counted
 from common.files import write_whole_file
 from common.tree import ANYWHERE
 from compliance.formats.table import Column, csv_records, make_table, plain_text
-from submission.results.figures.labels import amount
+from submission.results.figures.labels import format_amount
 from submission.results.fits.laws import LAWS, Law, Omission
 from submission.results.page.findings import check_replaceable, write_page
-from submission.results.page.html import Html, disclosure, element, joined, scrollable, table, theme_switch
-from submission.results.quantity_tables import number
+from submission.results.page.html import (
+    Html,
+    disclosure,
+    draw_table,
+    element,
+    join_parts,
+    make_scrollable,
+    theme_switch,
+)
+from submission.results.quantity_tables import format_number
 from submission.study.curves import Curve, is_number, order_variables
 from submission.study.figures import draw_best_sizes, draw_curve, draw_files
 from submission.study.records import QUANTITIES, CurveSpec, StudyResult, StudyRun, Value, figure_name, list_figures
@@ -57,24 +65,31 @@ def write_study_page(result: StudyResult, curves: Sequence[Curve], path: Path) -
 def _describe_study(result: StudyResult) -> Iterator[Html]:
     """Yield what the study follows, where it ran and how many runs have a result."""
     complete = sum(not run.problem for run in result.runs)
-    yield element("p", f"{complete} of {counted(len(result.runs), 'run')} with a result", class_="verdict")
+    yield element(
+        "p",
+        f"{complete} of {counted(len(result.runs), 'run')} with a result",
+        class_="verdict",
+    )
     facts = [("Paper", result.paper)] if result.paper else []
-    if machine := ", ".join(f"{name} {_format(value)}" for name, value in result.machine.items() if value):
+    if machine := ", ".join(f"{name} {_format_value(value)}" for name, value in result.machine.items() if value):
         facts.append(("Machine", machine))
     rows = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
     yield element("dl", *rows, class_="facts")
-    for heading, sentences in (("What differs from the paper", result.differences), ("Notes", result.notes)):
+    for heading, sentences in (
+        ("What differs from the paper", result.differences),
+        ("Notes", result.notes),
+    ):
         if sentences:
             yield element("h4", heading)
             yield element("ul", *(element("li", sentence) for sentence in sentences))
 
 
-def _format(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a value as text, a number that is not whole with four significant digits."""
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() else number(value, 4)
+        return f"{value:,.0f}" if value.is_integer() else format_number(value, 4)
     return str(value)
 
 
@@ -86,13 +101,16 @@ def _draw_section(curve: Curve) -> Html:
     figures = []
     for draw in (draw_curve, draw_best_sizes):
         if drawing := draw(curve):
-            figures.append(element("figure", scrollable(drawing, curve.spec.title), class_="plots"))
+            figures.append(element("figure", make_scrollable(drawing, curve.spec.title), class_="plots"))
     if not figures:
         figures.append(element("p", "No run has a point on this curve."))
     laws = [_describe_law(curve, *each) for each in curve.laws]
-    parts = [element("h2", curve.spec.title), element("div", *figures, element("div", *laws), class_="pairs")]
+    parts = [
+        element("h2", curve.spec.title),
+        element("div", *figures, element("div", *laws), class_="pairs"),
+    ]
     if curve.left_out:
-        rows = table(("run", "reason"), curve.left_out, "Left out", 2)
+        rows = draw_table(("run", "reason"), curve.left_out, "Left out", 2)
         parts.append(disclosure(f"{counted(len(curve.left_out), 'run')} not on this curve", rows))
     return element("section", *parts, id=figure_name(curve.spec))
 
@@ -103,19 +121,22 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
         return element("div", heading, element("p", problem))
     spec = curve.spec
     variables = zip(LAWS[law.name].variables, order_variables(law.name, spec.x, spec.by), strict=True)
-    rows = [(each.name, number(each.value), *map(number, each.interval)) for each in law.parameters]
+    rows = [(each.name, format_number(each.value), *map(format_number, each.interval)) for each in law.parameters]
     spread = "" if law.spread is None else f"; repetitions spread by {100 * law.spread:.2g} %"
     return element(
         "div",
         heading,
-        element("p", f"{law.formula}, with {', '.join(f'{name}: {meaning}' for name, meaning in variables)}."),
+        element(
+            "p",
+            f"{law.formula}, with {', '.join(f'{name}: {meaning}' for name, meaning in variables)}.",
+        ),
         element(
             "p",
             f"{law.count} values at {counted(law.points, 'point')}; interval by {law.method}, {law.degrees} degrees of "
             f"freedom{spread}.",
             class_="quiet",
         ),
-        table(("parameter", "value", "from", "to"), rows, "With 95 % intervals"),
+        draw_table(("parameter", "value", "from", "to"), rows, "With 95 % intervals"),
         disclosure("Residuals", _list_residuals(law)),
         _list_omissions(law.left_out),
     )
@@ -124,14 +145,22 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
 def _list_residuals(law: Law) -> Html:
     rows = []
     for observation, fitted, relative in law.residuals:
-        at = ", ".join(map(amount, observation.x))
-        rows.append((observation.name, at, number(observation.y), number(fitted), f"{100 * relative:+.2g} %"))
-    return table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
+        at = ", ".join(map(format_amount, observation.x))
+        rows.append(
+            (
+                observation.name,
+                at,
+                format_number(observation.y),
+                format_number(fitted),
+                f"{100 * relative:+.2g} %",
+            )
+        )
+    return draw_table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
 
 
 def _list_omissions(omissions: Iterable[Omission]) -> Html:
     items = [element("li", f"{each.observation.name} {each.reason}".strip()) for each in omissions]
-    return joined([element("p", "Left out of the law:"), element("ul", *items)]) if items else Html("")
+    return join_parts([element("p", "Left out of the law:"), element("ul", *items)]) if items else Html("")
 
 
 # -- runs -------------------------------------------------------------------------------------------------------
@@ -143,8 +172,11 @@ def _list_runs(result: StudyResult) -> Html:
     rows = [
         (
             element("span", run.name, class_="unbroken"),
-            *(amount(value) if is_number(value) else _format(value) for value in map(run.values.get, result.axes)),
-            *map(_format, map(run.quantities.get, result.quantities)),
+            *(
+                format_amount(value) if is_number(value) else _format_value(value)
+                for value in map(run.values.get, result.axes)
+            ),
+            *map(_format_value, map(run.quantities.get, result.quantities)),
         )
         for run in result.runs
     ]
@@ -152,11 +184,16 @@ def _list_runs(result: StudyResult) -> Html:
     return element(
         "section",
         element("h2", "Runs"),
-        joined([element("p", "Without a result:"), element("ul", *problems)]) if problems else "",
-        table(("run", *result.axes, *result.quantities), rows, "Each run and what it measured", 1 + len(result.axes)),
+        join_parts([element("p", "Without a result:"), element("ul", *problems)]) if problems else "",
+        draw_table(
+            ("run", *result.axes, *result.quantities),
+            rows,
+            "Each run and what it measured",
+            1 + len(result.axes),
+        ),
         disclosure(
             "The command that makes each run again",
-            table(
+            draw_table(
                 ("run", "command"),
                 commands,
                 f"In {result.cwd}, where the study was started (cwd of study.json). They make the runs in "
@@ -240,7 +277,10 @@ def format_notes(result: StudyResult, curves: Sequence[Curve]) -> Iterator[str]:
 
 def describe_origin(paper: str, differences: Sequence[str]) -> list[str]:
     """Return a line for the paper of a study, and for each difference from it."""
-    return [*([f"after: {paper}"] if paper else []), *(f"differs: {text}" for text in differences)]
+    return [
+        *([f"after: {paper}"] if paper else []),
+        *(f"differs: {text}" for text in differences),
+    ]
 
 
 def _format_law(law: Law) -> str:
@@ -264,4 +304,6 @@ def _describe_fits(curve: Curve) -> list[dict[str, Any]]:
 
 
 def _format_cell(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else clean(value)
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else clean(value)

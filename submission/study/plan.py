@@ -10,9 +10,7 @@ import itertools
 import json
 import math
 import operator
-import os
 import re
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,17 +21,14 @@ import yaml
 from tqdm import tqdm
 
 from common.benchmarks import require_package
-from common.command import UsageError, counted, suggest_name
+from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
 from common.installed import is_name
-from common.measure.devices import POWERCAP
-from common.processes import usable_cores
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.results.page.html import shorten_end
-from submission.runs.plan import PlannedRun, is_finished
+from submission.runs.plan import PlannedRun
 from submission.runs.processes import Setup, resolve_setup
 from submission.study.records import QUANTITIES, CurveSpec, Value, has_quantity, list_figures
-from submission.system.machine import Machine, probe_machine
 
 LONGEST_FORMULA: Final = 200
 SHOWN: Final = 60
@@ -57,7 +52,7 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
     try:
         if len(text) > LONGEST_FORMULA:
             raise ValueError(f"it is longer than {LONGEST_FORMULA} characters")
-        number = _compute(ast.parse(text.strip(), mode="eval").body, values)
+        number = _compute_node(ast.parse(text.strip(), mode="eval").body, values)
         return int(number) if number == int(number) else number
     except (SyntaxError, RecursionError, MemoryError):
         reason = "it is no formula"
@@ -69,14 +64,14 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
     )
 
 
-def _compute(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _compute_node(node: ast.expr, values: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
-            return OPERATORS[type(sign)](_compute(left, values), _compute(right, values))
+            return OPERATORS[type(sign)](_compute_node(left, values), _compute_node(right, values))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_compute(operand, values)
+            return -_compute_node(operand, values)
         case ast.Name() | ast.Attribute():
             value = values.get(name := ast.unparse(node))
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -94,9 +89,6 @@ BENCHMARK: Final = "benchmark"
 SEED: Final = "train.seed"
 ENVIRONMENT: Final = "environment."
 INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
-FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
-"""What a folder's name has a dash for."""
 LONGEST: Final = 120
 """Characters of a folder's name."""
 MOST_RUNS: Final = 10_000
@@ -161,7 +153,12 @@ class StudyPlan:
         """Raise ValueError for a setting that two parts of the plan give, or that is not the plan's to give."""
         points = {key for point in self.points for key in point}
         overrides = {override.partition("=")[0].strip() for override in self.overrides}
-        parts = {"axes": {*self.axes}, "points": points, "scales": {*self.scales}, "overrides": overrides}
+        parts = {
+            "axes": {*self.axes},
+            "points": points,
+            "scales": {*self.scales},
+            "overrides": overrides,
+        }
         for name, keys in parts.items():
             if OUTPUT in keys:
                 raise ValueError(f"{name} has {OUTPUT}, but each run has a folder of its own, in that of -o")
@@ -246,8 +243,8 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
         lines = [name for name in curve.by.split("+") if name]
         for key, name in (("x", curve.x), ("y", curve.y), *(("by", name) for name in lines)):
             if name not in names:
-                known = f"the axes, {', '.join(QUANTITIES)}"
-                raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {known}")
+                expected = f"the axes, {', '.join(QUANTITIES)}"
+                raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {expected}")
             if name not in axes and name in QUANTITIES and not has_quantity(plan.kind, name):
                 raise UsageError(
                     f"{position}: {key} is {name}, which no {plan.kind} has; see the reference of quantities"
@@ -325,7 +322,7 @@ def name_point(values: Mapping[str, Any], names: Sequence[str]) -> str:
     last = Counter(name.rpartition(".")[2] for name in names)
     short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in names}
     text = "_".join(f"{short[key]}-{format_value(value)}" for key, value in values.items() if key in names)
-    return FORBIDDEN.sub("-", text).strip("-") or "point"
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-") or "point"
 
 
 def format_value(value: Any) -> str:
@@ -355,11 +352,15 @@ def _plan_repetitions(
         key.removeprefix(ENVIRONMENT): str(settings.pop(key)) for key in list(settings) if key.startswith(ENVIRONMENT)
     }
     for name in environment:
-        if not VARIABLE.fullmatch(name):
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise UsageError(f"{source}: {ENVIRONMENT}{name} names no environment variable")
     training = plan.kind == "training"
     stop = [] if plan.stop == "target" else ["train.target=none"]
-    overrides = (*plan.overrides, *stop, *(f"{key}={format_value(value)}" for key, value in settings.items()))
+    overrides = (
+        *plan.overrides,
+        *stop,
+        *(f"{key}={format_value(value)}" for key, value in settings.items()),
+    )
     try:
         setup = resolve_setup(benchmark, plan.config, overrides)
     except UsageError as error:
@@ -400,60 +401,3 @@ def _plan_repetitions(
             group=run.group,
         )
         yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyMachine:
-    """The facts of a machine. devices: model names. interfaces: of the network. meter: a power.source, or ""."""
-
-    cores: int
-    accelerators: int
-    interfaces: tuple[str, ...]
-    processor: str = ""
-    devices: str = ""
-    meter: str = ""
-
-    def describe(self) -> dict[str, str | int]:
-        """Return the facts for the record of a study."""
-        devices = {"devices": f"{self.accelerators} x {self.devices}"} if self.accelerators else {}
-        others = {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
-        return {"processor": self.processor, "cores": self.cores, **devices, **others}
-
-
-def probe_study_machine() -> StudyMachine:
-    """Return the facts about this machine."""
-    fields = probe_machine(Machine())
-    has_rapl = os.access(f"{POWERCAP}/intel-rapl:0/energy_uj", os.R_OK)
-    return StudyMachine(
-        cores=usable_cores(),
-        accelerators=int(fields.get("accelerators_per_node", 0)),
-        interfaces=tuple(name for _, name in socket.if_nameindex()),
-        processor=fields.get("host_processor_model_name", ""),
-        devices=fields.get("accelerator_model_name", ""),
-        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
-    )
-
-
-def split_points(points: Sequence[StudyPoint], machine: StudyMachine) -> tuple[list[StudyPoint], list[str]]:
-    """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
-    kept: list[StudyPoint] = []
-    excluded: dict[tuple[str, str], dict[str, None]] = {}
-    units = counted(machine.accelerators, "accelerator") if machine.accelerators else counted(machine.cores, "core")
-    for point in points:
-        run = point.run
-        missing = [
-            (name, value, ", ".join(machine.interfaces))
-            for name, value in run.environment.items()
-            if name in INTERFACES and value not in machine.interfaces
-        ]
-        if run.ranks > (machine.accelerators or machine.cores):
-            missing.append((RANKS, str(run.ranks), units))
-        if not missing or is_finished(run):  # made elsewhere
-            kept.append(point)
-            continue
-        for name, value, available in missing:
-            excluded.setdefault((name, available), {})[value] = None
-    return kept, [
-        f"left out: {name} {', '.join(values)}: this machine has {available}"
-        for (name, available), values in excluded.items()
-    ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
-from submission.results.page.html import slug
+from submission.results.page.html import make_slug
 
 
 class Quantity(NamedTuple):
@@ -42,7 +42,11 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
     "loss": Quantity("", "training loss of the last epoch"),
-    "fidelity": Quantity("", "distance of the loss from float32's by its fall, the median over seeds", "loss_errors"),
+    "fidelity": Quantity(
+        "",
+        "distance of the loss from float32's by its fall, the median over seeds",
+        "loss_errors",
+    ),
     "parameters": Quantity("", "numbers that the network learns"),
     "train_samples": Quantity("samples", "training samples"),
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read"),
@@ -57,9 +61,6 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
 }
 """By name: what axes of curves, columns of tables, and the records of study.json can be."""
 
-EVERYWHERE: Final = ("efficiency",)
-"""What follows from quantities of any kind; the others that no fom.json has are of trainings."""
-
 
 def has_quantity(kind: str, name: str) -> bool:
     """Tell whether runs of a kind, "training" or "measurement", can have a quantity."""
@@ -68,7 +69,7 @@ def has_quantity(kind: str, name: str) -> bool:
     kinds = [
         each for each, types in records.items() if any(key == field.name for type_ in types for field in fields(type_))
     ]
-    return kind in kinds or (not kinds and (kind == "training" or name in EVERYWHERE))
+    return kind in kinds or (not kinds and (kind == "training" or name in ("efficiency",)))
 
 
 def describe_quantities() -> str:
@@ -158,7 +159,7 @@ class StudyResult:
 
 def figure_name(spec: CurveSpec) -> str:
     """Return the name of the file of a figure."""
-    return slug(f"curve {spec.title}")
+    return make_slug(f"curve {spec.title}")
 
 
 def list_figures(spec: CurveSpec) -> list[str]:

@@ -61,26 +61,54 @@ of hosts, the description never.
 --power SOURCE reads a meter of the whole node; `python -m common.measure power --help` lists them. {host} is the node's
 host name, without its domain, as in 'file:node:watts:/run/meters/{host}'. Standard error has the reading of each node,
 hw_notes that of all. If a node gives no reading, a warning names it."""
-STATUSES: Final = {
-    0: "written, or checked without errors (warnings are possible)",
-    1: "errors in the description, or a node is missing",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
+    parser = CommandParser(
+        "python -m submission.system",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        statuses={
+            0: "written, or checked without errors (warnings are possible)",
+            1: "errors in the description, or a node is missing",
+        },
+    )
     add = parser.add_argument_group("describe the machine").add_argument
-    add("-o", "--output", type=file_place, metavar="FILE", help="write there instead of standard output")
+    add(
+        "-o",
+        "--output",
+        type=file_place,
+        metavar="FILE",
+        help="write there instead of standard output",
+    )
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
-    add("--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from")
+    add(
+        "--from",
+        dest="other",
+        type=Path,
+        metavar="OTHER.json",
+        help="description to take unknown fields from",
+    )
     add("--this-node", action="store_true", help="print JSON lines about this node, for --merge")
-    add("--merge", nargs="+", type=Path, metavar="FILE", help="describe the nodes with lines in these files")
+    add(
+        "--merge",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="describe the nodes with lines in these files",
+    )
     add("--power", metavar="SOURCE", help="also read the power of this node once; see below")
     add("--force", action="store_true", help="replace an existing, different FILE")
     add = parser.add_argument_group("check a description").add_argument
     add("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
-    add("--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with")
+    add(
+        "--logs",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="logs, or folders of logs, to compare with",
+    )
     parser.add_argument("--timeout", help=argparse.SUPPRESS)  # an option until 0.3
     args = parser.parse_args(argv)
     if args.timeout is not None:

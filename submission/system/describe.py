@@ -25,8 +25,9 @@ from common.measure.power_sources import is_watts
 from common.ranks.launch import LaunchError, RankPosition
 from common.tree import NAMED
 from common.values import group_pairs
-from compliance.engine.checker import apply_rules, check_paths
+from compliance.engine.checker import check_paths
 from compliance.engine.inputs import initial_case
+from compliance.engine.judging import start_judging
 from compliance.engine.log_checker import Options
 from compliance.logs.run import Run
 from compliance.model.judging import Case, JudgedRun, add_judgement, listed
@@ -215,8 +216,6 @@ LONGEST_LINE: Final = 1000
 """Characters. srun passes on at most 1024 bytes at once, between those of other nodes: it cuts longer lines."""
 MOST_BYTES: Final = 1 << 28
 """Of a file of lines."""
-MOST_NAMED: Final = 10
-"""Nodes that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +303,7 @@ def read_nodes(paths: Sequence[Path]) -> list[Node]:
                 "--this-node there. Nothing is written"
             )
     if (parts := sum(node.parts for node in nodes)) < total:
-        hosts = listed([node.host for node in nodes], MOST_NAMED)
+        hosts = listed([node.host for node in nodes], 10)
         raise LaunchError(
             f"{files}: {counted(len(nodes), 'node')} ({hosts}), which are {parts} of the {total} nodes or ranks that "
             "the launcher started; add the lines of the others. Nothing is written"
@@ -353,20 +352,21 @@ def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Opt
     runs: each with its scaling, "strong" or "weak".
     """
     case = initial_case(path, options)
-    report = options.start_report(rounds=[(path, case.round, case.round_why, "system description")])
+    judging = start_judging(options)
+    judging.report.rounds.append((path, case.round, case.round_why, "system description"))
     description = read_description(path, NAMED)
     package = Package(path, "", case.round, case.profile, flat=False, descriptions={description.name: description})
     import_all_rules()
     rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if rule.id in ALONE)
-    findings = apply_rules(rules, package, report, options)
+    findings = judging.apply_rules(rules, package)
     for results in _make_results(runs, description, options):
         applicable = rules_of(SetRule, results.round, results.division, options.profile)
         together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
-        findings += apply_rules(together, results, report, options)
+        findings += judging.apply_rules(together, results)
     silent = (run.path for run, _ in runs if run.benchmark is None)
     findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
-    report.packages.append(structs.replace(package, findings=findings))
-    return report
+    judging.report.packages.append(structs.replace(package, findings=findings))
+    return judging.report
 
 
 def _make_results(
@@ -374,7 +374,10 @@ def _make_results(
 ) -> Iterator[ResultSet]:
     """Yield the runs as results of the described system, by benchmark and scaling; skip runs without a benchmark."""
     judged = [
-        (run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)), scaling)
+        (
+            run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)),
+            scaling,
+        )
         for run, scaling in runs
         if run.benchmark is not None
     ]

@@ -27,15 +27,15 @@ ARM_PARTS: Final = {
 APPLE_NAMES: Final = ("packages", "physicalcpu", "logicalcpu", "memsize")
 APPLE_BRAND: Final = "machdep.cpu.brand_string"
 APPLE_KEYS: Final = (*(f"hw.{name}" for name in APPLE_NAMES), APPLE_BRAND)
-CACHES: Final = ("L1d cache", "L1i cache", "L2 cache", "L3 cache")
 ACCELERATOR_DETAILS: Final = (
     "accelerator_model_name accelerator_host_interconnect accelerator_frequency accelerator_on-chip_memories "
     "accelerator_memory_configuration accelerator_memory_capacity accelerator_interconnect "
     "accelerator_interconnect_topology".split()
 )
-NO_ACCELERATORS: Final[Fields] = {"accelerators_per_node": "0", **dict.fromkeys(ACCELERATOR_DETAILS, NONE)}
-SUPERCHIP: Final = re.compile(r"\bG[HB]\d{3}\b")
-"""Accelerators connected to the host processor by NVLink-C2C instead of PCIe."""
+NO_ACCELERATORS: Final[Fields] = {
+    "accelerators_per_node": "0",
+    **dict.fromkeys(ACCELERATOR_DETAILS, NONE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ def parse_processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Field
         "host_processor_vcpu_count": str(cpus or ""),
         "host_processor_frequency": _format_frequency(facts, base_khz),
         "host_processor_caches": ", ".join(
-            f"{name.removesuffix(' cache')} {facts[name]}" for name in CACHES if name in facts
+            f"{name.removesuffix(' cache')} {facts[name]}"
+            for name in ("L1d cache", "L1i cache", "L2 cache", "L3 cache")
+            if name in facts
         ),
         "host_processor_interconnect": NONE if count == 1 else "",
         "hw_notes": f"virtual machine ({facts['Hypervisor vendor']})" if "Hypervisor vendor" in facts else "",
@@ -172,8 +174,10 @@ def describe_storage(disks: Iterable[Disk]) -> Fields:
     for disk in disks:
         if disk.name.startswith(("vd", "xvd")):
             kind = "virtual disk"
+        elif disk.name.startswith("nvme"):
+            kind = "NVMe SSD"
         else:
-            kind = "NVMe SSD" if disk.name.startswith("nvme") else "hard disk" if disk.rotates else "SSD"
+            kind = "hard disk" if disk.rotates else "SSD"
         kinds[kind, _format_size(disk.bytes)] += 1
     fields = {
         "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
@@ -207,7 +211,7 @@ def parse_nvidia(listing: str, topology: str = "") -> Fields:
     fields = {
         "accelerators_per_node": str(len(table)),
         "accelerator_model_name": _count_names(row.get("name", "") for row in table),
-        "accelerator_host_interconnect": "NVLink-C2C" if SUPERCHIP.search(name) else pcie,
+        "accelerator_host_interconnect": "NVLink-C2C" if re.search(r"\bG[HB]\d{3}\b", name) else pcie,
         "accelerator_frequency": f"{first['clocks.max.sm']} maximum" if first.get("clocks.max.sm") else "",
         "accelerator_memory_capacity": f"{round(mebibytes / 1024)} GiB" if mebibytes else "",
     }

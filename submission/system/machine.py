@@ -17,13 +17,11 @@ from typing import Final
 from common.errors import UsageError
 from common.measure.power import TimedReader
 from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source
-from common.provenance import versions
+from common.provenance import list_versions
 from common.record import PARTS_SCOPE
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
-TIMEOUT_S: Final = 20.0
-"""Time limit of a program; nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs."""
 LARGEST_FILE: Final = 3 << 20
 """Linux refuses to read 4 MiB at once from files below /proc/sys."""
 SECTOR_BYTES: Final = 512
@@ -45,10 +43,8 @@ HOST: Final = "{host}"
 """Stands in a source for the host name of the node, without its domain."""
 PATIENCE_S: Final = 3.0
 """For how long to try again: a file of watts counts once it has changed."""
-PAUSE_S: Final = 0.5
 LONGEST_PROBLEM: Final = 200
 """Characters of a problem; what a program says can be long."""
-SUBJECT: Final = "power of a node when described"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class Machine:
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float = 20.0  # nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs
 
     def read_text(self, *path: str) -> str:
         """Return the contents of a file, "" if it cannot be read."""
@@ -122,7 +118,11 @@ def _find_disks(machine: Machine) -> Iterator[Disk]:
         sectors = machine.read_text(folder, "size")
         fixed = machine.read_text(folder, "removable") != "1" and not name.startswith(NOT_DISKS)
         if fixed and sectors.isdecimal() and sectors != "0":
-            yield Disk(name, int(sectors) * SECTOR_BYTES, machine.read_text(folder, "queue/rotational") == "1")
+            yield Disk(
+                name,
+                int(sectors) * SECTOR_BYTES,
+                machine.read_text(folder, "queue/rotational") == "1",
+            )
 
 
 def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
@@ -134,7 +134,11 @@ def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
             active = "ACTIVE" in machine.read_text(card, "ports", port, "state")
             if active and machine.read_text(card, "ports", port, "link_layer") == "InfiniBand":
                 kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
-                yield kind, machine.read_text(card, "ports", port, "rate"), machine.read_text(card, "hca_type")
+                yield (
+                    kind,
+                    machine.read_text(card, "ports", port, "rate"),
+                    machine.read_text(card, "hca_type"),
+                )
     yield from [("HPE Slingshot", "", "")] * sum(name.startswith("hsn") for name in machine.list_names("sys/class/net"))
 
 
@@ -159,7 +163,7 @@ def _probe_accelerators(machine: Machine) -> Fields:
 
 
 def _probe_software(machine: Machine) -> Fields:
-    installed = versions(["torch", *(package for _, names, _ in STACK for package in names)])
+    installed = list_versions(["torch", *(package for _, names, _ in STACK for package in names)])
     stack = [f"Python {installed['python']}"]
     for title, names, variable in STACK:
         # The variable of an image is the version that its torch was built with, whatever else is installed.
@@ -168,7 +172,10 @@ def _probe_software(machine: Machine) -> Fields:
         stack += [f"{title} {version}"] if version else []
     driver = machine.read_text("sys/module/nvidia/version")
     stack += [f"NVIDIA driver {driver}"] if driver else []
-    fields = {"other_software_stack": ", ".join(stack), "operating_system": _operating_system(machine)}
+    fields = {
+        "other_software_stack": ", ".join(stack),
+        "operating_system": _operating_system(machine),
+    }
     if installed["torch"]:
         fields["framework"] = f"PyTorch {installed['torch']}"
     container = _detect_container(machine)
@@ -234,7 +241,7 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
         except ReadingError as error:
             if clock.monotonic() >= end_s:
                 return Reading(problem=str(error)[:LONGEST_PROBLEM])
-            clock.sleep(PAUSE_S)
+            clock.sleep(0.5)
         else:
             return Reading(watts) if is_watts(watts) else Reading(problem=f"{watts} is not a power in watts")
 
@@ -244,6 +251,6 @@ def power_note(readings: Sequence[Reading], source: str) -> str:
     watts_known = sorted(round(reading.watts, 1) for reading in readings if reading.watts is not None)
     if not watts_known:
         return ""
-    low, high = (f"{watts:g}" for watts in (watts_known[0], watts_known[-1]))
+    span = " to ".join(dict.fromkeys(f"{watts:g}" for watts in (watts_known[0], watts_known[-1])))
     nodes = "" if len(watts_known) == len(readings) else f", {len(watts_known)} of {len(readings)} nodes"
-    return f"{SUBJECT}: {low if low == high else f'{low} to {high}'} W ({source_name(source)}{nodes})"
+    return f"power of a node when described: {span} W ({source_name(source)}{nodes})"

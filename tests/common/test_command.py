@@ -46,12 +46,12 @@ def test_a_file_or_a_broken_link_is_no_folder(tmp_path):
 
 
 def test_commands_have_the_option_without_which_they_find_no_package(monkeypatch):
-    text = "next: python -m waves.train mini, then python -m compliance.check runs"
+    text = "next: python -m waves.train mini, python -m waves evaluate, then python -m compliance.check runs"
     monkeypatch.setenv(FOLDERS_VARIABLE, "")
     assert as_called(text) == text
     monkeypatch.setenv(FOLDERS_VARIABLE, r"/my \1")
     option = r"mlperf-hpc --benchmarks-from '/my \1'"
-    assert as_called(text) == f"next: {option} train waves mini, then {option} check runs"
+    assert as_called(text) == f"next: {option} train waves mini, {option} evaluate waves, then {option} check runs"
 
 
 @pytest.mark.parametrize(

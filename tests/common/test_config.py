@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config import PLACE, REQUIRED, ConfigError, key, leaves, load, rebuild, to_dict, to_yaml
+from common.config import PLACE, REQUIRED, ConfigError, key, list_leaves, load, rebuild, to_dict, to_yaml
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def test_a_key_that_does_not_say_what_it_means_is_refused():
         where: Path = key(REQUIRED, "a folder", PLACE)
         inner: Inner = field(default_factory=Inner)
 
-    where, rate = leaves(Outer)
+    where, rate = list_leaves(Outer)
     assert (where.name, where.default, where.key.role) == ("where", REQUIRED, PLACE)
     assert (rate.name, rate.default, rate.key.unit, rate.of({"inner": {"rate": 3}})) == ("inner.rate", 0.1, "1/s", 3)
     # A checkpoint from before there was the key: its run did what is now the default.
@@ -268,7 +268,7 @@ def test_a_key_that_does_not_say_what_it_means_is_refused():
         more: int = 0
 
     with pytest.raises(TypeError, match=r"class Silent, more does not say what it means"):
-        list(leaves(Silent))
+        list(list_leaves(Silent))
 
 
 def test_a_value_out_of_range_is_blamed_on_its_override(tmp_path):

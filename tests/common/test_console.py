@@ -13,7 +13,7 @@ import os, sys
 from pathlib import Path
 from tqdm import tqdm
 from common.console import CONSOLE
-CONSOLE.install()
+CONSOLE.install_streams()
 print("16×16")
 CONSOLE.begin_notes(Path("run"))
 for _ in tqdm(range(3), desc="épreuve", disable=False):

@@ -1,6 +1,7 @@
 """A command whose extra is not installed."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,9 +15,9 @@ from common.installed import missing_extra
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    "predict oc20": "oc20.predict",
+    "predict oc20": "oc20 predict",
     "data synthesize deepcam": "deepcam.synthesize",
-    "evaluate cosmoflow": "cosmoflow.evaluate",
+    "evaluate cosmoflow": "cosmoflow evaluate",
     "weights export": "common.training.weights",
 }
 
@@ -48,7 +49,7 @@ def test_training_without_its_extra_says_in_one_line_what_to_install(name, bare)
 def test_the_installed_script_says_so_for_every_command(words, module, bare):
     call = f"import sys; from submission.cli import main; sys.exit(main({[*words.split(), 'missing']}))"
     status, said = bare("-c", call)
-    extra = "train" if module.startswith("common") else module.partition(".")[0]
+    extra = "train" if module.startswith("common") else re.split(r"\W", module)[0]
     assert status == 1 and said.startswith(f"error: python -m {module} needs ")
     assert said.endswith(f": pip install '{ROOT}[{extra}]'\n") and said.count("\n") == 1
 

@@ -20,10 +20,11 @@ from common.mllog import (
     LogMismatchError,
     ResultLog,
     RunFacts,
+    RunRecord,
     SubmissionConfig,
-    begin,
-    describe,
     draw_seed,
+    log_beginning,
+    log_facts,
     open_log,
     read_beginning,
 )
@@ -68,8 +69,8 @@ def log(tmp_path):
 
 def header(log, submission=SUBMISSION):
     # The configuration names settings, and the official convergence checker searches records for such names.
-    begin(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
-    describe(log, FACTS, SETTINGS)
+    log_beginning(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
+    log_facts(log, FACTS, SETTINGS)
     log.end("init_stop")
 
 
@@ -100,7 +101,7 @@ def assert_passes(path, epochs):
 
 def test_a_run_passes_both_checkers(log):
     header(log)
-    with log.run() as run:
+    with RunRecord(log) as run:
         epoch(log, 1, 0.3)
         epoch(log, 2, 0.12)
         run.end(Ending("target_met", epochs=2))
@@ -114,7 +115,7 @@ def test_a_run_passes_both_checkers(log):
 def test_a_run_that_ends_otherwise_is_aborted(log, error):
     header(log)
     try:
-        with log.run():
+        with RunRecord(log):
             epoch(log, 1, 0.3)
             if error:
                 raise error
@@ -124,7 +125,7 @@ def test_a_run_that_ends_otherwise_is_aborted(log, error):
 
 
 def test_an_error_after_the_target_does_not_take_it_back(log):
-    with pytest.raises(OSError, match="full"), log.run() as run:
+    with pytest.raises(OSError, match="full"), RunRecord(log) as run:
         run.end(Ending("target_met", epochs=1))
         raise OSError("disk full")
     assert stops(log.path) == ["success"]
@@ -132,8 +133,8 @@ def test_an_error_after_the_target_does_not_take_it_back(log):
 
 def test_sys_exit_of_a_process_writes_run_stop_and_nothing_on_the_console(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from common.mllog import open_log\n"
-        "with open_log(Path('result_0.txt'), True).run(): sys.exit(3)"
+        "import sys; from pathlib import Path; from common.mllog import RunRecord, open_log\n"
+        "with RunRecord(open_log(Path('result_0.txt'), True)): sys.exit(3)"
     )
     environment = os.environ | {"PYTHONPATH": str(mllog.ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=False)
@@ -151,7 +152,7 @@ def test_a_log_is_never_overwritten_nor_appended_to(log, tmp_path):
 
 def test_failing_before_the_first_record_leaves_no_file(log):
     with pytest.raises(LogError, match=r"submission\.platform is empty"):
-        begin(log, "cosmoflow", SubmissionConfig(org="Example University"), False, {})
+        log_beginning(log, "cosmoflow", SubmissionConfig(org="Example University"), False, {})
     log.close()
     assert not log.path.exists()
 
@@ -166,26 +167,26 @@ def test_a_run_that_never_started_leaves_no_log(log, tmp_path):
 def test_other_ranks_write_nothing(tmp_path):
     log = open_log(tmp_path / "out" / "result_0.txt", is_main=False)
     header(log)
-    with log.run() as run:
+    with RunRecord(log) as run:
         epoch(log, 1, 0.1)
         run.end(Ending("target_met", epochs=1))
-    assert log.position() == 0 and not log.holds("run_start")
+    assert log.sync_position() == 0 and not log.has_record("run_start")
     log.close()
     assert not list(tmp_path.iterdir())
 
 
 def test_resuming_keeps_the_records_up_to_the_checkpoint(log, tmp_path):
     header(log)
-    with pytest.raises(KeyboardInterrupt), log.run():
+    with pytest.raises(KeyboardInterrupt), RunRecord(log):
         epoch(log, 1, 0.3)
-        kept = log.position()
+        kept = log.sync_position()
         log.start("epoch_start", epoch_num=2)
         raise KeyboardInterrupt
     log.close()
     before = log.path.read_bytes()
     for attempt, quality in ((1, 0.2), (2, 0.12)):
         again = open_log(log.path, True, kept)
-        with again.run() as run:
+        with RunRecord(again) as run:
             assert again.path.read_bytes()[:kept] == before[:kept]
             epoch(again, 2, quality)
             if quality < 0.124:
@@ -219,14 +220,14 @@ def test_a_clock_that_is_set_back_changes_no_interval(log, monkeypatch):
 
     set_clock(0)
     header(log)
-    with log.run():
+    with RunRecord(log):
         set_clock(-2)
         epoch(log, 1, 0.3)
-        kept = log.position()
+        kept = log.sync_position()
     log.close()
     set_clock(-4)
     again = open_log(log.path, True, kept)
-    with again.run() as run:
+    with RunRecord(again) as run:
         epoch(again, 2, 0.12)
         run.end(Ending("target_met", epochs=2))
     again.close()
@@ -237,8 +238,8 @@ def test_a_clock_that_is_set_back_changes_no_interval(log, monkeypatch):
 
 def test_the_log_of_a_checkpoint_is_told_from_others(log):
     header(log)
-    with log.run():
-        kept, checksum = log.position(), log.crc32
+    with RunRecord(log):
+        kept, checksum = log.sync_position(), log.crc32
     whole = log.path.read_bytes()
     assert read_beginning(log.path, kept, checksum) == read_beginning(log.path, kept) == whole[:kept]
     log.path.write_bytes(whole.replace(b"Example", b"example"))
@@ -252,10 +253,10 @@ def test_the_log_of_a_checkpoint_is_told_from_others(log):
 def test_resuming_without_a_log_or_behind_the_end_of_a_run(log):
     with pytest.raises(LogError, match=r"result_0\.txt: no log to continue"):
         open_log(log.path, True, 100)
-    with log.run():
+    with RunRecord(log):
         pass
     with pytest.raises(LogError, match="not the log of the checkpoint"):
-        open_log(log.path, True, log.position())
+        open_log(log.path, True, log.sync_position())
 
 
 def test_records_name_the_calling_line_without_folders_of_the_machine(log):
@@ -263,7 +264,7 @@ def test_records_name_the_calling_line_without_folders_of_the_machine(log):
     log.event("seed", 1)
     log.start("epoch_start", epoch_num=1)
     log.end("epoch_stop", epoch_num=1)
-    with log.run():
+    with RunRecord(log):
         pass
     expected = [("tests/common/test_mllog.py", line + after) for after in (1, 2, 3, 4, 4)]
     assert [(r["metadata"]["file"], r["metadata"]["lineno"]) for r in records(log.path)] == expected

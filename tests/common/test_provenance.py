@@ -23,10 +23,10 @@ def repository(tmp_path):
 
 
 def test_versions():
-    found = facts.versions(("msgspec", "no-such-distribution"))
+    found = facts.list_versions(("msgspec", "no-such-distribution"))
     assert found["python"] == platform.python_version() and found["no-such-distribution"] is None
     assert found["msgspec"][0].isdecimal()
-    assert set(facts.versions()) == {"python", "torch", "numpy", "mlperf-logging", "mlperf-hpc-suite"}
+    assert set(facts.list_versions()) == {"python", "torch", "numpy", "mlperf-logging", "mlperf-hpc-suite"}
 
 
 @pytest.mark.needs("git", shutil.which("git"), "git")
@@ -71,7 +71,7 @@ def test_source_hash_depends_on_names_and_contents_of_python_files_only(tmp_path
 
 
 def test_all_facts_are_plain_and_name_no_machine():
-    found = facts.provenance(("common",))
+    found = facts.collect_provenance(("common",))
     text = json.dumps(found)
     assert found["host"]["cpu"] and found["host"]["cores"] >= found["host"]["usable_cores"] >= 1
     assert platform.node() not in text.replace(found["host"]["cpu"], "") and str(facts.ROOT) not in text
@@ -94,7 +94,7 @@ def test_paths_for_logs():
 def test_the_hash_of_a_revision_is_known_where_it_is_checked_out(revision, untracked, is_known, monkeypatch):
     own = revision if revision.startswith("1") else "1" * 40
     monkeypatch.setattr(facts, "git_revision", lambda: own)
-    monkeypatch.setattr(facts, "_git", lambda root, *arguments: untracked)
+    monkeypatch.setattr(facts, "_run_git", lambda root, *arguments: untracked)
     for cached in (facts.hash_revision, facts._describe_own_tree):
         monkeypatch.setattr(facts, cached.__name__, cached.__wrapped__)
     expected = facts.source_hash(("common", "oc20")) if is_known else None

@@ -6,7 +6,7 @@ import pytest
 
 from common.reference import ROUNDS, Check, Target, each, equals, integer, list_of, mini_of, number, since
 from compliance.benchmarks import MINIS, REFERENCES, benchmarks_of, reference_of
-from tests.conformance.mutations import PUBLISHED
+from tests.conformance.variants.damaged_logs import PUBLISHED
 
 
 def test_rounds_and_their_benchmarks():

@@ -24,7 +24,7 @@ def test_a_file_is_read_also_through_links_that_stay_inside(folder, tmp_path):
     (folder / "below" / "link").symlink_to("../file")
     (tmp_path / "other").symlink_to(folder)
     for path in (folder / "file", folder / "below" / "link", tmp_path / "other" / "file"):
-        assert Tree.at(folder).read(path, 4) == b"text" and not Tree.at(folder).leaves(path)
+        assert Tree.at(folder).read(path, 4) == b"text" and not Tree.at(folder).leads_out(path)
     assert Tree.at(tmp_path / "other").read(folder / "file", 4) == b"text"
 
 

@@ -4,14 +4,16 @@ import math
 
 import pytest
 
-from common.values import as_count, identity, is_integer, is_number, is_stated, plain, same
+from common.values import are_same, as_count, identity, is_integer, is_number, is_stated, to_plain
 
 
 def test_numbers():
     assert is_number(1) and is_number(1.5) and not is_number(True) and not is_number("1") and not is_number(math.nan)
     assert [as_count(value) for value in (16, 4.0, 10**9, 1e308, -1e308, "16")] == [16, 4, 10**9, None, None, None]
     assert is_integer(64) and is_integer(64.0) and not is_integer(64.5) and not is_integer(False)
-    assert not is_number(10**400) and plain(512.0) == 512 and type(plain(512.0)) is int and plain("512") == "512"
+    assert (
+        not is_number(10**400) and to_plain(512.0) == 512 and type(to_plain(512.0)) is int and to_plain("512") == "512"
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_numbers():
     ],
 )
 def test_the_same_value_in_two_spellings(one, other):
-    assert same(one, other) and same(other, one)
+    assert are_same(one, other) and are_same(other, one)
     assert len({identity(one), identity(other)}) == 1
 
 
@@ -52,7 +54,7 @@ def test_the_same_value_in_two_spellings(one, other):
     ],
 )
 def test_different_values(one, other):
-    assert not same(one, other) and not same(other, one)
+    assert not are_same(one, other) and not are_same(other, one)
 
 
 def test_null_states_nothing():

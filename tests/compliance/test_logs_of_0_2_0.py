@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from common.reference import equals
-from common.settings import keys as closed_division
+from common.settings import keys
 from common.settings.keys import Closed
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options
@@ -112,6 +112,6 @@ def test_a_key_that_is_not_known_is_a_warning(name: str) -> None:
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_new_key_is_not_asked_of_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     new = Closed("model.new", equals(1), "example.adoc", since="0.3.0")
-    rows = closed_division.find_rows(REFERENCES[name])
-    monkeypatch.setattr(closed_division, "find_rows", lambda reference: (*rows, new))
+    rows = keys.find_rows(REFERENCES[name])
+    monkeypatch.setattr(keys, "find_rows", lambda reference: (*rows, new))
     test_complete_logs(name)

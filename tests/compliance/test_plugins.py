@@ -13,7 +13,7 @@ import pytest
 import compliance
 from common import benchmarks
 from common.benchmarks import PLUGINS_VARIABLE, PluginError, use_folders
-from common.provenance import provenance
+from common.provenance import collect_provenance
 from common.version import FOLDERS_VARIABLE
 from compliance import check_logs
 from compliance.benchmarks import list_references, load_plugin, reference_of, refuse_plugins_in
@@ -398,4 +398,4 @@ def test_points_of_a_plugin_are_recorded_and_shown(wave_log, tmp_path, capsys):
 
 def test_provenance_states_the_version_of_the_distribution(install):
     install()
-    assert provenance(("common", "waves"))["versions"]["wave-makers"] == "0.1.0"
+    assert collect_provenance(("common", "waves"))["versions"]["wave-makers"] == "0.1.0"

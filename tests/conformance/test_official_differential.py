@@ -14,7 +14,7 @@ from compliance.logs.log import parse_log
 from compliance.model import judging as judged_by
 from compliance.model.judging import ERROR, OFFICIAL, JudgedRun
 from compliance.rules import order
-from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
+from tests.conformance.variants.damaged_logs import ROUNDS, Base, Case, bases, cases
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.model.judging import OFFICIAL, PASSING, STRICT
 from compliance.rules import copies
-from tests.conformance.package_mutations import PLAIN, Case, cases, mutations
+from tests.conformance.variants.damaged_packages import MUTATIONS, PLAIN, Case, cases
 
 official = pytest.importorskip("tests.conformance.official", reason="mlperf-logging is not installed")
 
@@ -130,6 +130,6 @@ def test_there_are_hundreds_of_cases_with_names_of_their_own():
 
 def test_a_difference_is_noticed(monkeypatch, tmp_path):
     monkeypatch.setattr(copies, "_seed_places", lambda results: {})
-    (twice,) = [one for one in mutations() if one.name == "seed 1001 in one log"]
+    (twice,) = [one for one in MUTATIONS if one.name == "seed 1001 in one log"]
     (found,) = compared([Case(twice.name, PLAIN, (twice,))], tmp_path, None)
     assert differences([found]) and found.official and found.strict and not found.theirs and not excused(found.case)

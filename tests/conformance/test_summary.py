@@ -17,7 +17,7 @@ from compliance.model.judging import OFFICIAL
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.samples.package import SamplePackage
-from submission.results.read_rows import rows
+from submission.results.read_rows import list_rows
 from submission.results.rows import Row
 from tests.conformance.official import official_tool
 
@@ -43,7 +43,9 @@ def test_published_scores(report, shared):
     published = json.loads((shared / "corpus" / "published_scores.json").read_text())
     keys = ("round", "submitter", "system", "scaling", "benchmark")
     said = {tuple(entry[key] for key in keys): entry for entry in published}
-    found = {(f"v{row.round}", row.organisation, row.system, row.scaling, row.benchmark): row for row in rows(report)}
+    found = {
+        (f"v{row.round}", row.organisation, row.system, row.scaling, row.benchmark): row for row in list_rows(report)
+    }
     assert found.keys() == said.keys()
     for name, entry in said.items():
         row = found[name]
@@ -59,7 +61,7 @@ def test_published_scores(report, shared):
 
 
 def test_clocks_and_instances_of_published_results(corpus):
-    found = rows(check_paths([corpus], Options()))
+    found = list_rows(check_paths([corpus], Options()))
     assert {row.staging_clock for row in found if row.round != "3.0"} == {"", "in"}
     assert all(row.score_with_staging == row.score for row in found)
     (whole,) = (row for row in found if row.states_whole_system)
@@ -104,7 +106,7 @@ def official_summary(package: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tup
 
 
 def test_official_summarizer(package, monkeypatch):
-    checked = rows(check_paths([package], Options(profile=OFFICIAL)))
+    checked = list_rows(check_paths([package], Options(profile=OFFICIAL)))
     ours = {(row.system, row.scaling, row.benchmark): row for row in checked if row.minutes is not None}
     said = official_summary(package, monkeypatch)
     assert ours.keys() == said.keys()

@@ -18,7 +18,7 @@ from cosmoflow import prepare
 from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
-from cosmoflow.prepare import HashSplit
+from cosmoflow.prepare import split_by_hash
 
 GRID = 8
 
@@ -281,16 +281,16 @@ def test_universes_of_one_name_are_refused(raw, tmp_path, capsys):
 
 def test_universes_are_in_one_split_and_stay_there_when_others_come_or_go():
     names = [f"1_univ_a{i}" for i in range(2000)]
-    split = HashSplit(seed=3)
-    found = split(names)
+    found = split_by_hash(names, seed=3)
     assert not set(found["train"]) & set(found["validation"])
     assert set(found["train"]) | set(found["validation"]) == set(names)
     assert 0.08 < len(found["validation"]) / len(names) < 0.14
-    fewer = split(names[::2])
+    fewer = split_by_hash(names[::2], seed=3)
     assert set(fewer["validation"]) == set(found["validation"]) & set(names[::2])
-    assert HashSplit(seed=4)(names) != found
+    assert split_by_hash(names, seed=4) != found
 
-    exact = HashSplit(train=1600, validation=200)(names)
+    exact = split_by_hash(names, train=1600, validation=200)
     assert (len(exact["train"]), len(exact["validation"])) == (1600, 200)
-    without = HashSplit(train=1600, validation=200)([name for name in names if name != exact["validation"][0]])
+    remaining = [name for name in names if name != exact["validation"][0]]
+    without = split_by_hash(remaining, train=1600, validation=200)
     assert set(without["train"]) == set(exact["train"])

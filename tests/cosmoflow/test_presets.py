@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from common.config import load
-from common.settings.keys import hyperparameters
+from common.settings.keys import list_hyperparameters
 from cosmoflow.train import Config
 
 HERE = Path(__file__).parents[2] / "cosmoflow"
@@ -20,7 +20,7 @@ POINTS = {
 @pytest.mark.parametrize("size", POINTS)
 def test_a_preset_is_the_recipe_of_its_convergence_point(size):
     config = load(Config, HERE / "presets" / f"gbs{size}.yaml")
-    said = hyperparameters(config)
+    said = list_hyperparameters(config)
     wanted = POINTS[size]
     assert config.train.global_batch_size == size
     assert (config.model.dropout, config.model.l2) == (wanted["dropout"], wanted["opt_weight_decay"])

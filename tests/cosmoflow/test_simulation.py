@@ -162,18 +162,11 @@ def test_structure_forms_with_time_and_faster_to_second_order():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"particles": 15}, "even"), ({"length_mpc_h": -1.0}, "positive"), ({"lpt": 3}, "Zel'dovich")],
+    [({"particles": 15}, "even"), ({"length_mpc_h": -1.0}, "positive")],
 )
 def test_an_impossible_box_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Box(**{"grid": 16, "particles": 16} | settings)
-
-
-def test_an_empty_prior_is_refused():
-    with pytest.raises(ValueError, match="sigma_8"):
-        Prior(WIDE.ranges | {"sigma_8": (1.2, 0.5)})
-    with pytest.raises(ValueError, match="sigma is not a parameter"):
-        Prior({"sigma": (0.5, 1.2)})
 
 
 class Noise:

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from common.config import ConfigError, rebuild
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from compliance import check_logs
-from cosmoflow import evaluate, predict, train
+from cosmoflow import train
+from cosmoflow.__main__ import main as run_cosmoflow
 from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
 from tests.cosmoflow.case import CASE
@@ -70,7 +71,7 @@ def with_one_process(folder, sides, names):
     torch.set_num_threads(1)  # like the ranks
     with contextlib.chdir(folder):
         for name in names:
-            torch.save(trained(folder, CASES[name], 1, alone()), folder / "one" / f"{name}.pt")
+            torch.save(trained(folder, CASES[name], 1, make_single_dist()), folder / "one" / f"{name}.pt")
     torch.set_num_threads(threads)
     return folder
 
@@ -216,15 +217,15 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     assert not [finding for finding in findings if "spatial" in str(finding)]
     # The network is that of one device, wherever it was trained.
     capfd.readouterr()
-    assert evaluate.main(["shared"]) == 1 and evaluate.main(["one"]) == 1
+    assert run_cosmoflow(["evaluate", "shared"]) == 1 and run_cosmoflow(["evaluate", "one"]) == 1
     shared, alone = (float(line.split("eval_error ")[1].split()[0]) for line in capfd.readouterr().out.splitlines())
     assert shared == pytest.approx(alone, rel=1e-3)
-    output = ran(problem, 2, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
+    output = ran(problem, 2, "-m", "cosmoflow", "evaluate", "shared", "dist.spatial=2", status=1)
     assert float(output.split("eval_error ")[1].split()[0]) == pytest.approx(shared, rel=1e-5)
-    output = ran(problem, 3, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
+    output = ran(problem, 3, "-m", "cosmoflow", "evaluate", "shared", "dist.spatial=2", status=1)
     assert "error: dist.spatial is 2, so that 2 ranks share" in output
     assert "LaunchError" not in output
-    assert predict.main(["shared", "-o", "shared.npz"]) == 0
+    assert run_cosmoflow(["predict", "shared", "-o", "shared.npz"]) == 0
 
 
 # -- what cannot be shared -----------------------------------------------------------------------------------

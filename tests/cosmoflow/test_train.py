@@ -10,7 +10,7 @@ import torch
 
 from common.data.prefetch import TensorBatch
 from common.precision import Precision, PrecisionConfig
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build_model
 from cosmoflow.train import CosmoFlow, main
@@ -24,7 +24,7 @@ def problem(dtype, **data):
     ours = CosmoFlow.__new__(CosmoFlow)
     config = DataConfig(Path(), sample_shape=SHAPE, **data)
     ours.config = SimpleNamespace(data=config, model=MODEL, precision=PrecisionConfig(dtype))
-    ours.dist = alone()
+    ours.dist = make_single_dist()
     ours.model = build_model(MODEL, SHAPE, seed=1)
     return ours
 

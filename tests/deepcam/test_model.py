@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from common.training.profile import count, table3
+from common.training.profile import count_sample, count_table3
 from deepcam.model import DeepLab, ModelConfig, Shortcut, build_model
 
 SMALL = ModelConfig(width=0.125, middle_blocks=2)
@@ -49,12 +49,12 @@ def test_numbers_of_parameters_are_the_published_ones(full_size):
 
 def test_operations_are_the_published_ones(full_size):
     spared = 256 * 256 * (48 * 72 - 1)  # the published network merges the pooled view again at each place
-    flops = count(full_size, torch.empty(1, 768, 1152, 16))
+    flops = count_sample(full_size, torch.empty(1, 768, 1152, 16)).training
     first = 9 * 16 * 32 * 384 * 576  # needs no gradient of its input
     forward = (flops + 2 * first) / 3
     assert (forward / 2 + spared) / 1e9 == pytest.approx(327.67, abs=0.005)
     assert (flops + 6 * spared) / 1e9 == pytest.approx(1966, abs=2.5)
-    assert table3(full_size, torch.empty(1, 768, 1152, 16)) / 3 == pytest.approx(655.68e9, rel=1e-4)
+    assert count_table3(full_size, torch.empty(1, 768, 1152, 16)) / 3 == pytest.approx(655.68e9, rel=1e-4)
 
 
 class Published:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.config import load
-from common.settings.keys import hyperparameters
+from common.settings.keys import list_hyperparameters
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import read_table
 from deepcam.reference import REFERENCE
@@ -26,7 +26,7 @@ def preset(entry):
 def test_a_preset_is_the_recipe_of_its_convergence_point(entry):
     path = HERE / "presets" / f"{preset(entry)}.yaml"
     config = load(Config, path)
-    said = hyperparameters(config)
+    said = list_hyperparameters(config)
     point = ReferencePoint.from_runs(entry, "epochs", REFERENCE.runs)
     assert compare_hyperparameters(point, said) == []
     assert {"opt_lr", "opt_name", "opt_weight_decay", "scheduler_type", "scheduler_lr_warmup_steps"} < set(said)

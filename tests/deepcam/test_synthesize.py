@@ -9,8 +9,8 @@ import pytest
 from common.data.manifest import read_manifest
 from deepcam import synthesize
 from deepcam.data import values
-from deepcam.data.snapshot import NAME
-from deepcam.simulation.detection import detect
+from deepcam.fetch import SNAPSHOT
+from deepcam.simulation.detection import label_weather
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import PRESETS, Recipe, name_of
 from deepcam.synthesize import plan_synthesis
@@ -49,7 +49,7 @@ def test_the_mini_problem_is_what_the_design_says():
 def test_no_name_comes_twice_and_all_seasons_are_in_every_split():
     plan = plan_synthesis(replace(PRESETS["mini2"], train=3_000, validation=800, test=400), 0)
     names = [item.name.partition("/")[2] for item in plan.items]
-    assert len(set(names)) == 4_200 and all(NAME.fullmatch(name) for name in names)
+    assert len(set(names)) == 4_200 and all(SNAPSHOT.fullmatch(name) for name in names)
     assert len({name[:15] for name in names[:365]}) == 365
     assert "02-29" not in " ".join(name[10:15] for name in names)
     assert {name_of(2, i)[15:17] for i in range(40)} == {f"{month:02d}" for month in range(1, 13)}
@@ -68,7 +68,7 @@ def test_files_have_the_published_layout_and_hold_what_is_simulated(made):
                 np.testing.assert_array_equal(data[()], fields)
                 np.testing.assert_array_equal(labels[()], classes)
                 assert set(np.unique(classes)) == {0, 1, 2}
-                np.testing.assert_array_equal(detect(Planet(48, 72, 3.0), data[()]), classes)
+                np.testing.assert_array_equal(label_weather(Planet(48, 72, 3.0), data[()]), classes)
 
 
 def test_statistics_are_those_of_the_training_snapshots(made):

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from common.config import ConfigError, load
 from common.data.prefetch import TensorBatch
 from common.precision import Precision, PrecisionConfig
-from common.ranks.dist import Dist, alone
+from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.training import benchmark
 from deepcam.predictor import cross_entropy
@@ -40,7 +40,7 @@ def make(config):
     def made(*overrides, device=CPU):
         # At CASE's width torch 2.13's 1 x 1 convolution with stride 2 from 8 float32 channels can crash on a CPU.
         wide = load(Config, Path(config), ["model.width=0.25", *overrides])
-        return DeepCam(wide, Dist(alone().position, torch.device(device)), seed=1)
+        return DeepCam(wide, Dist(make_single_dist().position, torch.device(device)), seed=1)
 
     return made
 
@@ -163,7 +163,7 @@ def test_a_network_that_cannot_be_compiled_is_an_error_in_words(make, monkeypatc
 @pytest.mark.parametrize(("size", "recorded"), [(5, False), (4, True)])
 def test_ranks_that_share_statistics_record_equal_batches_only(make, monkeypatch, size, recorded):
     problem = make(f"train.global_batch_size={size}")
-    monkeypatch.setattr(benchmark, "recorder", lambda mode, format, dist: Tapes())
+    monkeypatch.setattr(benchmark, "make_recorder", lambda mode, format, dist: Tapes())
     problem.config = replace(problem.config, batchnorm_group_size=2)
     problem.dist = Dist(RankPosition("single", 0, 2, 0, 2, 0, 1), CPU)
     assert (problem.recorder is not None) == recorded

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from oc20.flops import count_own, count_table3
 from oc20.graphs import build_graph, count_triplets
 from oc20.model import ModelConfig
+from oc20.train import count_own, count_table3
 from submission.results.cost_model import read_workloads
 from tests.oc20.test_model import SMALL, Plain, crystal, framed, network
 

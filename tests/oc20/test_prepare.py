@@ -155,13 +155,13 @@ def test_a_second_call_and_other_tasks_go_on_where_the_first_stopped(source, tmp
 
 
 def truncate(pair):
-    pair.xyz.write_bytes(pair.xyz.read_bytes()[:-200])
+    pair.path.write_bytes(pair.path.read_bytes()[:-200])
 
 
 def flip(pair):
-    data = bytearray(pair.xyz.read_bytes())
+    data = bytearray(pair.path.read_bytes())
     data[len(data) // 2] ^= 255
-    pair.xyz.write_bytes(data)
+    pair.path.write_bytes(data)
 
 
 def number_of_forces(text):
@@ -204,7 +204,7 @@ def put_head(pattern, new):
 
 
 def of_frames(change):
-    return lambda pair: edit(pair.xyz, change)
+    return lambda pair: edit(pair.path, change)
 
 
 def of_text(change):
@@ -316,7 +316,7 @@ def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeyp
         full.append(path)
         return records.write_frames(path, frames)
 
-    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.FrameFormat("lmdb", ".lmdb", write, records.LmdbShard))
+    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.FrameFormat("lmdb", ".lmdb", write))
     assert convert(source, out, "lmdb") == 1
     error = capsys.readouterr().err
     assert "No space left on device; 1 of 4 files are finished and kept" in error and "command again" in error
@@ -401,4 +401,4 @@ def test_frames_read_have_the_types_that_the_rest_expects(source):
     for frame, _ in extxyz.read_exact(extxyz.find_pairs(source / "train")[0]):
         assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))
         assert frame.pos.dtype == frame.force.dtype == frame.cell.dtype == np.float32
-        records.check(frame)
+        records.check_frame(frame)

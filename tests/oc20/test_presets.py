@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.config import load
-from common.settings.keys import hyperparameters
+from common.settings.keys import list_hyperparameters
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import read_table
 from oc20.reference import REFERENCE
@@ -22,7 +22,7 @@ PUBLISHED = {
 def test_a_preset_is_the_recipe_of_its_convergence_point(name):
     path, entry = HERE / "presets" / f"{name}.yaml", PUBLISHED[name]
     config = load(Config, path)
-    said = hyperparameters(config)
+    said = list_hyperparameters(config)
     point = ReferencePoint.from_runs(entry, "epochs", REFERENCE.runs)
     assert compare_hyperparameters(point, said) == []
     assert said["opt_name"] == "AdamW" and config.optim.weight_decay == 0.01

@@ -44,7 +44,7 @@ import sys
 sys.modules["lmdb"] = None
 from pathlib import Path
 from common.data.split import DatasetError
-from oc20 import measure, prepare, synthesize, train
+from oc20 import prepare, synthesize, train
 data, new = sys.argv[1:]
 train.BENCHMARK.make_mini(Path(data), "mini", None)
 synthesize.SYNTHESIS.provide_few(Path(data), "full")
@@ -135,7 +135,7 @@ def test_relaxing_goes_downhill_and_moving_keeps_warm():
 
 
 def test_energies_are_those_of_adsorption():
-    slab, reference = surface.build((2, 2, 3), np.random.default_rng(3))
+    slab, reference = surface.build_system((2, 2, 3), np.random.default_rng(3))
     apart = slab[[atom.index for atom in slab if atom.tag < 2]], slab[[atom.index for atom in slab if atom.tag == 2]]
     for part in apart:
         part.calc = EMT()

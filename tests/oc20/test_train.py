@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.settings.run import TrainConfig
 from oc20.data import compact, dataset
 from oc20.data.dataset import Bucket, GraphBatch, Metadata, pad_frames
@@ -36,7 +36,7 @@ def problem(slabs, tmp_path):
             model=ModelConfig(**SMALL | dict(model)),
             train=TrainConfig(global_batch_size=3),
         )
-        made = Oc20(config, alone(), seed=3)
+        made = Oc20(config, make_single_dist(), seed=3)
         for output in made.model.outputs:
             torch.nn.init.normal_(output.energy.weight, generator=torch.Generator().manual_seed(1))
         return made

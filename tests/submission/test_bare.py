@@ -11,6 +11,7 @@ import pytest
 
 from common.benchmarks import PACKAGES, find_package
 from common.command import COMMANDS, RENAMED
+from common.commands.entry import has_command
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("msgspec", "yaml", "tqdm")
@@ -50,9 +51,8 @@ print(json.dumps(results))
 def calls():
     """Return the calls of each command: without arguments, for its help, and with a file that there is not."""
     for name, command in COMMANDS.items():
-        benchmark, _, module = command.module.partition(".")
-        having = [one for one in PACKAGES if (find_package(one).folder / f"{module}.py").exists()]
-        words = [*name.split(), *(having[:1] if benchmark == "BENCHMARK" else [])]
+        having = [one for one in PACKAGES if has_command(find_package(one).folder, command)]
+        module, words = command.module.rpartition(".")[2], [*name.split(), *having[:1]]
         yield from (words, [*words, "--help"], *([[*words, "missing.txt"]] * (module not in WRITE)))
     yield from ([name] for name in RENAMED)
     yield from (

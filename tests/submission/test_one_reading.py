@@ -55,7 +55,7 @@ def runs(empty_folder):
 
 def finish_round(runs):
     setup = Setup("cosmoflow", "c.yaml", (), "", "mini", Path("data"), SUBMISSION)
-    RoundPackage(Path("round"), [setup], RoundInputs()).write(read_logs(runs))
+    RoundPackage(Path("round"), [setup], RoundInputs()).write_package(read_logs(runs))
 
 
 def test_a_round_reads_each_run_and_each_copy_once(runs, readings):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from submission.results.page.html import Attribute, Html, element, joined
+from submission.results.page.html import Attribute, Html, element, join_parts
 
 WIDTH: Final = 480
 LEFT, RIGHT, BOTTOM = 54, 22, 40
@@ -20,6 +20,9 @@ CHARACTER_WIDTH: Final = 6.6
 
 LARGEST: Final = 1e12
 """Larger values are drawn here: no valid epoch, quality or time reaches it."""
+
+PADDING: Final = 30
+"""Space in a panel between its edge and the outermost points."""
 
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 """The round numbers of a decade, the densest first."""
@@ -41,76 +44,101 @@ class Drawing:
         self.name, self.title, self.description, self.height = name, title, description, height
         self._shapes: list[Html] = []
 
-    def add(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
+    def add_shape(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
         """Draw a shape; `hint` is its tooltip."""
         inside = [element("title", hint)] if hint else []
         self._shapes.append(element(shape, *inside, class_=class_, data_result=self.result, **attributes))
 
-    def line(self, begin: Point, end: Point, class_: str) -> None:
+    def draw_line(self, begin: Point, end: Point, class_: str) -> None:
         """Draw a straight line."""
         (x1, y1), (x2, y2) = begin, end
-        self.add("line", class_, x1=short(x1), y1=short(y1), x2=short(x2), y2=short(y2))
+        self.add_shape(
+            "line",
+            class_,
+            x1=round_text(x1),
+            y1=round_text(y1),
+            x2=round_text(x2),
+            y2=round_text(y2),
+        )
 
-    def curve(self, points: Iterable[Point], class_: str, hint: str = "", closed: bool = False) -> None:
+    def draw_curve(self, points: Iterable[Point], class_: str, hint: str = "", closed: bool = False) -> None:
         """Draw a line through all points, or the area inside it."""
-        text = " ".join(f"{short(x)},{short(y)}" for x, y in points)
-        self.add("polygon" if closed else "polyline", class_, hint, points=text)
+        text = " ".join(f"{round_text(x)},{round_text(y)}" for x, y in points)
+        self.add_shape("polygon" if closed else "polyline", class_, hint, points=text)
 
-    def box(self, corner: Point, width: float, height: float, class_: str, hint: str = "") -> None:
+    def draw_box(self, corner: Point, width: float, height: float, class_: str, hint: str = "") -> None:
         """Draw a rectangle from its upper left corner."""
-        size = {"width": short(max(width, 0)), "height": short(max(height, 0))}
-        self.add("rect", class_, hint, x=short(corner[0]), y=short(corner[1]), **size)
+        size = {"width": round_text(max(width, 0)), "height": round_text(max(height, 0))}
+        self.add_shape("rect", class_, hint, x=round_text(corner[0]), y=round_text(corner[1]), **size)
 
-    def dot(self, point: Point, class_: str, hint: str = "", radius: float = 4.5) -> None:
+    def draw_dot(self, point: Point, class_: str, hint: str = "", radius: float = 4.5) -> None:
         """Draw a circle."""
-        self.add("circle", class_, hint, cx=short(point[0]), cy=short(point[1]), r=short(radius))
+        self.add_shape(
+            "circle",
+            class_,
+            hint,
+            cx=round_text(point[0]),
+            cy=round_text(point[1]),
+            r=round_text(radius),
+        )
 
-    def cross(self, point: Point, class_: str, hint: str = "", half: int = 4) -> None:
+    def draw_cross(self, point: Point, class_: str, hint: str = "", half: int = 4) -> None:
         """Draw a cross. half: of its width."""
         x, y, wide = point[0] - half, point[1] - half, 2 * half
-        self.path(f"M{short(x)} {short(y)}l{wide} {wide}m0 -{wide}l-{wide} {wide}", class_, hint)
+        self.draw_path(
+            f"M{round_text(x)} {round_text(y)}l{wide} {wide}m0 -{wide}l-{wide} {wide}",
+            class_,
+            hint,
+        )
 
-    def path(self, strokes: str, class_: str, hint: str = "") -> None:
+    def draw_path(self, strokes: str, class_: str, hint: str = "") -> None:
         """Draw the strokes of an SVG path."""
-        self.add("path", class_, hint, d=strokes)
+        self.add_shape("path", class_, hint, d=strokes)
 
-    def text(self, point: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
+    def write_text(self, point: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
         """Write text with its baseline at a point."""
         x, y = point
-        spot = {"x": short(x), "y": short(y), "text_anchor": anchor}
+        spot = {"x": round_text(x), "y": round_text(y), "text_anchor": anchor}
         self._shapes.append(element("text", text, class_=class_, data_result=self.result, **spot))
 
     def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
         """Write text to the right of a span, or to its left where it would leave the canvas."""
         begin, end = span
         leaves = end + 5 + len(text) * CHARACTER_WIDTH > self.width
-        self.text((begin - 5 if leaves else end + 5, up), text, class_, "end" if leaves else "start")
+        self.write_text((begin - 5 if leaves else end + 5, up), text, class_, "end" if leaves else "start")
 
     def x_axis(self, scale: Scale, top: float, bottom: float, title: str) -> None:
         """Draw the horizontal axis at `bottom`, with grid and title."""
         for x, text in scale.ticks(6):
-            self.line((x, top), (x, bottom), "grid")
-            self.text((x, bottom + 15), text, "tick", "middle")
-        self.line((scale.start, bottom), (scale.stop, bottom), "axis")
-        self.text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
+            self.draw_line((x, top), (x, bottom), "grid")
+            self.write_text((x, bottom + 15), text, "tick", "middle")
+        self.draw_line((scale.start, bottom), (scale.stop, bottom), "axis")
+        self.write_text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
 
     def y_axis(self, scale: Scale, left: float, right: float, title: str) -> None:
         """Draw the vertical axis at `left`, with grid, and its title above."""
         for y, text in scale.ticks(5):
-            self.line((left, y), (right, y), "grid")
-            self.text((left - 7, y + 4), text, "tick", "end")
-        self.text((4, 14), title)
+            self.draw_line((left, y), (right, y), "grid")
+            self.write_text((left - 7, y + 4), text, "tick", "end")
+        self.write_text((4, 14), title)
 
-    def svg(self) -> Html:
+    def render_svg(self) -> Html:
         """Return the drawing."""
         title, description = f"{self.name}-title", f"{self.name}-text"
-        head = element("title", self.title, id=title), element("desc", self.description, id=description)
-        about = {"role": "img", "class_": self.class_, "aria_labelledby": f"{title} {description}"}
-        box = f"0 0 {short(self.width)} {short(self.height)}"
-        return element("svg", *head, joined(self._shapes), **about, viewBox=box)
+        head = (
+            element("title", self.title, id=title),
+            element("desc", self.description, id=description),
+        )
+        about = {
+            "role": "img",
+            "class_": self.class_,
+            "aria_labelledby": f"{title} {description}",
+        }
+        box = f"0 0 {round_text(self.width)} {round_text(self.height)}"
+        return element("svg", *head, join_parts(self._shapes), **about, viewBox=box)
 
 
-def short(value: float) -> str:
+def round_text(value: float) -> str:
     """Return a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
@@ -118,7 +146,7 @@ def short(value: float) -> str:
 # -- scales ------------------------------------------------------------------------------------------------
 
 
-def bounded(value: float) -> float:
+def limit_value(value: float) -> float:
     """Return the value limited to the range that a scale can show."""
     return max(-LARGEST, min(LARGEST, float(value)))
 
@@ -148,12 +176,22 @@ class Scale:
         return [(self(value), text) for value, text in zip(values, _format_alike(values), strict=True)]
 
 
-def scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
+def make_scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
     """Return a linear scale for all values, with a margin at both ends (a fraction of their range)."""
-    known = [bounded(value) for value in values] or [0.0]
-    low, high = min(known), max(known)
+    limited = [limit_value(value) for value in values] or [0.0]
+    low, high = min(limited), max(limited)
     added = (high - low) * margin if high > low else max(abs(high) * 0.05, 0.05)
     return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
+
+
+def make_log_scale(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
+    """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
+    logs = [math.log10(value) for value in values]
+    low, high = min(logs), max(logs)
+    missing = max(0.5 - (high - low), 0)
+    low, high = low - missing / 2, high + missing / 2
+    room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
+    return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
 
 
 def round_steps(low: float, high: float, count: int) -> list[float]:

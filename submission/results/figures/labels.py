@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Final
 
 from compliance.formats.table import shortened
@@ -25,8 +26,6 @@ ORGANISATIONS: Final = (
 """The organisations of rounds 0.7 to 3.0; each has the colour of its place here, `.org-<place>` in page.css."""
 SPARE: Final = 4
 """Further colours, for all other organisations."""
-LONGEST: Final = 24
-"""Characters of a system's name that a figure shows."""
 FRAMEWORK: Final = re.compile(r"[_-](tf|pt|fjpytorch|pytorch|tensorflow|mxnet|ngc)[\d.]*([_-].*)?$", re.IGNORECASE)
 """The part of many systems' names that says more of the software than of the system, and what comes after it."""
 LETTERS: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
@@ -36,10 +35,16 @@ YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
 LINE: Final = 16
 """Height of a line of text."""
-NEAR: Final = 8
-"""Distance of a label from its point; those further away have a line to it."""
+WIDTHS: Final = {
+    **dict.fromkeys(ascii_uppercase, 9.4),
+    **dict.fromkeys("mwMW@%…", 12.0),
+    **dict.fromkeys("ijl.,:|'! -()", 4.4),
+}
+"""Of the signs that are not as wide as most."""
 BOLD: Final = 1.1
 """How much wider bold text is."""
+NEAR: Final = 8
+"""Distance of a label from its point; those further away have a line to it."""
 RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160, 200, 250, 310)
 DIRECTIONS: Final = tuple(
     (math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
@@ -56,7 +61,7 @@ CROWD: Final = 30
 Line = tuple[Point, Point]
 
 
-def colour(organisation: str) -> str:
+def choose_colour(organisation: str) -> str:
     """Return the class of an organisation's colour; its spellings, as TACC and tacc, have the same."""
     key = "".join(filter(str.isalnum, organisation.lower()))
     if key in ORGANISATIONS:
@@ -73,22 +78,37 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
     for each in sorted(sets, key=lambda each: (each.row.mini, each.row.benchmark, each.row.round, each.name)):
         row = each.row
         runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
-        same = (colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
+        same = (
+            choose_colour(row.organisation),
+            row.system.lower(),
+            row.scaling,
+            row.division,
+            each.units,
+            runs,
+        )
         results = benchmarks.setdefault(each.marked_benchmark, {})
         if first := results.get(same):
             names = (*(first.drawn_for or [first.full_name]), each.full_name)
-            each = replace(first, row=replace(first.row, round=f"{first.row.round}, v{row.round}"), drawn_for=names)
+            each = replace(
+                first,
+                row=replace(first.row, round=f"{first.row.round}, v{row.round}"),
+                drawn_for=names,
+            )
         results[same] = each
     return {name: list(results.values()) for name, results in benchmarks.items()}
 
 
-def labels(sets: Sequence[AnalysedSet]) -> list[str]:
+def name_results(sets: Sequence[AnalysedSet]) -> list[str]:
     """Return "organisation system" of each result, as short as all stay different; with the round if several."""
     several = len({each.row.round for each in sets}) > 1
     texts = [""] * len(sets)
-    for kept in ("", r"\2", r"\g<0>"):  # of what follows "_pytorch": nothing, what says more than the software, all
+    for kept in (
+        "",
+        r"\2",
+        r"\g<0>",
+    ):  # of what follows "_pytorch": nothing, what says more than the software, all
         rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
-        systems = [shortened(FRAMEWORK.sub(kept, row.system), LONGEST, "…") for row, _ in rows]
+        systems = [shortened(FRAMEWORK.sub(kept, row.system), 24, "…") for row, _ in rows]
         names = [f"{row.organisation} {name}".strip() + end for (row, end), name in zip(rows, systems, strict=True)]
         counts = Counter(names)
         texts = [text or (name if counts[name] == 1 else "") for text, name in zip(texts, names, strict=True)]
@@ -103,7 +123,7 @@ def title_of(subject: str, sets: Sequence[AnalysedSet]) -> str:
     return f"{subject}: {', '.join(benchmarks)}, {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
 
 
-def amount(value: float) -> str:
+def format_amount(value: float) -> str:
     """Return a number with at most three significant digits, of four those before the point."""
     least, letter = next((scale for scale in LETTERS if abs(value) >= scale[0]), (1.0, ""))
     value /= 1e3 if letter == "k" else least
@@ -142,8 +162,13 @@ class Box:
         (x1, y1), (x2, y2) = begin, end
         if max(x1, x2) < self.left or min(x1, x2) > self.right or max(y1, y2) < self.top or min(y1, y2) > self.bottom:
             return False
-        corners = (self.left, self.top), (self.right, self.bottom), (self.left, self.bottom), (self.right, self.top)
-        return any(_cross((begin, end), diagonal) for diagonal in (corners[:2], corners[2:]))
+        corners = (
+            (self.left, self.top),
+            (self.right, self.bottom),
+            (self.left, self.bottom),
+            (self.right, self.top),
+        )
+        return any(_do_cross((begin, end), diagonal) for diagonal in (corners[:2], corners[2:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +184,12 @@ class Place:
         return math.dist(self.box.nearest(point), point)
 
 
-def around(point: Point, radius: float) -> Box:
+def enclose_point(point: Point, radius: float) -> Box:
     """Return the square around a point."""
     return Box(point[0] - radius, point[1] - radius, point[0] + radius, point[1] + radius)
 
 
-def enclose(points: Sequence[Point], margin: float = 0) -> Box:
+def enclose_points(points: Sequence[Point], margin: float = 0) -> Box:
     """Return the box around several points, with a margin on all sides."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     return Box(min(xs) - margin, min(ys) - margin, max(xs) + margin, max(ys) + margin)
@@ -172,13 +197,10 @@ def enclose(points: Sequence[Point], margin: float = 0) -> Box:
 
 def text_width(text: str, bold: bool = False) -> float:
     """Return about how wide a text of 13 units is, in the widest of the usual fonts."""
-    return (BOLD if bold else 1) * sum(
-        4.4 if sign in "ijl.,:|'! -()" else 12 if sign in "mwMW@%…" else 9.4 if "A" <= sign <= "Z" else 8.3
-        for sign in text
-    )
+    return (BOLD if bold else 1) * sum(WIDTHS.get(sign, 8.3) for sign in text)
 
 
-def fitted(text: str, width: float) -> str:
+def fit_text(text: str, width: float) -> str:
     """Return the text without so much of its middle that it fits."""
     if text_width(text) <= width:
         return text
@@ -190,13 +212,15 @@ def fitted(text: str, width: float) -> str:
     return f"{left}…{right}"
 
 
-def placed(points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> list[Place | None]:
+def place_labels(
+    points: Sequence[Point], widths: Sequence[float], area: Box, covered: Sequence[Box]
+) -> list[Place | None]:
     """Return a place for the label of each point, None where no room is left.
 
-    taken: what labels must not cover, beside the points. A label without a line to its point is nearer to it than to
+    covered: what labels must not cover, beside the points. A label without a line to its point is nearer to it than to
     any other. Those in a crowd choose first; then each chooses again among the others.
     """
-    layout = _Layout(points, widths, area, taken)
+    layout = _Layout(points, widths, area, covered)
     neighbours = zip(points, layout.neighbours, strict=True)
     crowds = [sum(math.dist(points[at], point) < NEIGHBOURHOOD for at in near) for point, near in neighbours]
     order = sorted(range(len(points)), key=lambda number: -crowds[number])
@@ -208,14 +232,14 @@ def placed(points: Sequence[Point], widths: Sequence[float], area: Box, taken: S
 class _Layout:
     """Points, the widths of their labels, where these may be, and where they are."""
 
-    def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> None:
+    def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, covered: Sequence[Box]) -> None:
         self.points, self.widths, self.area = points, widths, area
         self.places: list[Place | None] = [None] * len(points)
         self.rings = RINGS if len(points) <= CROWD else RINGS[:4]
-        self.marks = [around(point, MARK) for point in points]
+        self.marks = [enclose_point(point, MARK) for point in points]
         reach = self.rings[-1] + LINE + max(widths, default=0.0)
-        fixed = [*self.marks, *taken]
-        self.blocked = [list(filter(around(point, reach).overlaps, fixed)) for point in points]
+        fixed = [*self.marks, *covered]
+        self.blocked = [list(filter(enclose_point(point, reach).overlaps, fixed)) for point in points]
         self.neighbours = [
             [at for at, (left, up) in enumerate(points) if abs(left - x) < 2 * reach > abs(up - y) and at != number]
             for number, (x, y) in enumerate(points)
@@ -224,27 +248,27 @@ class _Layout:
     def choose_place(self, number: int) -> Place | None:
         """Return the nearest place of a label that covers nothing and whose line crosses little."""
         point = self.points[number]
-        others = [place for at in self.neighbours[number] if (place := self.places[at])]
+        others = [label for at in self.neighbours[number] if (label := self.places[at])]
         other_points = [other for at in self.neighbours[number] if (other := self.points[at]) != point]
-        labels, marks = [place.box for place in others], [self.marks[at] for at in self.neighbours[number]]
-        lines = [(place.point, place.leader) for place in others if place.leader]
+        labels, marks = [label.box for label in others], [self.marks[at] for at in self.neighbours[number]]
+        lines = [(label.point, label.leader) for label in others if label.leader]
         blocked = self.blocked[number] + labels
         least, chosen = math.inf, None
-        for radius, place in _around(point, self.widths[number], self.area, self.rings):
+        for radius, label in _list_places(point, self.widths[number], self.area, self.rings):
             if radius >= least:
                 break
-            if any(map(place.box.overlaps, blocked)):
+            if any(map(label.box.overlaps, blocked)):
                 continue
-            nearer = any(place.distance_to(other) < place.distance_to(point) for other in other_points)
-            if nearer and not place.leader:
+            nearer = any(label.distance_to(other) < label.distance_to(point) for other in other_points)
+            if nearer and not label.leader:
                 continue
-            line = place.leader and (point, place.leader)
-            crossed = nearer + sum(_are_swapped(place, other) for other in others)
-            crossed += 3 * sum(place.box.crossed_by(*other) for other in lines)
+            line = label.leader and (point, label.leader)
+            crossed = nearer + sum(_are_swapped(label, other) for other in others)
+            crossed += 3 * sum(label.box.crossed_by(*other) for other in lines)
             crossed += sum(box.crossed_by(*line) for box in (*labels, *marks)) if line else 0
-            crossed += sum(_cross(line, other) for other in lines) if line else 0
+            crossed += sum(_do_cross(line, other) for other in lines) if line else 0
             if radius + CROSSING * crossed < least:
-                least, chosen = radius + CROSSING * crossed, place
+                least, chosen = radius + CROSSING * crossed, label
         return chosen
 
 
@@ -255,23 +279,30 @@ def _are_swapped(a: Place, b: Place) -> bool:
     return stacked and (a.point[1] - b.point[1]) * (a.box.top - b.box.top) < 0
 
 
-def _cross(a: Line, b: Line) -> bool:
+def _do_cross(a: Line, b: Line) -> bool:
     """Return whether two lines cross."""
-    return all(_side(*line, other[0]) * _side(*line, other[1]) < 0 for line, other in ((a, b), (b, a)))
+    return all(_find_side(*line, other[0]) * _find_side(*line, other[1]) < 0 for line, other in ((a, b), (b, a)))
 
 
-def _side(begin: Point, end: Point, point: Point) -> float:
+def _find_side(begin: Point, end: Point, point: Point) -> float:
     return (end[0] - begin[0]) * (point[1] - begin[1]) - (end[1] - begin[1]) * (point[0] - begin[0])
 
 
-def _around(point: Point, width: float, area: Box, rings: Sequence[float]) -> Iterator[tuple[float, Place]]:
+def _find_part_before(direction: float, limit: float) -> float:
+    """Return which part of a label lies before the end of its line, which goes in a direction."""
+    if abs(direction) <= limit:
+        return 0.5
+    return float(direction < 0)
+
+
+def _list_places(point: Point, width: float, area: Box, rings: Sequence[float]) -> Iterator[tuple[float, Place]]:
     """Yield the places around a point and their distances, the nearest first."""
     for radius in rings:
         for across, down in DIRECTIONS:
             x, y = point[0] + radius * across, point[1] + radius * down
-            left = x if across > 0.3 else x - width if across < -0.3 else x - width / 2
+            left = x - width * _find_part_before(across, 0.3)
             left = max(min(left, area.right - width), area.left)
-            top = y if down > 0.7 else y - LINE if down < -0.7 else y - LINE / 2
+            top = y - LINE * _find_part_before(down, 0.7)
             box = Box(left, top, left + width, top + LINE)
             if area.contains(box):
                 yield radius, Place(point, box, box.nearest(point) if radius > NEAR else None)

@@ -12,15 +12,22 @@ from typing import Final, TypeGuard
 
 from compliance.model.judging import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_steps, round_values, short
-from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
-from submission.results.page.html import Html, joined
+from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_steps, round_text, round_values
+from submission.results.figures.labels import (
+    LINE,
+    Box,
+    choose_colour,
+    enclose_points,
+    fit_text,
+    format_amount,
+    place_labels,
+    text_width,
+)
+from submission.results.page.html import Html, join_parts
 from submission.results.quantities import AnalysedSet
 
 WIDE, HALF = 960, 580
 """Widths of a figure, and of one of two side by side."""
-PADDING: Final = 30
-"""Space in a panel between its edge and the outermost points."""
 MARK: Final = 5.5
 """Radius of the mark of a result."""
 MANY_RUNS: Final = 60
@@ -35,7 +42,11 @@ NEXT_RESULT: Final = Html("\n")
 """Between the names of results that share a drawing; page.js splits them there, and no name has one."""
 STEPS: Final = 32
 """Points of the curve of a distribution, less by one."""
-SHAPES: Final = {"circle": "closed division", "star": "open division", "square": "throughput: many models at once"}
+SHAPES: Final = {
+    "circle": "closed division",
+    "star": "open division",
+    "square": "throughput: many models at once",
+}
 """The shapes of marks, and their texts in a legend."""
 FAILING, LACKING, WAIVED = "failing", "lacking", "waived"
 STATES: Final = {
@@ -56,7 +67,7 @@ class Figure(Drawing):
         self._failing: list[Html] = []
         self.width, self.class_ = width, "plot wide"
 
-    def finish(self, top: float, *legends: Sequence[tuple[str, str]]) -> Html:
+    def finish_figure(self, top: float, *legends: Sequence[tuple[str, str]]) -> Html:
         """Draw legends below everything else, samples with their names in lines that fit; return the drawing."""
         self._shapes += self._failing
         for items in legends:
@@ -66,20 +77,20 @@ class Figure(Drawing):
                 if x > 14 and x + width > self.width:
                     x, top = 14.0, top + LINE + 4
                 self._draw_sample(kind, (x + 10, top))
-                self.text((x + 28, top + 4.5), text)
+                self.write_text((x + 28, top + 4.5), text)
                 x += width
             top += LINE + 4
         self.height = top
-        return self.svg()
+        return self.render_svg()
 
     @contextmanager
     def drawing_of(self, each: AnalysedSet) -> Iterator[None]:
         """Say that what is drawn is about a result."""
-        before, self.result = self.result, joined(each.drawn_for or [each.full_name], NEXT_RESULT)
+        before, self.result = self.result, join_parts(each.drawn_for or [each.full_name], NEXT_RESULT)
         yield
         self.result = before
 
-    def mark(self, point: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
+    def mark_result(self, point: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
         """Draw the mark of a result: its shape says the division and throughput, what is over it the state."""
         state = state_of(each)
         hint = f"{hint}; {STATES[state]}" if hint and state else hint
@@ -100,19 +111,25 @@ class Figure(Drawing):
             class_ += " lacking"
         match shape:
             case "star":
-                self.curve(_star(point, radius * 1.45), class_, hint, closed=True)
+                self.draw_curve(_trace_star(point, radius * 1.45), class_, hint, closed=True)
             case "open square":
-                self.curve(_star(point, radius * 1.3), class_, hint, closed=True)
+                self.draw_curve(_trace_star(point, radius * 1.3), class_, hint, closed=True)
             case "triangle":
-                self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
+                self.draw_curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
             case "square":
-                self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, class_, hint)
+                self.draw_box(
+                    (x - radius + 0.7, y - radius + 0.7),
+                    2 * radius - 1.4,
+                    2 * radius - 1.4,
+                    class_,
+                    hint,
+                )
             case _:
-                self.dot(point, class_, hint, radius)
+                self.draw_dot(point, class_, hint, radius)
         if state == FAILING:
-            self.cross(point, "failing", half=6)
+            self.draw_cross(point, "failing", half=6)
         elif state == WAIVED:
-            self.dot(point, "waived", radius=radius + 3)
+            self.draw_dot(point, "waived", radius=radius + 3)
 
     def list_results(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
         """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
@@ -124,10 +141,10 @@ class Figure(Drawing):
         for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
             x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
             with self.drawing_of(each):
-                self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
-                self.mark((x + name - 11, y), each, text)
-                self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
-                self.text((x + column - 12, y + 4.5), value, "label", "end")
+                self.write_text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+                self.mark_result((x + name - 11, y), each, text)
+                self.write_text((x + name, y + 4.5), fit_text(text, column - name - values - 20), "name")
+                self.write_text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
 
     def _draw_sample(self, kind: str, point: Point) -> None:
@@ -138,34 +155,35 @@ class Figure(Drawing):
             case _ if kind in STATES:
                 self.draw_mark(point, ("circle", kind), "mark")
             case "runs":
-                self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
-                self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
+                self.draw_path(f"M{round_text(x - 8)} {round_text(y)}h0m7 0h0", "runs")
+                self.draw_curve(
+                    [(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)],
+                    "violin",
+                    closed=True,
+                )
             case "cross":
-                self.cross(point, "stroke")
+                self.draw_cross(point, "stroke")
             case "ellipse":
                 for factor in (1.0, 0.5):
-                    self.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
+                    self.add_shape(
+                        "ellipse",
+                        "ellipse",
+                        cx=round_text(x + 1),
+                        cy=round_text(y),
+                        rx=11 * factor,
+                        ry=6 * factor,
+                    )
             case "":  # a further line of text
                 pass
             case _ if " org-" in kind:
                 shape, _, colour = kind.partition(" ")
                 self.draw_mark(point, (shape, ""), f"mark {colour}")
             case _ if kind.startswith("org-"):
-                self.dot(point, f"mark {kind}", radius=MARK)
+                self.draw_dot(point, f"mark {kind}", radius=MARK)
             case _ if kind.startswith(("part", "interval", "range")):
-                self.box((x - 9, y - 6), 18, 12, kind)
+                self.draw_box((x - 9, y - 6), 18, 12, kind)
             case _:
-                self.line((x - 10, y), (x + 12, y), kind)
-
-
-def logarithmic(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
-    """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
-    logs = [math.log10(value) for value in values]
-    low, high = min(logs), max(logs)
-    missing = max(0.5 - (high - low), 0)
-    low, high = low - missing / 2, high + missing / 2
-    room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
-    return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
+                self.draw_line((x - 10, y), (x + 12, y), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +199,11 @@ class Iso:
     unit: str = ""
     title: str = ""
 
-    def constant(self, quantity: float) -> float:
+    def find_constant(self, quantity: float) -> float:
         """Return the y at x = 1 of a line."""
         return self.factor * quantity**self.power
 
-    def quantity(self, x: float, y: float) -> float:
+    def find_quantity(self, x: float, y: float) -> float:
         """Return the quantity at a point."""
         return float((y * x**-self.slope / self.factor) ** self.power)
 
@@ -207,9 +225,11 @@ class Axis:
             values = round_values(self.scale, gap)
         else:
             values = round_steps(
-                self.scale.low, self.scale.high, int(abs(self.scale.stop - self.scale.start) / (2 * gap))
+                self.scale.low,
+                self.scale.high,
+                int(abs(self.scale.stop - self.scale.start) / (2 * gap)),
             )
-        return [(self.scale(value), amount(value)) for value in values]
+        return [(self.scale(value), format_amount(value)) for value in values]
 
 
 class Panel:
@@ -218,54 +238,57 @@ class Panel:
     def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
         self.figure, self.x, self.y = figure, x.scale, y.scale
         self.area = Box(x.scale.start, y.scale.stop, x.scale.stop, y.scale.start)
-        self.taken: list[Box] = []
+        self.covered: list[Box] = []
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
-        figure.box((left, top), right - left, bottom - top, "panel")
+        figure.draw_box((left, top), right - left, bottom - top, "panel")
         columns, rows = x.ticks(36), y.ticks(22)
-        upright = "".join(f"M{short(across)} {short(top)}V{short(bottom)}" for across, _ in columns)
-        lying = "".join(f"M{short(left)} {short(up)}H{short(right)}" for up, _ in rows)
-        figure.path(upright + lying, "grid")
+        upright = "".join(f"M{round_text(across)} {round_text(top)}V{round_text(bottom)}" for across, _ in columns)
+        lying = "".join(f"M{round_text(left)} {round_text(up)}H{round_text(right)}" for up, _ in rows)
+        figure.draw_path(upright + lying, "grid")
         for across, text in columns if x.numbers else []:
-            figure.text((across, bottom + 17), text, "tick", "middle")
+            figure.write_text((across, bottom + 17), text, "tick", "middle")
         for up, text in rows if y.numbers else []:
-            figure.text((left - 7, up + 4.5), text, "tick", "end")
-        figure.path(f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", "axis")
+            figure.write_text((left - 7, up + 4.5), text, "tick", "end")
+        figure.draw_path(
+            f"M{round_text(left)} {round_text(top)}V{round_text(bottom)}H{round_text(right)}",
+            "axis",
+        )
         if x.title:
-            figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
-        figure.text((left - 44 if y.numbers else left, top - 24), y.title)
+            figure.write_text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
+        figure.write_text((left - 44 if y.numbers else left, top - 24), y.title)
 
-    def locate(self, x: float, y: float) -> Point:
+    def locate_point(self, x: float, y: float) -> Point:
         """Return the position of a point."""
         return self.x(x), self.y(y)
 
     def draw_iso_lines(self, iso: Iso) -> None:
         """Draw lines of a constant quantity, each with its value where it leaves the panel above or to the right."""
         if iso.title:
-            self.figure.text((self.area.right, self.area.top - 24), iso.title, "iso-text", "end")
-        corners = [iso.quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
+            self.figure.write_text((self.area.right, self.area.top - 24), iso.title, "iso-text", "end")
+        corners = [iso.find_quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
         for value in round_values(Scale(min(corners), max(corners), 0, 1, logarithmic=True), 0.13):
-            ends = self._clip_line(iso.constant(value), iso.slope)
+            ends = self._clip_line(iso.find_constant(value), iso.slope)
             if ends is None:
                 continue
-            self.figure.line(*ends, "iso")
+            self.figure.draw_line(*ends, "iso")
             end = max(ends) if iso.slope > 0 else min(ends, key=lambda end: end[1])
             if end[1] > self.area.top + 1 and iso.slope < 0:
                 end = max(ends)
-            (x, y), text = end, f"{amount(value)}{iso.unit}"
+            (x, y), text = end, f"{format_amount(value)}{iso.unit}"
             if x >= self.area.right - 1:
-                self.figure.text((x + 4, y + 4.5), text, "iso-text")
+                self.figure.write_text((x + 4, y + 4.5), text, "iso-text")
             elif y <= self.area.top + 1:
-                self.figure.text((x, y - 6), text, "iso-text", "middle")
+                self.figure.write_text((x, y - 6), text, "iso-text", "middle")
             else:
-                self.figure.text((x + 2, y - 5), text, "iso-text")
-                self.taken.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
+                self.figure.write_text((x + 2, y - 5), text, "iso-text")
+                self.covered.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
 
     def _clip_line(self, constant: float, slope: int) -> tuple[Point, Point] | None:
         """Return the ends of y = constant * x**slope inside the panel, None if too little of it is inside."""
         ends = [(x, constant * x**slope) for x in (self.x.low, self.x.high)]
         ends += [((y / constant) ** slope, y) for y in (self.y.low, self.y.high)]
         inside = [
-            self.locate(x, y)
+            self.locate_point(x, y)
             for x, y in ends
             if self.x.low * 0.9999 <= x <= self.x.high * 1.0001 and self.y.low * 0.9999 <= y <= self.y.high * 1.0001
         ]
@@ -284,16 +307,19 @@ class Panel:
 
         peak, colour = VIOLIN if upright else VIOLIN * 0.8, colour_of(each)
         with self.figure.drawing_of(each):
-            if curve := density(run_values(each, name, (True,))):
-                outline = [locate(curve[0][0], 2), *(locate(value, 2 + peak * height) for value, height in curve)]
+            if curve := estimate_density(run_values(each, name, (True,))):
+                outline = [
+                    locate(curve[0][0], 2),
+                    *(locate(value, 2 + peak * height) for value, height in curve),
+                ]
                 outline.append(locate(curve[-1][0], 2))
-                self.figure.curve(outline, f"violin {colour}", closed=True)
-                self.taken.append(enclose(outline))
+                self.figure.draw_curve(outline, f"violin {colour}", closed=True)
+                self.covered.append(enclose_points(outline))
             for kept, class_ in ((True, "runs"), (False, "runs left-out")):
                 points = [locate(value, -10) for value in run_values(each, name, (kept,))]
                 if 0 < len(points) <= MANY_RUNS:
-                    self.figure.path(dots(points), f"{class_} {colour}")
-                    self.taken.append(enclose(points, 3))
+                    self.figure.draw_path(trace_dots(points), f"{class_} {colour}")
+                    self.covered.append(enclose_points(points, 3))
 
     def write_numbers(self, points: Sequence[Point], numbers: Sequence[int] = ()) -> None:
         """Write the number of each point beside it, from 1 by default; points in one place share labels."""
@@ -318,22 +344,27 @@ class Panel:
         all_near: write none, and return False, if one is left out or FAR from its point.
         """
         widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
-        places = placed(points, widths, self.area, self.taken)
-        if all_near and not all(place and place.distance_to(place.point) < FAR for place in places):
+        places = place_labels(points, widths, self.area, self.covered)
+        if all_near and not all(label and label.distance_to(label.point) < FAR for label in places):
             return False
-        for point, text, place, each in zip_longest(points, texts, places, sets):
-            if place is None:
+        for point, text, label, each in zip_longest(points, texts, places, sets):
+            if label is None:
                 continue
-            left_of_it = place.box.right < point[0]
-            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            left_of_it = label.box.right < point[0]
+            edge = label.box.right - 1 if left_of_it else label.box.left + 1
             with self.figure.drawing_of(each) if isinstance(each, AnalysedSet) else nullcontext():
-                if place.leader:
-                    self.figure.line(point, place.leader, "leader")
-                self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+                if label.leader:
+                    self.figure.draw_line(point, label.leader, "leader")
+                self.figure.write_text(
+                    (edge, label.box.bottom - 4),
+                    text,
+                    class_,
+                    "end" if left_of_it else "start",
+                )
         return True
 
 
-def spread(points: Sequence[Point], step: float = 2 * MARK) -> list[Point]:
+def spread_points(points: Sequence[Point], step: float = 2 * MARK) -> list[Point]:
     """Return the points with those in one place side by side, so that the mark of each is seen."""
     spots = []
     for at, point in enumerate(points):
@@ -342,22 +373,22 @@ def spread(points: Sequence[Point], step: float = 2 * MARK) -> list[Point]:
     return spots
 
 
-def dots(points: Iterable[Point]) -> str:
+def trace_dots(points: Iterable[Point]) -> str:
     """Return the strokes of a path that has a dot at each point."""
-    return "".join(f"M{short(x)} {short(y)}h0" for x, y in points)
+    return "".join(f"M{round_text(x)} {round_text(y)}h0" for x, y in points)
 
 
-def drawable(value: float | None) -> TypeGuard[float]:
+def is_drawable(value: float | None) -> TypeGuard[float]:
     """Return whether a value is known and has a place on a logarithmic axis."""
     return value is not None and 1 / LARGEST < value < LARGEST
 
 
 def run_values(each: AnalysedSet, name: str, kept: tuple[bool, ...] = (True, False)) -> list[float]:
     """Return the drawable values of a quantity of the runs that are kept or not."""
-    return [value for run in each.runs if run.kept in kept and drawable(value := run.values.get(name))]
+    return [value for run in each.runs if run.kept in kept and is_drawable(value := run.values.get(name))]
 
 
-def density(values: Sequence[float]) -> list[tuple[float, float]]:
+def estimate_density(values: Sequence[float]) -> list[tuple[float, float]]:
     """Return (value, density) of a Gaussian kernel density whose peak is 1, empty if the values do not vary.
 
     The bandwidth is half of the standard deviation, as in the MLPerf HPC paper.
@@ -372,10 +403,10 @@ def density(values: Sequence[float]) -> list[tuple[float, float]]:
 
 def colour_of(each: AnalysedSet) -> str:
     """Return the class of the colour of a result."""
-    return colour(each.row.organisation)
+    return choose_colour(each.row.organisation)
 
 
-def _star(middle: Point, radius: float) -> list[Point]:
+def _trace_star(middle: Point, radius: float) -> list[Point]:
     polar = [(radius if corner % 2 == 0 else radius * 0.45, math.pi * corner / 5) for corner in range(10)]
     return [(middle[0] + size * math.sin(angle), middle[1] - size * math.cos(angle)) for size, angle in polar]
 

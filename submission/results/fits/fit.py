@@ -95,11 +95,11 @@ class Fit:
 
     @property
     def is_law(self) -> bool:
-        """Whether the power law may be drawn and named: see `determines`."""
-        return self.power is not None and determines(self.power, self.points)
+        """Whether the power law may be drawn and named: see `is_determined`."""
+        return self.power is not None and is_determined(self.power, self.points)
 
 
-def determines(power: PowerLaw, points: Sequence[Point]) -> bool:
+def is_determined(power: PowerLaw, points: Sequence[Point]) -> bool:
     """Return whether points at three x or more give the curve, within their range, to less than a factor of LOOSEST."""
     if len({point.x for point in points}) < 3:
         return False
@@ -137,24 +137,27 @@ def _choose_sets(sets: Iterable[AnalysedSet], question: _Question) -> tuple[list
     left_out: list[LeftOut] = []
     for result in sorted(sets, key=lambda result: (result.row.round, result.full_name)):
         reason = result.problem or question.explain_unfit(result)
-        for axis, value in ((question.x, question.x_of(result)), (question.y, question.y_of(result))):
+        for axis, value in (
+            (question.x, question.x_of(result)),
+            (question.y, question.y_of(result)),
+        ):
             reason = reason or ("" if value else f"its logs and system description give no {axis.name}")
-        if not reason and (same := kept.get(contents(result))):
+        if not reason and (same := kept.get(identify_runs(result))):
             reason = "given twice" if same.full_name == result.full_name else f"the same runs as {same.full_name}"
         if reason:
             left_out.append(LeftOut(result.full_name, reason))
         else:
-            kept[contents(result)] = result
+            kept[identify_runs(result)] = result
     return list(kept.values()), tuple(left_out)
 
 
-def contents(result: AnalysedSet) -> tuple[object, ...]:
+def identify_runs(result: AnalysedSet) -> tuple[object, ...]:
     """Return what identical resubmissions have in common, whatever the spelling of their names."""
     runs = sorted((run.values.get(RUN_TIME, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in result.runs)
     return (result.row.benchmark, *(runs if any(map(any, runs)) else [result.full_name]))
 
 
-def comparable(result: AnalysedSet) -> tuple[str, bool, bool]:
+def comparison_group(result: AnalysedSet) -> tuple[str, bool, bool]:
     """Return what results share whose epochs can be compared: benchmark, mini or not, later than round 0.7 or not."""
     return result.row.benchmark, result.row.mini, result.row.round != FIRST_ROUND
 
@@ -170,7 +173,9 @@ def system_family(result: AnalysedSet) -> tuple[str, ...]:
     return row.round, row.benchmark, "mini" if row.mini else "", row.device.lower(), word
 
 
-def _group(sets: Iterable[AnalysedSet], key: Callable[[AnalysedSet], tuple[object, ...]]) -> list[list[AnalysedSet]]:
+def _group_results(
+    sets: Iterable[AnalysedSet], key: Callable[[AnalysedSet], tuple[object, ...]]
+) -> list[list[AnalysedSet]]:
     """Return the results that share a key together, in the order of keys and names."""
     groups: dict[tuple[object, ...], list[AnalysedSet]] = {}
     for result in sorted(sets, key=lambda result: (tuple(map(str, key(result))), result.full_name)):
@@ -191,11 +196,11 @@ def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[L
 def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[tuple[AnalysedSet, AnalysedSet]]:
     """Return the smallest result of a system beside each larger one; a pair that is resubmitted counts once."""
     pairs: dict[tuple[object, ...], tuple[AnalysedSet, AnalysedSet]] = {}
-    for family in _group(sets, system_family):
+    for family in _group_results(sets, system_family):
         chosen = sorted(scaled_sets(family)[0], key=lambda result: (result.units or 0, result.full_name))
         for larger in chosen[1:]:
             if larger.units != chosen[0].units:
-                pairs.setdefault((contents(chosen[0]), contents(larger)), (chosen[0], larger))
+                pairs.setdefault((identify_runs(chosen[0]), identify_runs(larger)), (chosen[0], larger))
     return list(pairs.values())
 
 
@@ -213,7 +218,11 @@ def _measure_as_run(name: str) -> Value:
 
 _UNITS: Final[Value] = attrgetter("units")
 _TIME_BY_UNITS: Final = _Question(
-    "t = alpha N^-beta", UNITS, _UNITS, Axis("epoch time", "min"), methodcaller("mean", EPOCH_TIME)
+    "t = alpha N^-beta",
+    UNITS,
+    _UNITS,
+    Axis("epoch time", "min"),
+    methodcaller("mean", EPOCH_TIME),
 )
 _ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _UNITS, ENERGY, _measure_energy)
 
@@ -226,11 +235,11 @@ def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
     """
     fits = []
     batch: Value = attrgetter("row.batch_size")
-    for group in _group(sets, comparable):
+    for group in _group_results(sets, comparison_group):
         counts_samples = all(result.mean(EPOCHS) is None for result in group)
         name, word = (SAMPLES, "samples") if counts_samples else (EPOCHS, "epochs")
         question = _Question("E = a B^b", BATCH, batch, Axis(word, word), _measure_as_run(name), _explain_open)
-        fits.append(_fit(group, question))
+        fits.append(_fit_results(group, question))
     return fits
 
 
@@ -239,8 +248,10 @@ def against_units(sets: Iterable[AnalysedSet]) -> list[Fit]:
 
     Each is of the systems with results at two scales or more.
     """
-    families = _group(sets, system_family)
-    return _varied(_fit(family, question) for question in (_TIME_BY_UNITS, _ENERGY_BY_UNITS) for family in families)
+    families = _group_results(sets, system_family)
+    return _keep_varied(
+        _fit_results(family, question) for question in (_TIME_BY_UNITS, _ENERGY_BY_UNITS) for family in families
+    )
 
 
 def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -> list[Fit]:
@@ -255,16 +266,16 @@ def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -
     model = "y = alpha P^-gamma"
     time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), methodcaller("mean", RUN_TIME))
     energy = _Question(model, POWER_CAP, cap, ENERGY, _measure_energy)
-    groups = _group(sets, lambda result: (*system_family(result), result.units, result.row.batch_size))
-    return _varied(_fit(group, question) for group in groups for question in (time, energy))
+    groups = _group_results(sets, lambda result: (*system_family(result), result.units, result.row.batch_size))
+    return _keep_varied(_fit_results(group, question) for group in groups for question in (time, energy))
 
 
-def _varied(fits: Iterable[Fit]) -> list[Fit]:
+def _keep_varied(fits: Iterable[Fit]) -> list[Fit]:
     """Return the fits whose points have at least two different x: most systems are measured once."""
     return [fit for fit in fits if len({point.x for point in fit.points}) > 1]
 
 
-def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
+def _fit_results(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     """Return the fit through the results that count."""
     kept, left_out = _choose_sets(sets, question)
     values = [(float(question.x_of(result) or 0), float(question.y_of(result) or 0)) for result in kept]
@@ -294,7 +305,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
         critical=critical,
         said=f"{subject}: {sentence}",
         problem=problem,
-        efficiencies=_efficiencies(points) if question is _TIME_BY_UNITS else (),
+        efficiencies=_measure_efficiencies(points) if question is _TIME_BY_UNITS else (),
     )
 
 
@@ -310,17 +321,23 @@ def _name_subject(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: 
     return f"{subject}, round {rounds[0]}" if len(rounds) == 1 else f"{subject}, rounds {rounds[0]} to {rounds[-1]}"
 
 
-def _efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:
+def _measure_efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:
     """Return the efficiency of each point relative to the one with the fewest units."""
     first, *others = sorted(points, key=lambda point: (point.x, point.name)) or [Point("", 0, 0)]
     return tuple(
-        Efficiency(first.name, other.name, int(first.x), int(other.x), first.x * first.y / (other.x * other.y))
+        Efficiency(
+            first.name,
+            other.name,
+            int(first.x),
+            int(other.x),
+            first.x * first.y / (other.x * other.y),
+        )
         for other in others
         if other.x > first.x
     )
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share in whole per cent: "18 %"."""
     return f"{100 * share:.0f} %"
 
@@ -331,7 +348,7 @@ def _describe_law(power: PowerLaw, points: Sequence[Point], question: _Question)
         return f"{power.count} results are too few for a law; the line through them has the exponent {power.b:.3f}"
     low, high = power.b_interval
     interval = f"95 % interval {low:.3f} to {high:.3f}, {power.count} results"
-    if not determines(power, points):
+    if not is_determined(power, points):
         return f"no law: the exponent is {power.b:.3f} ({interval})"
     grows, y = power.b >= 0, question.y.symbol
     verb = ("grow" if grows else "fall") + ("" if y.endswith("s") else "s")

@@ -149,7 +149,13 @@ ISOFLOP: Final = "isoflop"
 LAWS: Final = {
     "power": Form("a power law", "y = {a} x^{b}", ("x",), ("a", "b"), ("b",)),
     "floor": Form("a power law with a floor", "y = {c} + {a} x^{b}", ("x",), ("c", "a", "b"), ("b",)),
-    "batch": Form("the law of the critical batch", "E = {E0} (1 + B / {Bc})", ("B",), ("E0", "Bc"), ("Bc",)),
+    "batch": Form(
+        "the law of the critical batch",
+        "E = {E0} (1 + B / {Bc})",
+        ("B",),
+        ("E0", "Bc"),
+        ("Bc",),
+    ),
     "joint": Form(
         "the law of loss against parameters and samples",
         "loss = {E} + {A} N^-{a} + {B} D^-{b}",
@@ -286,13 +292,18 @@ def _choose_solver(name: str) -> Callable[[Sequence[Observation]], Solution]:
     if name in ("power", ISOFLOP):
         return _solve_power
     try:
-        from submission.results.fits.nonlinear import NonlinearSolution  # needs the extra `study`
+        from submission.results.fits.nonlinear import (
+            NonlinearSolution,
+        )  # needs the extra `study`
     except ModuleNotFoundError as error:
         raise NoFitError(f"no fit: {missing_extra(error, 'study') or error}") from None
 
     def solve(observations: Sequence[Observation]) -> Solution:
         fit = NonlinearSolution(
-            name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+            name,
+            LAWS[name].title,
+            [each.x for each in observations],
+            [each.y for each in observations],
         )
         return Solution(fit.values, fit.at, fit.band, fit.find_intervals)
 
@@ -303,13 +314,14 @@ def _solve_power(observations: Sequence[Observation]) -> Solution:
     law = power_law([(each.x[0], each.y) for each in observations])
     intervals = law.a_interval or (0.0, math.inf), law.b_interval or (-math.inf, math.inf)
     return Solution(
-        (law.a, law.b), lambda x: law.at(x[0]), lambda x: law.interval(x[0]) or (0.0, math.inf), lambda: intervals
+        (law.a, law.b),
+        lambda x: law.at(x[0]),
+        lambda x: law.interval(x[0]) or (0.0, math.inf),
+        lambda: intervals,
     )
 
 
-def _find_minima(
-    observations: Sequence[Observation],
-) -> tuple[tuple[Parabola, ...], list[Observation], list[Omission]]:
+def _find_minima(observations: Sequence[Observation]) -> tuple[tuple[Parabola, ...], list[Observation], list[Omission]]:
     """Return the parabola of each compute, their minima as observations of N over C, and the minima left out.
 
     observations: x is (parameters, compute), y the loss.

@@ -45,7 +45,7 @@ class Line:
         if self.residual_std is None:
             return None
         variance = 1 / self.count + (x - self.x_mean) ** 2 / self.x_squares
-        return _t(self.count) * self.residual_std * math.sqrt(variance)
+        return _find_quantile(self.count) * self.residual_std * math.sqrt(variance)
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line:
@@ -63,13 +63,16 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line:
     if count == 2:
         return Line(intercept, slope, r_squared, count, None, None, None, x_mean, x_squares)
     residual_std = math.sqrt(rest / (count - 2))
-    by_slope = _t(count) * residual_std / math.sqrt(x_squares)
-    by_intercept = _t(count) * residual_std * math.sqrt(1 / count + x_mean**2 / x_squares)
-    intervals = (intercept - by_intercept, intercept + by_intercept), (slope - by_slope, slope + by_slope)
+    by_slope = _find_quantile(count) * residual_std / math.sqrt(x_squares)
+    by_intercept = _find_quantile(count) * residual_std * math.sqrt(1 / count + x_mean**2 / x_squares)
+    intervals = (
+        (intercept - by_intercept, intercept + by_intercept),
+        (slope - by_slope, slope + by_slope),
+    )
     return Line(intercept, slope, r_squared, count, *intervals, residual_std, x_mean, x_squares)
 
 
-def _t(count: int) -> float:
+def _find_quantile(count: int) -> float:
     return t_quantile((1 + CONFIDENCE) / 2, count - 2)
 
 
@@ -107,7 +110,15 @@ def power_law(points: Sequence[tuple[float, float]]) -> PowerLaw:
     log = fit_line([(math.log(x), math.log(y)) for x, y in points])
     ends = log.intercept_interval
     a_interval = None if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
-    return PowerLaw(math.exp(log.intercept), log.slope, log.r_squared, log.count, a_interval, log.slope_interval, log)
+    return PowerLaw(
+        math.exp(log.intercept),
+        log.slope,
+        log.r_squared,
+        log.count,
+        a_interval,
+        log.slope_interval,
+        log,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +137,23 @@ class CriticalBatch:
 def critical_batch(points: Sequence[tuple[float, float]], name: str = "epochs") -> CriticalBatch:
     """Return the critical batch size of (batch size, epochs); NoFitError if the points do not determine a line.
 
-    name: what is counted, for messages.
+    The line is unweighted, as tests pin E0 and Bc of the published rounds, in the analysis after the MLPerf HPC paper
+    (arXiv 2110.11466). A study fits the same law to the logarithm of the epochs: see `laws`. name: what is counted, for
+    messages.
     """
     line = fit_line(points)
     if line.slope <= 0:
-        return CriticalBatch(None, None, f"{name} do not grow with the batch size: there is no critical one", line)
+        return CriticalBatch(
+            None,
+            None,
+            f"{name} do not grow with the batch size: there is no critical one",
+            line,
+        )
     if line.intercept <= 0:
-        return CriticalBatch(None, None, f"the line starts below 0 {name}: it gives no critical batch size", line)
+        return CriticalBatch(
+            None,
+            None,
+            f"the line starts below 0 {name}: it gives no critical batch size",
+            line,
+        )
     return CriticalBatch(line.intercept, line.intercept / line.slope, "", line)

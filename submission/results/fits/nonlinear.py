@@ -40,10 +40,6 @@ class _Form:
     transforms: tuple[Callable[[float], float], ...]
 
 
-def _invert(value: float) -> float:
-    return 1 / value if value > 0 else math.inf
-
-
 def _compute_floor(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     floor, log_a, b = theta
     power = np.exp(log_a + b * np.log(x[0]))
@@ -65,7 +61,7 @@ def _compute_joint(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.nda
 
 FORMS: Final = {
     "floor": _Form(_compute_floor, (float, np.exp, float)),
-    "batch": _Form(_compute_batch, (np.exp, _invert)),
+    "batch": _Form(_compute_batch, (np.exp, lambda slope: 1 / slope if slope > 0 else math.inf)),
     "joint": _Form(_compute_joint, (float, np.exp, float, np.exp, float)),
 }
 
@@ -82,8 +78,8 @@ class NonlinearSolution:
         start = _find_start(name, self._x, np.array(y, dtype=float))
         if start is None:
             raise NoFitError(f"no fit: the points do not have the shape of {title}")
-        self._theta = self._minimise(start, np.arange(0))
-        residuals, slopes = self._residuals(self._theta), self._slopes(self._theta)
+        self._theta = self._minimise_squares(start, np.arange(0))
+        residuals, slopes = self._find_residuals(self._theta), self._find_slopes(self._theta)
         self._squares, self._degrees = float(residuals @ residuals), len(y) - len(self._theta)
         if np.linalg.matrix_rank(slopes / np.linalg.norm(slopes, axis=0), tol=1e-9) < len(self._theta):
             raise NoFitError(f"no fit: the points do not separate the parameters of {title}")
@@ -102,19 +98,19 @@ class NonlinearSolution:
 
     def find_intervals(self) -> tuple[Interval, ...]:
         transforms = enumerate(self._form.transforms)
-        ends = [[convert(self._profile(at, sign)) for sign in (-1, 1)] for at, convert in transforms]
+        ends = [[convert(self._find_end(at, sign)) for sign in (-1, 1)] for at, convert in transforms]
         return tuple((float(min(pair)), float(max(pair))) for pair in ends)
 
-    def _residuals(self, theta: np.ndarray) -> np.ndarray:
+    def _find_residuals(self, theta: np.ndarray) -> np.ndarray:
         residuals: np.ndarray = self._log_y - np.log(np.maximum(self._form.compute(theta, self._x)[0], 1e-300))
         return residuals
 
-    def _slopes(self, theta: np.ndarray) -> np.ndarray:
+    def _find_slopes(self, theta: np.ndarray) -> np.ndarray:
         y, slopes = self._form.compute(theta, self._x)
         logarithmic: np.ndarray = -slopes / np.maximum(y, 1e-300)[:, None]
         return logarithmic
 
-    def _minimise(self, theta: np.ndarray, fixed: np.ndarray) -> np.ndarray:
+    def _minimise_squares(self, theta: np.ndarray, fixed: np.ndarray) -> np.ndarray:
         """Return the parameters of the least squares near `theta`. fixed: the numbers of those that stay."""
         free = np.setdiff1d(np.arange(len(theta)), fixed)
 
@@ -125,9 +121,9 @@ class NonlinearSolution:
 
         with np.errstate(over="ignore", invalid="ignore"):
             answer = scipy.optimize.least_squares(
-                lambda values: np.nan_to_num(self._residuals(put(values)), nan=1e6, posinf=1e6, neginf=-1e6),
+                lambda values: np.nan_to_num(self._find_residuals(put(values)), nan=1e6, posinf=1e6, neginf=-1e6),
                 theta[free],
-                lambda values: np.nan_to_num(self._slopes(put(values))[:, free]),
+                lambda values: np.nan_to_num(self._find_slopes(put(values))[:, free]),
                 method="lm",
                 x_scale="jac",
                 xtol=1e-10,
@@ -135,7 +131,7 @@ class NonlinearSolution:
             )
         return put(answer.x)
 
-    def _profile(self, at: int, sign: int) -> float:
+    def _find_end(self, at: int, sign: int) -> float:
         """Return one end of the interval of a parameter; infinite if the sum of squares stays below the limit."""
         variance = self._squares / self._degrees
         step = self._t * math.sqrt(variance) * float(np.linalg.norm(self._root[at]))
@@ -148,8 +144,8 @@ class NonlinearSolution:
             nonlocal theta
             theta = theta.copy()
             theta[at] = value
-            theta = self._minimise(theta, np.array([at]))
-            residuals = self._residuals(theta)
+            theta = self._minimise_squares(theta, np.array([at]))
+            residuals = self._find_residuals(theta)
             return float(residuals @ residuals) - limit
 
         if exceed(float(self._theta[at])) > 0:
@@ -157,7 +153,10 @@ class NonlinearSolution:
         inner, outer = 0.0, 1.0
         for _ in range(WIDEST):
             if exceed(self._theta[at] + sign * step * outer) > 0:
-                ends = self._theta[at] + sign * step * inner, self._theta[at] + sign * step * outer
+                ends = (
+                    self._theta[at] + sign * step * inner,
+                    self._theta[at] + sign * step * outer,
+                )
                 return float(scipy.optimize.brentq(exceed, *ends, xtol=1e-3 * step, rtol=1e-6))
             inner, outer = outer, outer * 1.5
         return sign * math.inf
@@ -168,7 +167,10 @@ def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
 
     None if these have the wrong sign.
     """
-    grids: dict[str, list[tuple[float, ...]]] = {"batch": [(1.0,)], "floor": [(b,) for b in (*-SLOPES, *SLOPES)]}
+    grids: dict[str, list[tuple[float, ...]]] = {
+        "batch": [(1.0,)],
+        "floor": [(b,) for b in (*-SLOPES, *SLOPES)],
+    }
     exponents = np.array(grids.get(name) or [(-a, -b) for a, b in product(SLOPES, SLOPES)])
     powers = np.exp(exponents[:, :, None] * np.log(x)[None])  # grid, variables, points
     columns = np.concatenate([np.ones_like(powers[:, :1]), powers], axis=1) / y

@@ -30,19 +30,19 @@ from submission.results.cost_model import CostModel
 from submission.results.fits.fit import (
     FIRST_ROUND,
     LeftOut,
-    comparable,
-    contents,
+    comparison_group,
     epochs_against_batch,
     fit_exponent,
-    percent,
+    format_percent,
+    identify_runs,
     scaled_sets,
     scaling_pairs,
     system_family,
 )
 from submission.results.fits.least_squares import NoFitError
-from submission.results.page.html import asset
+from submission.results.page.html import read_asset
 from submission.results.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, AnalysedRun, AnalysedSet, Statistics
-from submission.results.quantity_tables import number
+from submission.results.quantity_tables import format_number
 from submission.results.rows import Row
 
 IDEAL: Final = -1.0
@@ -130,13 +130,13 @@ def project_sets(
     Results without epochs, batch size, units or times are not projected. published: further results to learn from.
     """
     names = {result.full_name for result in sets}
-    known = [*sets, *(result for result in published if result.full_name not in names)]
-    method, (own, left_out) = _Method(known, model), scaled_sets(sets)
-    outcomes = [method.project(result, count) for result in own for count in units]
+    every_set = [*sets, *(result for result in published if result.full_name not in names)]
+    method, (own, left_out) = _Method(every_set, model), scaled_sets(sets)
+    outcomes = [method.project_result(result, count) for result in own for count in units]
     projected = tuple(outcome for outcome in outcomes if isinstance(outcome, Projection))
     missing = dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, LeftOut))
     missing |= dict.fromkeys(left_out if units else ())
-    errors = tuple(_measure_errors(known, model))
+    errors = tuple(_measure_errors(every_set, model))
     scored = [error for error in errors if error.scored]
     sentence = _describe_errors(scored, method.largest_factor)
     if missing and not projected:
@@ -155,8 +155,8 @@ def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
     for error in sorted(scored, key=lambda error: error.factor):
         by_factor.setdefault(f"{error.factor:.3g}", []).append(error.error)
     parts = [
-        f"{percent(median(errors))} at {factor} times the units ({counted(len(errors), 'pair')}, at worst "
-        f"{percent(max(errors))})"
+        f"{format_percent(median(errors))} at {factor} times the units ({counted(len(errors), 'pair')}, at worst "
+        f"{format_percent(max(errors))})"
         for factor, errors in by_factor.items()
     ]
     off = f": fixed on round 0.7, the method is off in later rounds by {', '.join(parts)}"
@@ -171,14 +171,21 @@ def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[P
     Resubmissions of both in other rounds are left out, too, and pairs for which that leaves nothing to learn from.
     """
     for first, second in scaling_pairs(sets):
-        same = (contents(first), contents(second))
-        method = _Method([result for result in sets if contents(result) not in same], model, math.inf)
-        projected, minutes = method.project(first, second.units or 0), second.mean(RUN_TIME)
+        same = (identify_runs(first), identify_runs(second))
+        method = _Method([result for result in sets if identify_runs(result) not in same], model, math.inf)
+        projected, minutes = method.project_result(first, second.units or 0), second.mean(RUN_TIME)
         if isinstance(projected, Projection) and minutes:
             predicted, names = projected.minutes_low, (first.full_name, second.full_name)
             epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
             errors = abs(predicted / minutes - 1), epoch_error
-            yield PairError(*names, predicted, minutes, *errors, projected.factor, first.row.round != FIRST_ROUND)
+            yield PairError(
+                *names,
+                predicted,
+                minutes,
+                *errors,
+                projected.factor,
+                first.row.round != FIRST_ROUND,
+            )
 
 
 def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:
@@ -195,31 +202,38 @@ class _Method:
         self._pairs = scaling_pairs(sets)
         factors = [(second.units or 1) / (first.units or 1) for first, second in self._pairs]
         self.largest_factor = largest_factor or max(factors, default=1.0)
-        groups = {result.full_name: comparable(result) for result in sets}
+        groups = {result.full_name: comparison_group(result) for result in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
-    def project(self, result: AnalysedSet, asked: int) -> Projection | LeftOut:
+    def project_result(self, result: AnalysedSet, requested: int) -> Projection | LeftOut:
         """Return the projection of a result with units and epoch time, or why there is none."""
         row, name, start, epoch = result.row, result.full_name, result.units or 1, result.mean(EPOCH_TIME) or 0.0
-        needed = {"batch size": row.batch_size, "epochs": result.mean(EPOCHS), "run time": result.mean(RUN_TIME)}
+        needed = {
+            "batch size": row.batch_size,
+            "epochs": result.mean(EPOCHS),
+            "run time": result.mean(RUN_TIME),
+        }
         if missing := [kind for kind, value in needed.items() if not value]:
             return LeftOut(name, f"its logs give no {' and no '.join(missing)}")
-        if (exponent := self._exponent(result)) is None:
+        if (exponent := self._choose_exponent(result)) is None:
             return LeftOut(name, "no exponent: no comparable system has results at two scales")
         size, epochs, minutes = (value or 0.0 for value in needed.values())
         notes: list[str] = []
-        batch = self._limit_batch(result, asked, notes)
+        batch = self._limit_batch(result, requested, notes)
         workload, ceilings = self.model.find_names(result)
         most = self.model.workloads[workload].most_spatial if workload else result.sharing
-        units, spatial = share_samples(asked, batch, most)
-        if units < asked:
+        units, spatial = share_samples(requested, batch, most)
+        if units < requested:
             limit = f"a batch of {batch:,}, and at most {counted(most, 'unit')} a sample"
-            notes.append(f"{units:,} of {asked:,} units can work: {limit}")
+            notes.append(f"{units:,} of {requested:,} units can work: {limit}")
         if units == start:
-            return LeftOut(name, "it has these units already" if units == asked else f"{notes[-1]}; it has these")
+            return LeftOut(
+                name,
+                "it has these units already" if units == requested else f"{notes[-1]}; it has these",
+            )
         if spatial > 1:
             notes.append(f"{spatial} units share each sample")
-        fit = self._fits.get(comparable(result))
+        fit = self._fits.get(comparison_group(result))
         if fit is None or fit.holds_zero:
             no_fit = "epochs unchanged: no fit of epochs against batch size"
             notes.append("epochs by an exponent whose interval holds 0" if fit else no_fit)
@@ -230,7 +244,7 @@ class _Method:
             notes.append(f"a range: {factor:.3g} times the units, where results of a system reach {reach:.3g}")
         last_known = epoch * reach ** (sign * exponent[0])
         free = sorted((last_known, last_known * (reach / factor) ** sign))
-        bound = self.model.cost(workload, ceilings, units, batch, spatial).epoch_seconds / 60 if ceilings else None
+        bound = self.model.cost_step(workload, ceilings, units, batch, spatial).epoch_seconds / 60 if ceilings else None
         if bound is None or bound > free[0]:
             notes.append("at the bound of the cost model" if bound else "no bound: unknown benchmark or hardware")
         low, high = (max(end, bound or 0.0) for end in free)
@@ -241,7 +255,7 @@ class _Method:
             *(whole_low if exact else None, new_epochs, low if exact else None, rest),
             *exponent,
             notes=tuple(notes),
-            asked_units=asked,
+            asked_units=requested,
             factor=factor,
             minutes_low=whole_low,
             minutes_high=whole_high,
@@ -254,14 +268,14 @@ class _Method:
             plugin=row.plugin,
         )
 
-    def _exponent(self, result: AnalysedSet) -> tuple[float, str] | None:
+    def _choose_exponent(self, result: AnalysedSet) -> tuple[float, str] | None:
         """Return the exponent for a result, and where it is from."""
         try:
             own = fit_exponent(other for other in self.sets if system_family(other) == system_family(result))
         except NoFitError:
             mini, pairs = result.row.mini, [pair for pair in self._pairs if pair[0].row.mini == result.row.mini]
-            known = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
-            pooled = [max(IDEAL, fit_exponent(pair)) for pair in known]
+            similar = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
+            pooled = [max(IDEAL, fit_exponent(pair)) for pair in similar]
             source = f"median of {counted(len(pooled), 'pair')}{'' if mini else ' of round 0.7'}"
             return (median(pooled), source) if pooled else None
         return max(IDEAL, own), f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
@@ -269,7 +283,11 @@ class _Method:
     def _limit_batch(self, result: AnalysedSet, units: int, notes: list[str]) -> int:
         """Return the batch size on these units, within those of comparable results."""
         wanted = (result.row.batch_size or 0) * units / (result.units or units)
-        group = [other.row.batch_size for other in (*self.sets, result) if comparable(other) == comparable(result)]
+        group = [
+            other.row.batch_size
+            for other in (*self.sets, result)
+            if comparison_group(other) == comparison_group(result)
+        ]
         sizes = [size for size in group if size]
         nearest = min(max(wanted, min(sizes)), max(sizes))
         if nearest != wanted:
@@ -290,17 +308,24 @@ def projection_table(projected: Projections) -> TextTable:
         Column[Projection]("projected", "min", lambda row: _format_range(row, "minutes")),
         Column[Projection]("E", "epochs", lambda row: f"{row.epochs:,.1f}"),
         Column[Projection]("epoch", "min", lambda row: _format_range(row, "epoch_minutes")),
-        Column[Projection]("bound", "min", lambda row: number(row.bound_epoch_minutes)),
+        Column[Projection]("bound", "min", lambda row: format_number(row.bound_epoch_minutes)),
         Column[Projection]("exponent", "", lambda row: f"{row.exponent:.3f}"),
-        Column[Projection]("notes", "", lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)), False),
+        Column[Projection](
+            "notes",
+            "",
+            lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)),
+            False,
+        ),
     )
     return make_table(projected.said, columns, projected.projections)
 
 
 def _format_range(row: Projection, name: str) -> str:
     """Return a time that is a number or a range; "or more" where the bound is above the whole range."""
-    low, high = number(getattr(row, f"{name}_low")), number(getattr(row, f"{name}_high"))
-    return low if row.minutes is not None else f"{low} or more" if low == high else f"{low} to {high}"
+    low, high = format_number(getattr(row, f"{name}_low")), format_number(getattr(row, f"{name}_high"))
+    if row.minutes is not None:
+        return low
+    return f"{low} or more" if low == high else f"{low} to {high}"
 
 
 # -- published results -------------------------------------------------------------------------------------
@@ -312,7 +337,7 @@ OF_RUNS: Final = (RUN_TIME, EPOCH_TIME)
 
 def read_published() -> list[AnalysedSet]:
     """Return the published results."""
-    return [_read_result(**entry) for entry in json.loads(asset("submission.results.fits", "published.json"))]
+    return [_read_result(**entry) for entry in json.loads(read_asset("submission.results.fits", "published.json"))]
 
 
 def _read_result(

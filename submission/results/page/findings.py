@@ -30,22 +30,20 @@ from compliance.rules.rule import RULES
 from submission.results.page.html import (
     Html,
     disclosure,
-    document,
+    draw_table,
     element,
-    escaped,
+    escape_text,
     file_link,
     generator_tag,
-    joined,
+    join_parts,
+    render_document,
     shorten_end,
-    stream,
-    table,
+    stream_element,
     theme_switch,
 )
 
 MAX_ROWS: Final = 400
-MAX_TEXT: Final = 300
 MAX_DEPTH: Final = 12
-HASH_CHARACTERS: Final = 12
 
 
 def provenance_of(root: str) -> tuple[Provenance | None, str]:
@@ -59,69 +57,76 @@ def provenance_of(root: str) -> tuple[Provenance | None, str]:
 def package_provenance(provenance: Provenance) -> Html:
     """Return the provenance of a package as tables: the package, its logs and configurations."""
     state = "complete" if provenance.complete else "incomplete"
-    said = [("package", f"{state}, {len(provenance.files)} files recorded")]
-    said += list(provenance.incomplete.items())
-    said += [(name, f"sources {_short(found)}") for name, found in provenance.implementations.items()]
+    items = [("package", f"{state}, {len(provenance.files)} files recorded")]
+    items += list(provenance.incomplete.items())
+    items += [(name, f"sources {_shorten_hash(digest)}") for name, digest in provenance.implementations.items()]
     logs = [
         (
             name,
             _shorten_value(record.seed),
-            _short(provenance.files[name].sha256 if name in provenance.files else None),
-            _short(record.source_sha256),
-            _short(record.git_revision),
-            _short(record.configuration),
+            _shorten_hash(provenance.files[name].sha256 if name in provenance.files else None),
+            _shorten_hash(record.source_sha256),
+            _shorten_hash(record.git_revision),
+            _shorten_hash(record.configuration),
             "yes" if record.redaction else "",
         )
         for name, record in provenance.logs.items()
     ]
     head = ("log", "seed", "hash", "sources", "revision", "configuration", "redacted")
-    parts = [table(("item", "state"), said, "The package", 2), table(head, logs[:MAX_ROWS], "Logs", len(head))]
+    parts = [
+        draw_table(("item", "state"), items, "The package", 2),
+        draw_table(head, logs[:MAX_ROWS], "Logs", len(head)),
+    ]
     parts += [_more_rows(len(logs))]
     parts += [
-        facts_table(f"Configuration {_short(name)}", list(facts(found)))
-        for name, found in list(provenance.configurations.items())[:MAX_ROWS]
+        facts_table(f"Configuration {_shorten_hash(name)}", list(list_facts(content)))
+        for name, content in list(provenance.configurations.items())[:MAX_ROWS]
     ]
     return disclosure(f"Provenance ({PROVENANCE_FILE})", *parts)
 
 
-def _short(text: str | None) -> str:
+def _shorten_hash(text: str | None) -> str:
     """Return the first characters of a hash."""
-    return "–" if text is None else text[:HASH_CHARACTERS]
+    return "–" if text is None else text[:12]
 
 
 def _shorten_value(value: Any) -> str:
     """Return a JSON value as text of bounded length."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return shorten_end(text, MAX_TEXT)
+    return shorten_end(text, 300)
 
 
 def _more_rows(number: int) -> Html:
     return element("p", f"and {number - MAX_ROWS} more") if number > MAX_ROWS else Html("")
 
 
-def facts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+def list_facts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yield (dotted name, text) of all plain values inside a JSON value."""
     if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
         for key, inside in value.items():
-            yield from facts(inside, f"{name}.{key}" if name else str(key), depth + 1)
+            yield from list_facts(inside, f"{name}.{key}" if name else str(key), depth + 1)
     else:
         yield name, _shorten_value(value)
 
 
 def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return the facts of several provenances, with the number of values for those that differ."""
-    found = [dict(facts(one)) for one in several if one]
-    names = dict.fromkeys(name for one in found for name in one)
+    several_facts = [dict(list_facts(provenance)) for provenance in several if provenance]
+    names = dict.fromkeys(name for provenance in several_facts for name in provenance)
     shared = []
     for name in names:
-        values = {one.get(name, "") for one in found}
+        values = {provenance.get(name, "") for provenance in several_facts}
         shared.append((name, values.pop() if len(values) == 1 else f"differs: {len(values)} values"))
     return shared
 
 
 def facts_table(summary: str, rows: Sequence[tuple[str, str]]) -> Html:
     """Return the facts as a table that opens after a click."""
-    return disclosure(summary, table(("fact", "value"), rows[:MAX_ROWS], summary, 2), _more_rows(len(rows)))
+    return disclosure(
+        summary,
+        draw_table(("fact", "value"), rows[:MAX_ROWS], summary, 2),
+        _more_rows(len(rows)),
+    )
 
 
 MAX_SHOWN_PLACES: Final = 3
@@ -130,14 +135,22 @@ MAX_SHOWN_TEXTS: Final = 4
 """Findings of a rule that are shown at once; further ones after a click."""
 MAX_LISTED: Final = 100
 """Findings or places that are listed; further ones are only counted."""
-MAX_EXCERPTS: Final = 500
 CONTEXT_LINES: Final = 2
 """Lines shown before and after that of a finding."""
 MAX_LINE: Final = 240
 """Characters of a line that are shown."""
 READ_BYTES: Final = 16 << 20
 """Excerpts are taken only from about this many bytes of a file."""
-SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "✕", INCOMPLETE: "…", WARN: "!", PASS: "✓"}
+SIGNS: Final = {
+    ERROR: "✕",
+    WARNING: "!",
+    NOTE: "i",
+    SKIPPED: "–",
+    FAIL: "✕",
+    INCOMPLETE: "…",
+    WARN: "!",
+    PASS: "✓",
+}
 
 
 @dataclass(slots=True)
@@ -145,15 +158,15 @@ class Site:
     """The page and what is linked in it: its folder, the file of each section beside it, how many more excerpts fit."""
 
     folder: str
-    excerpts_left: int = MAX_EXCERPTS
+    excerpts_left: int = 500
     pages: dict[str, str] = field(default_factory=dict)
 
-    def address(self, section: str, finding: str = "") -> str:
+    def find_address(self, section: str, finding: str = "") -> str:
         """Return the address of a section, or of a finding in it, for links from the main page."""
         page = self.pages.get(section)
         return f"{f'./{quote(page)}' if page else ''}#{finding or section}"
 
-    def link(self, path: str, base: str, line: int = 0) -> Html:
+    def link_file(self, path: str, base: str, line: int = 0) -> Html:
         """Return a link to a file, named relative to `base`."""
         return file_link(path, self.folder, display_name(path, base, line))
 
@@ -168,7 +181,7 @@ def display_name(path: str, base: str, line: int = 0) -> str:
     return f"{name}:{line}" if line > 0 else name
 
 
-def badge(word: str) -> Html:
+def draw_badge(word: str) -> Html:
     """Return a verdict or severity as a sign and a word, readable without colour."""
     sign = element("span", SIGNS.get(word, ""), aria_hidden="true")
     return element("span", sign, " ", word, class_=f"badge {word.lower()}")
@@ -179,7 +192,7 @@ def finding_id(section: str, rule: str) -> str:
     return f"{section}-{rule}"
 
 
-def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> Html:
+def draw_findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> Html:
     """Return all findings: errors and warnings at once, notes and skipped rules after a click.
 
     section: the id of where they stand.
@@ -191,7 +204,7 @@ def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> H
         name = finding_id(section, group.rule)
         first = name not in drawn
         drawn.add(name)
-        return _group(group, base, site, name if first else None)
+        return _draw_group(group, base, site, name if first else None)
 
     parts = [draw(group) for group in major]
     notes, skipped = (sum(len(g.entries) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
@@ -199,32 +212,45 @@ def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> H
         counts = [counted(notes, "note")] if notes else []
         counts += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
         parts.append(disclosure(", ".join(counts), *map(draw, minor), class_="minor"))
-    return joined(parts) if parts else element("p", "No findings.", class_="quiet")
+    return join_parts(parts) if parts else element("p", "No findings.", class_="quiet")
 
 
-def _group(group: Group, base: str, site: Site, name: str | None) -> Html:
+def _draw_group(group: Group, base: str, site: Site, name: str | None) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
-    parts = [_text(text, entries, base, site) for text, entries in texts[:MAX_SHOWN_TEXTS]]
+    parts = [_draw_text(text, entries, base, site) for text, entries in texts[:MAX_SHOWN_TEXTS]]
     if texts[MAX_SHOWN_TEXTS:]:
         items = [_list_item(text, entries, base) for text, entries in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
         items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
-        parts.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
+        parts.append(
+            disclosure(
+                f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}",
+                element("ul", *items),
+            )
+        )
     texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
-    head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
+    head = element(
+        "p",
+        draw_badge(group.severity),
+        " ",
+        element("code", group.rule),
+        " ",
+        group.title,
+        class_="rule",
+    )
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
     return element("div", head, *parts, why, class_="finding", id=name)
 
 
-def _text(text: str, entries: Sequence[Finding], base: str, site: Site) -> Html:
+def _draw_text(text: str, entries: Sequence[Finding], base: str, site: Site) -> Html:
     first = {(finding.path, finding.line): None for finding in entries}
-    places = [_place(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
+    places = [_draw_position(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
     others = list(first)[MAX_SHOWN_PLACES:]
     if others:
-        links = [site.link(path, base, line) for path, line in others[:MAX_LISTED]]
+        links = [site.link_file(path, base, line) for path, line in others[:MAX_LISTED]]
         beyond = [f"and {len(others) - MAX_LISTED} more"] if len(others) > MAX_LISTED else []
-        places.append(disclosure(f"{len(others)} more places", joined([*links, *beyond], ", ")))
+        places.append(disclosure(f"{len(others)} more places", join_parts([*links, *beyond], ", ")))
     return element("div", element("p", text), *places, class_="said")
 
 
@@ -234,24 +260,30 @@ def _list_item(text: str, entries: Sequence[Finding], base: str) -> Html:
     return element("li", text, f" ({where})" if where else "")
 
 
-def _place(path: str, line: int, base: str, site: Site) -> Html:
-    lines = excerpt(path, line) if site.excerpts_left > 0 else []
+def _draw_position(path: str, line: int, base: str, site: Site) -> Html:
+    lines = read_excerpt(path, line) if site.excerpts_left > 0 else []
     if not lines:
-        return element("p", site.link(path, base, line), class_="place")
+        return element("p", site.link_file(path, base, line), class_="place")
     site.excerpts_left -= 1
     width = len(str(lines[-1][0]))
     rows = []
     for number, text in lines:
-        content = joined([element("span", f"{number:>{width}}", class_="line-number"), "  ", escaped(text)])
+        content = join_parts(
+            [
+                element("span", f"{number:>{width}}", class_="line-number"),
+                "  ",
+                escape_text(text),
+            ]
+        )
         rows.append(element("mark" if number == line else "span", content))
-    code = element("pre", joined(rows), tabindex="0")
-    return disclosure(display_name(path, base, line), code, site.link(path, base), class_="place")
+    code = element("pre", join_parts(rows), tabindex="0")
+    return disclosure(display_name(path, base, line), code, site.link_file(path, base), class_="place")
 
 
 # -- lines of a log ----------------------------------------------------------------------------------------
 
 
-def excerpt(path: str, line: int) -> list[tuple[int, str]]:
+def read_excerpt(path: str, line: int) -> list[tuple[int, str]]:
     """Return (line number, text) of a line and its context, cut to MAX_LINE; [] if they cannot be read.
 
     Lines are counted as in the checker: LF, CRLF and CR end a line; gzip is decompressed.
@@ -288,7 +320,7 @@ def draw_sections(parts: Iterable[Part]) -> Iterator[Html]:
     for section, several in groupby(parts, attrgetter("section")):
         pieces = list(several)
         head = element("h2", pieces[0].heading)
-        yield from stream("section", [head, *(piece.body for piece in pieces)], id=section, class_="part")
+        yield from stream_element("section", [head, *(piece.body for piece in pieces)], id=section, class_="part")
 
 
 @dataclass(slots=True)
@@ -306,40 +338,40 @@ class Sheets:
     _size: int = 0
     _number: int = 1
 
-    def add(self, part: Part) -> None:
+    def add_part(self, part: Part) -> None:
         """Take the next piece of a section."""
         if self._size + len(part.body) > MOST_CHARACTERS and self._parts:
-            self._write(is_last=False)
+            self._write_page(is_last=False)
         self.headings.setdefault(part.section, part.heading)
         self._parts.append(part)
         self._size += len(part.body)
 
-    def finish(self) -> Sequence[Part]:
+    def finish_pages(self) -> Sequence[Part]:
         """Return the pieces for the main page: all, or none if they have become files; remove what an earlier page had.
 
         Call it once, before a link to a section is made.
         """
         if self._number > 1:
-            self._write(is_last=True)
+            self._write_page(is_last=True)
         number = self._number + 1
-        while is_own_page(self._path(number), self.output.name):
-            self._path(number).unlink()
+        while is_own_page(self._name_page(number), self.output.name):
+            self._name_page(number).unlink()
             number += 1
         return self._parts
 
-    def _path(self, number: int) -> Path:
+    def _name_page(self, number: int) -> Path:
         return self.output.with_name(f"{self.output.stem}-{number}{self.output.suffix}")
 
-    def _write(self, is_last: bool) -> None:
+    def _write_page(self, is_last: bool) -> None:
         """Write the pieces into the next file."""
         self._number += 1
-        path = self._path(self._number)
+        path = self._name_page(self._number)
         for part in self._parts:
             self.site.pages.setdefault(part.section, path.name)
             self.site.pages[part.name] = path.name
         links = [("All results", self.output)]
-        links += [("Previous page", self._path(self._number - 1))] if self._number > 2 else []
-        links += [] if is_last else [("Next page", self._path(self._number + 1))]
+        links += [("Previous page", self._name_page(self._number - 1))] if self._number > 2 else []
+        links += [] if is_last else [("Next page", self._name_page(self._number + 1))]
         items = [element("li", element("a", text, href=f"./{quote(target.name)}")) for text, target in links]
         title = f"{self.title}, page {self._number}"
         header = element(
@@ -347,7 +379,12 @@ class Sheets:
             element("div", element("h1", title), theme_switch(), class_="title"),
             element("nav", element("ul", *items), aria_label="Pages", class_="contents"),
         )
-        write_page(path, title, chain([header], stream("main", draw_sections(self._parts))), self.output.name)
+        write_page(
+            path,
+            title,
+            chain([header], stream_element("main", draw_sections(self._parts))),
+            self.output.name,
+        )
         self._parts, self._size = [], 0
 
 
@@ -368,5 +405,5 @@ def write_page(path: Path, title: str, body: Iterable[Html], main_page: str = ""
     check_replaceable(path, main_page)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_whole_file(path) as file:
-        for piece in document(title, body, main_page):
+        for piece in render_document(title, body, main_page):
             file.write(piece.encode(errors="backslashreplace"))

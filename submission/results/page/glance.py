@@ -21,10 +21,10 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.rules.rule import RULES
 from submission.results.columns import HEADINGS, RESULT_COLUMNS, SHOWN
-from submission.results.page.findings import Site, badge, finding_id
-from submission.results.page.html import Html, disclosure, element, escaped, joined, table, table_of_kinds
+from submission.results.page.findings import Site, draw_badge, finding_id
+from submission.results.page.html import Html, disclosure, draw_table, element, escape_text, join_parts, table_of_kinds
 from submission.results.quantities import AnalysedSet
-from submission.results.rows import ALL_ORGANISATIONS, Difference, Row, best, differences
+from submission.results.rows import ALL_ORGANISATIONS, Difference, Row, compare_rounds, find_best
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
 
@@ -54,15 +54,23 @@ class ResultLine:
 
     def sort_key(self) -> tuple[str, str, str, str, float]:
         """Return the key for sorting: by round, scaling, benchmark and division, best score first."""
-        score = self.row.score
-        rank = float("inf") if score is None else -score if self.row.scaling == WEAK else score
-        return (*self.row.table_order, rank)
+        score = float("inf") if self.row.score is None else self.row.score
+        is_more_better = self.row.scaling == WEAK and self.row.score is not None
+        return (*self.row.table_order, -score if is_more_better else score)
 
 
-def filtered(line: ResultLine) -> dict[str, str]:
+def list_attributes(line: ResultLine) -> dict[str, str]:
     """Return the attributes of a row by which page.js filters, and of `data-result` all else that it is about."""
     row = line.row
-    words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
+    words = (
+        row.organisation,
+        line.system,
+        row.benchmark,
+        row.division,
+        row.accelerator,
+        row.processor,
+        row.framework,
+    )
     choices = {f"data_{name}": str(getattr(row, name)) for name in FILTERS}
     return {"data_result": line.key, "data_text": " ".join(words).lower(), **choices}
 
@@ -83,71 +91,77 @@ def filter_form(lines: Sequence[ResultLine]) -> Html:
     return element("form", *fields, count, id="filter", class_="filter", hidden=True)
 
 
-def tables(lines: Sequence[ResultLine], site: Site) -> list[Html]:
+def draw_tables(lines: Sequence[ResultLine], site: Site) -> list[Html]:
     """Return the non-empty tables of time to train and throughput."""
     # Round and organisation are in the header of the page if all results share them.
     same = {name for name in ("Round", "Organisation") if len({getattr(line.row, name.lower()) for line in lines}) == 1}
-    drawn = []
-    for scaling, title in TITLES.items():
-        several = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
-        if several:
-            drawn.append(_table(title, scaling, several, site, same))
-    return drawn
+    sorted_lines = sorted(lines, key=ResultLine.sort_key)
+    by_scaling = {scaling: [line for line in sorted_lines if line.row.scaling == scaling] for scaling in SCORES}
+    return [_draw_results(scaling, several, site, same) for scaling, several in by_scaling.items() if several]
 
 
-TITLES: Final = {STRONG: "Time to train", WEAK: "Throughput"}
-NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
-KEYS: Final = {
-    scaling: [key for key in keys if key not in ("verdict", "organisation", "system", "states")]
-    for scaling, keys in SHOWN.items()
-}
-"""The columns of numbers: those of the summary without names and states."""
-
-
-def _name_cells(line: ResultLine, site: Site) -> tuple[object, ...]:
+def _list_names(line: ResultLine, site: Site) -> dict[str, object]:
+    """Return the cells of a result before its numbers, by heading."""
     row = line.row
-    verdict = joined([badge(row.verdict), *(element("div", state, class_="quiet") for state in line.results.states)])
+    states = (element("div", state, class_="quiet") for state in line.results.states)
     framework = _with_title(short_framework(row.framework), row.framework)
-    name = system(line, site, model(row), framework)
-    return (verdict, row.round, joined([row.benchmark, tags(row)]), row.division, breakable(row.organisation), name)
+    return {
+        "Verdict": join_parts([draw_badge(row.verdict), *states]),
+        "Round": row.round,
+        "Benchmark": join_parts([row.benchmark, draw_tags(row)]),
+        "Division": row.division,
+        "Organisation": break_name(row.organisation),
+        "System": link_system(line, site, draw_model(row), framework),
+    }
 
 
-def _table(title: str, scaling: str, lines: Sequence[ResultLine], site: Site, same: set[str]) -> Html:
-    """Return the table without empty columns and those named in `same`."""
-    head: list[object] = list(NAMES_HEAD)
-    columns = [list(cells) for cells in zip(*(_name_cells(line, site) for line in lines), strict=True)]
-    kinds = ["text long" if name == "System" else "text" for name in NAMES_HEAD]
-    for key in KEYS[scaling]:
-        column = RESULT_COLUMNS[key]
-        name, unit = HEADINGS[scaling].get(key, (column.name, column.unit))
-        head.append(element("span", " ".join(filter(None, (name, unit))), title=column.meaning))
-        columns.append(aligned([_cell(line, key) for line in lines], column.decimals))
-        kinds.append("text long rcp" if key == "rcp" else "number")
-    kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
-    rows = [([columns[at][row] for at in kept], filtered(line)) for row, line in enumerate(lines)]
-    return table_of_kinds([head[at] for at in kept], [kinds[at] for at in kept], rows, title, "results")
+def _draw_results(scaling: str, lines: Sequence[ResultLine], site: Site, same: set[str]) -> Html:
+    """Return the table of results of a scaling, without empty columns and those named in `same`."""
+    names = [_list_names(line, site) for line in lines]
+    columns: list[tuple[object, str, Sequence[object]]] = [
+        (name, "text long" if name == "System" else "text", [cells[name] for cells in names])
+        for name in names[0]
+        if name not in same
+    ]
+    for key in SHOWN[scaling]:
+        if key not in (
+            "verdict",
+            "organisation",
+            "system",
+            "states",
+        ):  # these are among the names
+            column = RESULT_COLUMNS[key]
+            heading = " ".join(filter(None, HEADINGS[scaling].get(key, (column.name, column.unit))))
+            head = element("span", heading, title=column.meaning)
+            cells = aligned([_draw_cell(line, key) for line in lines], column.decimals)
+            columns.append((head, "text long rcp" if key == "rcp" else "number", cells))
+    heads, kinds, filled = zip(*(column for column in columns if any(column[2])), strict=True)
+    rows = zip(zip(*filled, strict=True), map(list_attributes, lines), strict=True)
+    return table_of_kinds(heads, kinds, rows, SCORES[scaling][0], "results")
 
 
-def _cell(line: ResultLine, key: str) -> object:
+def _draw_cell(line: ResultLine, key: str) -> object:
     if key == "runs" and line.incomplete:
         return element("strong", line.incomplete, class_="label-word")
     return line.row.rcp if key == "rcp" else RESULT_COLUMNS[key].cell(line.row)
 
 
-def system(line: ResultLine, site: Site, *words: object) -> Html:
+def link_system(line: ResultLine, site: Site, *words: object) -> Html:
     """Return the link to the section of a result, and below it the words that are not empty."""
-    link = element("a", breakable(line.system), href=site.address(line.name))
+    link = element("a", break_name(line.system), href=site.find_address(line.name))
     parts = [word for word in words if word]
-    return joined([link, element("div", joined(parts, ", "), class_="quiet") if parts else ""])
+    return join_parts([link, element("div", join_parts(parts, ", "), class_="quiet") if parts else ""])
 
 
-def tags(item: Row | Difference) -> Html:
+def draw_tags(item: Row | Difference) -> Html:
     """Return the marks of what is no MLPerf result: of a mini problem, and of a benchmark from outside the suite."""
     words = {"mini": item.mini, "not MLPerf": item.plugin}
-    return joined([joined([" ", element("span", word, class_="tag")]) for word, applies in words.items() if applies])
+    return join_parts(
+        [join_parts([" ", element("span", word, class_="tag")]) for word, applies in words.items() if applies]
+    )
 
 
-def model(row: Row) -> Html | str:
+def draw_model(row: Row) -> Html | str:
     """Return the short name of the accelerators, or of the processors of a system without; the full one on hover."""
     return _with_title(short_model(row.device), row.device)
 
@@ -156,9 +170,9 @@ def _with_title(short: str, name: str) -> Html | str:
     return short if short == name else element("span", short, title=name)
 
 
-def breakable(name: str) -> Html:
+def break_name(name: str) -> Html:
     """Return a name that may be broken into lines after its punctuation."""
-    return joined(re.split(r"(?<=[_+@-])", name), element("wbr"))
+    return join_parts(re.split(r"(?<=[_+@-])", name), element("wbr"))
 
 
 # -- short names, so that they fit the table -------------------------------------------------------------------
@@ -183,9 +197,9 @@ def short_model(name: str) -> str:
 
 def short_framework(name: str) -> str:
     """Return a framework and its version: PyTorch 22.08 for PyTorch NVIDIA Release 22.08."""
-    known = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
+    framework = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
     version = VERSION.search(name)
-    return shortened(f"{known} {version[0]}" if known and version else known or name, LONGEST)
+    return shortened(f"{framework} {version[0]}" if framework and version else framework or name, LONGEST)
 
 
 MAX_FAILURES: Final = 12
@@ -194,7 +208,6 @@ MAX_CAUSES: Final = 3
 """Broken rules that are named for each; further ones are counted."""
 FAILED: Final = "what-failed"
 """The id of the section with what failed."""
-LOGS: Final = (".txt", ".txt.gz")
 PACKAGE: Final = "submission-"
 """What the id of the section of a submission begins with."""
 ACROSS: Final = "across"
@@ -252,48 +265,66 @@ def _best_rows(
     """Yield the best result of each benchmark and division, None without one, and how it differs from the previous."""
     rows = [line.row for line in lines]
     by_row = {id(line.row): line for line in lines}
-    best_rows = best(rows)
-    for change in differences(previous, rows):
+    best_rows = find_best(rows)
+    for change in compare_rounds(previous, rows):
         if change.organisation == ALL_ORGANISATIONS and change.scaling == scaling:
-            yield by_row[id(best_rows[change.key])] if change.key in best_rows else None, change
+            yield (
+                by_row[id(best_rows[change.key])] if change.key in best_rows else None,
+                change,
+            )
 
 
 def _findings_table(
     rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, title: str, compared: bool, site: Site
 ) -> Html:
     """Return the table, without columns that are empty."""
-    heads = ["Benchmark", "System", f"Score, {unit}", "Staging, min", f"Score with staging, {unit}"]
+    heads = [
+        "Benchmark",
+        "System",
+        f"Score, {unit}",
+        "Staging, min",
+        f"Score with staging, {unit}",
+    ]
     heads += [f"Previous round, {unit}", "Speed-up"] if compared else []
     cells: list[tuple[object, ...]] = []
     for line, change in rows:
         # The best score of the previous round has staging as the speed-up has it.
         speedup = f"{change.speedup:.2f}×" if change.speedup else ""
         before = (change.before_with_staging, speedup) if compared else ()
-        benchmark = joined([change.benchmark, tags(change), element("div", change.division, class_="quiet")])
-        cells.append((benchmark, _system(line, site), *_scores(line, change), *before))
-    texts = iter(aligned([cell for row in cells for cell in row]))
-    lines = [[next(texts) for _ in row] for row in cells]
-    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
+        benchmark = join_parts(
+            [
+                change.benchmark,
+                draw_tags(change),
+                element("div", change.division, class_="quiet"),
+            ]
+        )
+        cells.append((benchmark, _link_best(line, site), *_list_scores(line, change), *before))
+    texts = aligned([cell for row in cells for cell in row])
+    columns = {head: texts[at :: len(heads)] for at, head in enumerate(heads)}
     filled = {head: column for head, column in columns.items() if any(column)}
-    return table(list(filled), zip(*filled.values(), strict=True), title, 2)
+    return draw_table(list(filled), zip(*filled.values(), strict=True), title, 2)
 
 
-def _system(line: ResultLine | None, site: Site) -> Html:
+def _link_best(line: ResultLine | None, site: Site) -> Html:
     """Return the link to a result, with its organisation and accelerators."""
     if line is None:
-        return escaped("no passing result")
+        return escape_text("no passing result")
     row = line.row
     number = row.accelerators or row.processors
-    machine = joined([f"{plain(number)} × " if number else "", model(row)])
-    return system(line, site, row.organisation, machine)
+    machine = join_parts([f"{plain(number)} × " if number else "", draw_model(row)])
+    return link_system(line, site, row.organisation, machine)
 
 
-def _scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
+def _list_scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
     if line is None:
         return ("–", "", None)
     waived = element("div", "waived", class_="quiet") if change.now_waived else None
-    score: object = change.now if waived is None else joined([*aligned([change.now]), waived])
-    return (score, line.row.staging_cells[0], None if line.row.contains_staging else change.now_with_staging)
+    score: object = change.now if waived is None else join_parts([*aligned([change.now]), waived])
+    return (
+        score,
+        line.row.staging_cells[0],
+        None if line.row.contains_staging else change.now_with_staging,
+    )
 
 
 # -- what failed -------------------------------------------------------------------------------------------
@@ -305,7 +336,7 @@ def read_failures(lines: Sequence[ResultLine], report: Report) -> list[Failure]:
     whole.append((ACROSS, "across the submissions", report.own))
     places = {id(finding): section for section, _, findings in whole for finding in findings}
     failed = [
-        Failure(FAIL, section, name, _causes(lowered(several, False), section)) for section, name, several in whole
+        Failure(FAIL, section, name, _find_causes(lowered(several, False), section)) for section, name, several in whole
     ]
     results = [_result_failure(line, places) for line in lines if line.row.verdict in (FAIL, INCOMPLETE)]
     results.sort(key=lambda failure: failure.verdict == INCOMPLETE)
@@ -322,7 +353,7 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
     row = line.row
     benchmark = f"{row.benchmark or 'unknown benchmark'}{' throughput' if row.scaling == WEAK else ''}"
     result = " ".join(filter(None, (row.division, benchmark, "on", line.system)))
-    causes = _causes(shown_of(line.results), line.name)
+    causes = _find_causes(shown_of(line.results), line.name)
     if row.verdict == FAIL and not causes:
         rules = {
             finding.rule: places.get(id(finding), ACROSS)
@@ -330,7 +361,11 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
             if finding.severity == ERROR
         }
         causes = [
-            Cause(f"an error of the submission: {RULES[rule].title() if rule in RULES else rule}", rule, section)
+            Cause(
+                f"an error of the submission: {RULES[rule].title() if rule in RULES else rule}",
+                rule,
+                section,
+            )
             for rule, section in rules.items()
         ]
     if line.incomplete and not causes:
@@ -339,7 +374,7 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
     return Failure(row.verdict, line.name, name, causes)
 
 
-def _causes(entries: Sequence[Shown], section: str) -> list[Cause]:
+def _find_causes(entries: Sequence[Shown], section: str) -> list[Cause]:
     """Return the first error of each broken rule and its files, without errors that follow from another."""
     errors = [entry for entry in entries if entry.severity == ERROR]
     by_rule: dict[str, list[Shown]] = {}
@@ -352,7 +387,9 @@ def _causes(entries: Sequence[Shown], section: str) -> list[Cause]:
 def _name_files(entries: Sequence[Shown]) -> str:
     """Return the name of the first of the files with these errors, and how many there are, to go before a message."""
     paths = dict.fromkeys(
-        entry.finding.path for entry in entries if entry.finding.line or entry.finding.path.endswith(LOGS)
+        entry.finding.path
+        for entry in entries
+        if entry.finding.line or entry.finding.path.endswith((".txt", ".txt.gz"))
     )
     names = [os.path.basename(path) for path in paths]
     return "" if not names else f"{clean(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: "
@@ -373,11 +410,17 @@ def draw_failures(failures: Sequence[Failure], site: Site) -> Html:
 def _draw_failure(failure: Failure, site: Site) -> Html:
     causes = []
     for cause in failure.causes[:MAX_CAUSES]:
-        address = site.address(cause.section, finding_id(cause.section, cause.rule) if cause.rule else "")
+        address = site.find_address(cause.section, finding_id(cause.section, cause.rule) if cause.rule else "")
         rule = (" ", element("code", cause.rule, class_="quiet")) if cause.rule else ()
         causes.append(element("div", element("a", cause.text, href=address), *rule))
     more = len(failure.causes) - MAX_CAUSES
     if more > 0:
         words = f"and {counted(more, 'more broken rule')}"
-        causes.append(element("div", element("a", words, href=site.address(failure.section)), class_="quiet"))
-    return element("li", badge(failure.verdict), " ", element("b", failure.name), *causes)
+        causes.append(
+            element(
+                "div",
+                element("a", words, href=site.find_address(failure.section)),
+                class_="quiet",
+            )
+        )
+    return element("li", draw_badge(failure.verdict), " ", element("b", failure.name), *causes)

@@ -30,14 +30,14 @@ class Html(str):
     __slots__ = ()
 
 
-def escaped(text: object) -> Html:
+def escape_text(text: object) -> Html:
     r"""Return the text as markup; invisible characters, such as direction marks, are shown as `\u202e`."""
     return text if isinstance(text, Html) else Html(html.escape(clean(text)))
 
 
-def joined(parts: Iterable[object], between: str = "") -> Html:
+def join_parts(parts: Iterable[object], between: str = "") -> Html:
     """Return all parts as one piece of markup, separated by the text `between`."""
-    return Html(escaped(between).join(escaped(part) for part in parts))
+    return Html(escape_text(between).join(escape_text(part) for part in parts))
 
 
 def element(tag: str, *children: object, **attributes: Attribute) -> Html:
@@ -46,10 +46,10 @@ def element(tag: str, *children: object, **attributes: Attribute) -> Html:
     Values and children are escaped; attribute names are not.
     """
     start = _start_tag(tag, attributes)
-    return start if tag in VOID else Html(f"{start}{joined(children)}</{tag}>")
+    return start if tag in VOID else Html(f"{start}{join_parts(children)}</{tag}>")
 
 
-def stream(tag: str, children: Iterable[Html], **attributes: Attribute) -> Iterator[Html]:
+def stream_element(tag: str, children: Iterable[Html], **attributes: Attribute) -> Iterator[Html]:
     """Yield an element in pieces, for one that is large."""
     yield _start_tag(tag, attributes)
     yield from children
@@ -62,7 +62,7 @@ def _start_tag(tag: str, attributes: Mapping[str, Attribute]) -> Html:
         if value is None or value is False:
             continue
         name = name.rstrip("_").replace("_", "-")
-        words.append(name if value is True else f'{name}="{escaped(value)}"')
+        words.append(name if value is True else f'{name}="{escape_text(value)}"')
     return Html(f"<{' '.join(words)}>")
 
 
@@ -80,7 +80,7 @@ def file_link(path: str, folder: str, text: str) -> Html:
     return element("a", text, href=address if address.startswith(".") else f"./{address}")
 
 
-def table(
+def draw_table(
     head: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", texts: int = 1, ends: int = 0
 ) -> Html:
     """Return a table whose first `texts` and last `ends` columns are text, the others numbers; it scrolls if too wide.
@@ -111,10 +111,10 @@ def table_of_kinds(
         element("tbody", *lines),
         class_=class_,
     )
-    return scrollable(whole, caption or "table", "scroll")
+    return make_scrollable(whole, caption or "table", "scroll")
 
 
-def scrollable(content: Html, label: str, class_: str = "canvas") -> Html:
+def make_scrollable(content: Html, label: str, class_: str = "canvas") -> Html:
     """Return contents in a frame that scrolls where they are too wide, also by keyboard; label: its name."""
     return element("div", content, class_=class_, tabindex="0", role="group", aria_label=label)
 
@@ -130,20 +130,22 @@ def shorten_end(text: str, most: int) -> str:
 def generator_tag(main_page: str = "") -> Html:
     """Return the tag by which the command recognises its pages. main_page: the name of that which links to this one."""
     return element(
-        "meta", name="generator", content=f"mlperf-hpc-suite report{f' beside {main_page}' * bool(main_page)}"
+        "meta",
+        name="generator",
+        content=f"mlperf-hpc-suite report{f' beside {main_page}' * bool(main_page)}",
     )
 
 
-def document(title: str, body: Iterable[Html], main_page: str = "") -> Iterator[str]:
+def render_document(title: str, body: Iterable[Html], main_page: str = "") -> Iterator[str]:
     """Yield a whole page in pieces. main_page: see `generator_tag`.
 
     Only our style and script can run, whatever a log has brought onto the page.
     """
-    style, script = asset(__package__, "page.css"), asset(__package__, "page.js")
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'; "
+    style, script = read_asset(__package__, "page.css"), read_asset(__package__, "page.js")
+    policy = f"default-src 'none'; style-src '{_hash_text(style)}'; base-uri 'none'; form-action 'none'; "
     head = [
         Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}script-src \'{_digest(script)}\'">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}script-src \'{_hash_text(script)}\'">'),
         generator_tag(main_page),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
@@ -151,14 +153,19 @@ def document(title: str, body: Iterable[Html], main_page: str = "") -> Iterator[
         element("style", style),
     ]
     yield "<!DOCTYPE html>\n"
-    yield from stream(
-        "html", chain([element("head", *head)], stream("body", chain(body, [element("script", script)]))), lang="en"
+    yield from stream_element(
+        "html",
+        chain(
+            [element("head", *head)],
+            stream_element("body", chain(body, [element("script", script)])),
+        ),
+        lang="en",
     )
     yield "\n"
 
 
 @cache
-def asset(package: str, name: str) -> Html:
+def read_asset(package: str, name: str) -> Html:
     """Return a style sheet or a script that lies in a package."""
     return Html(files(package).joinpath(name).read_text(encoding="utf-8"))
 
@@ -167,15 +174,22 @@ def theme_switch() -> Html:
     """Return the switch between light and dark, which needs no JavaScript."""
     choices = []
     for name in ("auto", "light", "dark"):
-        button = element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=name == "auto")
+        button = element(
+            "input",
+            type="radio",
+            name="theme",
+            value=name,
+            id=f"theme-{name}",
+            checked=name == "auto",
+        )
         choices.append(element("label", button, name))
     return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
 
 
-def _digest(text: str) -> str:
+def _hash_text(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def slug(text: str) -> str:
+def make_slug(text: str) -> str:
     """Return a text as the name of a file: lower case letters and digits, with hyphens between them."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

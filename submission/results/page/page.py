@@ -25,10 +25,10 @@ from submission.results.page.findings import (
     Part,
     Sheets,
     Site,
-    badge,
     check_replaceable,
+    draw_badge,
+    draw_findings,
     draw_sections,
-    findings,
     package_provenance,
     provenance_of,
     write_page,
@@ -41,15 +41,24 @@ from submission.results.page.glance import (
     ResultLine,
     draw_best,
     draw_failures,
+    draw_tables,
     filter_form,
     package_id,
     read_failures,
-    tables,
 )
-from submission.results.page.html import Html, disclosure, element, joined, scrollable, stream, table, theme_switch
-from submission.results.page.sections import draw_card, label
-from submission.results.quantities import definitions
-from submission.results.read_rows import every_set, row_of, rows
+from submission.results.page.html import (
+    Html,
+    disclosure,
+    draw_table,
+    element,
+    join_parts,
+    make_scrollable,
+    stream_element,
+    theme_switch,
+)
+from submission.results.page.sections import draw_card, draw_label
+from submission.results.quantities import list_definitions
+from submission.results.read_rows import every_set, list_rows, row_of
 
 MEANING: Final = {
     "PASS": "No rule is broken.",
@@ -98,41 +107,45 @@ def write_report(
     report without details.
     """
     check_replaceable(output)
-    title = title or _title(report)
+    title = title or _choose_title(report)
     site = Site(str(output.absolute().parent))
     lines = [
         ResultLine(f"result-{at}", results, row_of(results, report)) for at, results in enumerate(every_set(report), 1)
     ]
     analysis = analysis or analyse_report(report)
     sheets = Sheets(output, title, site)
-    for part in chain(draw_analysis(analysis), _packages(report, lines, site)):
-        sheets.add(part)
-    parts = sheets.finish()
+    for part in chain(draw_analysis(analysis), _draw_packages(report, lines, site)):
+        sheets.add_part(part)
+    parts = sheets.finish_pages()
     failures = read_failures(lines, report)
     times = _times_to_solution(analysis)
-    best = list(draw_best(lines, rows(previous) if previous else (), site))
+    best = list(draw_best(lines, list_rows(previous) if previous else (), site))
     contents = {FAILED: "What failed"} if failures else {}
     contents |= {"times": "Time to solution"} if times else {}
     contents |= {"best": "Best results"} if best else {}
     contents |= {"results": "Results", **sheets.headings, READING: "How to read this page"}
     body = [
         element("a", "Skip to the results", href="#results", class_="skip"),
-        _header(report, lines, title, failures, site),
-        _contents(contents, site),
-        *stream(
+        _draw_header(report, lines, title, failures, site),
+        _draw_contents(contents, site),
+        *stream_element(
             "main",
             chain(
                 [
                     times,
                     element("section", *best, id="best") if best else Html(""),
                     element(
-                        "section", element("h2", "Results"), filter_form(lines), *tables(lines, site), id="results"
+                        "section",
+                        element("h2", "Results"),
+                        filter_form(lines),
+                        *draw_tables(lines, site),
+                        id="results",
                     ),
                 ],
                 draw_sections(parts),
             ),
         ),
-        _footer(report, site),
+        _draw_footer(report, site),
     ]
     write_page(output, title, body)
 
@@ -143,31 +156,42 @@ def _times_to_solution(analysis: Analysis) -> Html:
     figures = []
     for at, (benchmark, several) in enumerate(by_benchmark(sets).items(), 1):
         if drawing := time_to_solution(several, f"time-{at}", HALF):
-            frame = scrollable(drawing, f"Time to solution, {benchmark}")
+            frame = make_scrollable(drawing, f"Time to solution, {benchmark}")
             figures.append(element("figure", frame, class_="plots"))
     if not figures:
         return Html("")
-    return element("section", element("h2", "Time to solution"), element("div", *figures, class_="pairs"), id="times")
+    return element(
+        "section",
+        element("h2", "Time to solution"),
+        element("div", *figures, class_="pairs"),
+        id="times",
+    )
 
 
 # -- parts of the page -------------------------------------------------------------------------------------
 
 
-def _title(report: Report) -> str:
+def _choose_title(report: Report) -> str:
     names = dict.fromkeys(package.organisation for package in report.packages)
     if 0 < len(names) <= 3:
         return f"Results of {', '.join(names)}"
     return "Results" if any(run.plugin for run in report.runs) else "MLPerf HPC results"
 
 
-def _header(report: Report, lines: Sequence[ResultLine], title: str, failures: Sequence[Failure], site: Site) -> Html:
+def _draw_header(
+    report: Report, lines: Sequence[ResultLine], title: str, failures: Sequence[Failure], site: Site
+) -> Html:
     whence = (
         (round_, f", assumed: {why}; --round sets it" if why == NEWEST else "") for _, round_, why, _ in report.rounds
     )
     rounds = ", ".join(dict.fromkeys(map("".join, whence)))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     counts = summary(report, all_shown(report)).partition(": ")[2]
-    facts = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Findings", counts)]
+    facts = [
+        ("Round", rounds),
+        ("Rules", f"{report.profile} profile of {rules}"),
+        ("Findings", counts),
+    ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
     meaning = MEANING[report.verdict]
     return element(
@@ -175,23 +199,26 @@ def _header(report: Report, lines: Sequence[ResultLine], title: str, failures: S
         element("div", element("h1", title), theme_switch(), class_="title"),
         element(
             "p",
-            badge(report.verdict),
+            draw_badge(report.verdict),
             " ",
             element("a", meaning, href=f"#{FAILED}") if failures else meaning,
             class_="verdict",
         ),
-        *(element("p", label(word), " ", MEANING[word], class_="verdict") for word in labels_of(report, lines)),
+        *(element("p", draw_label(word), " ", MEANING[word], class_="verdict") for word in labels_of(report, lines)),
         draw_failures(failures, site),
         element("dl", *pairs, class_="facts"),
     )
 
 
-def _contents(headings: Mapping[str, str], site: Site) -> Html:
+def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
     """Return the list of contents. headings: by the id of a section."""
-    links = {name: element("li", element("a", text, href=site.address(name))) for name, text in headings.items()}
+    links = {name: element("li", element("a", text, href=site.find_address(name))) for name, text in headings.items()}
     packages = [name for name in links if name.startswith(PACKAGE)]
     if len(packages) > MANY_SECTIONS:
-        folded = disclosure(f"{len(packages)} submissions", element("ul", *(links.pop(name) for name in packages)))
+        folded = disclosure(
+            f"{len(packages)} submissions",
+            element("ul", *(links.pop(name) for name in packages)),
+        )
         links = {**links, READING: element("li", folded), "": links[READING]}
     return element("nav", element("ul", *links.values()), aria_label="Contents", class_="contents")
 
@@ -199,27 +226,27 @@ def _contents(headings: Mapping[str, str], site: Site) -> Html:
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     """Return the labels of the whole page: INCOMPLETE, MINI, NOT MLPERF."""
     short = any(line.incomplete for line in lines)
-    known = [provenance_of(package.root)[0] for package in report.packages]
-    declared = any(provenance is not None and not provenance.complete for provenance in known)
+    provenances = [provenance_of(package.root)[0] for package in report.packages]
+    declared = any(provenance is not None and not provenance.complete for provenance in provenances)
     labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
     labels += ["MINI"] if any(run.mini for run in report.runs) else []
     return labels + (["NOT MLPERF"] if any(run.plugin for run in report.runs) else [])
 
 
-def _packages(report: Report, lines: Sequence[ResultLine], site: Site) -> Iterator[Part]:
+def _draw_packages(report: Report, lines: Sequence[ResultLine], site: Site) -> Iterator[Part]:
     """Yield each submission with its results, the logs outside of submissions, then what is across submissions."""
     by_set = {id(line.results): line for line in lines}
     for at, package in enumerate(report.packages, 1):
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
         section, heading = package_id(at), f"{clean(package.organisation)}, round {package.round}"
-        yield Part(section, heading, _package(package, site, section))
+        yield Part(section, heading, _draw_package(package, site, section))
         for line in sorted(inside, key=ResultLine.sort_key):
             yield Part(section, heading, draw_card(line, site, len(lines) <= FEW), line.name)
     heading = "Logs outside of a submission" if report.packages else "Logs"
     for line in by_set.values():
         yield Part("logs", heading, draw_card(line, site, len(lines) <= FEW), line.name)
     if report.own:
-        own = findings(lowered(report.own, False), site.folder, site, ACROSS)
+        own = draw_findings(lowered(report.own, False), site.folder, site, ACROSS)
         yield Part(ACROSS, "Across the submissions", own)
     ignored = Counter((finding.rule, reason) for finding, reason in report.ignored)
     items = [
@@ -229,36 +256,44 @@ def _packages(report: Report, lines: Sequence[ResultLine], site: Site) -> Iterat
         yield Part("ignored", "Ignored findings", element("ul", *items))
 
 
-def _package(package: Package, site: Site, section: str) -> Html:
+def _draw_package(package: Package, site: Site, section: str) -> Html:
     """Return findings and provenance of a whole submission."""
     provenance, problem = provenance_of(package.root)
-    parts = [findings(lowered(package.findings, False), package.root, site, section)]
+    parts = [draw_findings(lowered(package.findings, False), package.root, site, section)]
     parts += [element("p", problem)] if problem else []
     parts += [package_provenance(provenance)] if provenance else []
-    return joined(parts)
+    return join_parts(parts)
 
 
-def _footer(report: Report, site: Site) -> Html:
+def _draw_footer(report: Report, site: Site) -> Html:
     """Return the glossary and the inputs of the page."""
     words = [element("div", element("dt", word), element("dd", meaning)) for word, meaning in GLOSSARY]
     inputs = [
-        element("li", f"{kind} ", *_inputs(paths, site), f": round {round_}, {why}")
+        element("li", f"{kind} ", *_link_inputs(paths, site), f": round {round_}, {why}")
         for (round_, why, kind), paths in inputs_by_round(report).items()
     ]
-    quantities = table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4)
+    quantities = draw_table(("name", "unit", "definition", "mean over runs"), list_definitions(), texts=4)
     return element(
         "footer",
         element("h2", "How to read this page"),
         element("dl", *words, class_="glossary"),
-        disclosure("Definitions of the quantities of the analysis", element("p", WHICH_RUNS), quantities),
+        disclosure(
+            "Definitions of the quantities of the analysis",
+            element("p", WHICH_RUNS),
+            quantities,
+        ),
         disclosure("What was checked", element("ul", *inputs)),
-        element("p", "Links to files work as long as neither the page nor the logs are moved.", class_="quiet"),
+        element(
+            "p",
+            "Links to files work as long as neither the page nor the logs are moved.",
+            class_="quiet",
+        ),
         id=READING,
     )
 
 
-def _inputs(paths: Sequence[str], site: Site) -> Iterator[Html]:
+def _link_inputs(paths: Sequence[str], site: Site) -> Iterator[Html]:
     for at, path in enumerate(paths[:MAX_INPUTS]):
-        yield joined([", " if at else "", site.link(path, site.folder)])
+        yield join_parts([", " if at else "", site.link_file(path, site.folder)])
     if len(paths) > MAX_INPUTS:
         yield Html(f" and {len(paths) - MAX_INPUTS} more")

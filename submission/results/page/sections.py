@@ -18,14 +18,12 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
 from submission.results.figures import result_charts as charts
-from submission.results.page.findings import Site, badge, facts_table, findings, shared_facts
+from submission.results.page.findings import Site, draw_badge, draw_findings, facts_table, shared_facts
 from submission.results.page.glance import ResultLine
-from submission.results.page.html import Html, disclosure, element, joined, scrollable, shorten_end, table
+from submission.results.page.html import Html, disclosure, draw_table, element, join_parts, make_scrollable, shorten_end
 
 Score = TimeToTrain | Throughput | None
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
-MAX_VALUE: Final = 2000
-"""Characters of a value of a system description that are shown."""
 
 
 def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
@@ -38,29 +36,40 @@ def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
         element("div", *draw_charts(name, curves, goal, results.score), class_="charts"),
         element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
-        disclosure("Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _clock(results.score))),
+        disclosure(
+            "Table of the runs",
+            runs_table(curves, goal.unit if goal else "epochs", _name_clock(results.score)),
+        ),
         element("h4", "Findings"),
-        findings(shown_of(results), results.folder, site, name),
-        *description(results, site),
+        draw_findings(shown_of(results), results.folder, site, name),
+        *draw_description(results, site),
         *([facts_table("Provenance in the logs", provenance)] if provenance else []),
     ]
-    head = element("summary", element("h3", badge(line.row.verdict), " ", *_title(line)))
+    head = element("summary", element("h3", draw_badge(line.row.verdict), " ", *_draw_title(line)))
     # A link to what is inside of closed details opens them, a link to the details themselves does not.
     content = element("div", *body, id=name)
     return element("details", head, content, class_="result", data_result=line.key, open=is_open)
 
 
-def _title(line: ResultLine) -> list[object]:
+def _draw_title(line: ResultLine) -> list[object]:
     row = line.row
     kind = " throughput" if row.scaling == WEAK else ""
-    words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
+    words = [
+        element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"),
+        " on ",
+        line.system,
+    ]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
     labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
-    labels += [*line.results.states, *(["MINI"] if row.mini else []), *(["NOT MLPERF"] if row.plugin else [])]
-    return [*words, *(joined([" ", label(word)]) for word in labels)]
+    labels += [
+        *line.results.states,
+        *(["MINI"] if row.mini else []),
+        *(["NOT MLPERF"] if row.plugin else []),
+    ]
+    return [*words, *(join_parts([" ", draw_label(word)]) for word in labels)]
 
 
-def label(word: str) -> Html:
+def draw_label(word: str) -> Html:
     """Return a label in capitals: INCOMPLETE, MINI, NOT MLPERF."""
     return element("strong", word, class_="label-word")
 
@@ -71,7 +80,10 @@ def curves_of(results: ResultSet) -> list[charts.Curve]:
     curves = []
     for run in results.runs:
         points = tuple(
-            (float(at if evaluation.epoch is None else evaluation.epoch), float(evaluation.value))
+            (
+                float(at if evaluation.epoch is None else evaluation.epoch),
+                float(evaluation.value),
+            )
             for at, evaluation in enumerate(run.details.evaluations, 1)
         )
         name = run_name(run.path, results.folder if results.loose else "")
@@ -97,7 +109,7 @@ def goal_of(results: ResultSet) -> charts.Goal | None:
     )
 
 
-def _clock(score: Score) -> str:
+def _name_clock(score: Score) -> str:
     """Return where the staging lies, as the end of a title; "" without any."""
     return f" (staging {STAGED[score.staging_clock]})" if score and score.staging_clock else ""
 
@@ -110,10 +122,15 @@ def key_figures(results: ResultSet) -> Html:
     score, unit = results.score, results.reference.epoch_unit if results.reference else ""
     pairs: list[tuple[str, str]] = []
     if isinstance(score, TimeToTrain):
-        pairs.append(("time to train", f"{minutes(score.minutes)} min" if score.minutes is not None else "none"))
+        pairs.append(
+            (
+                "time to train",
+                f"{minutes(score.minutes)} min" if score.minutes is not None else "none",
+            )
+        )
         if score.normalization > 1:
             pairs.append(("normalised", f"{minutes(score.normalized)} min"))
-        pairs += _staging(score)
+        pairs += _list_staging(score)
         if score.convergence is not None:
             pairs.append(("convergence", f"{plain(score.convergence)} {unit}"))
             if unit == "epochs" and any(run.epochs_trained != run.convergence for run in results.runs):
@@ -122,7 +139,7 @@ def key_figures(results: ResultSet) -> Html:
     elif isinstance(score, Throughput):
         rate = score.models_per_minute
         pairs.append(("throughput", f"{rate:.4g} models/min" if rate is not None else "none"))
-        pairs += _staging(score)
+        pairs += _list_staging(score)
         whole = "~" if results.states_whole_system else ""
         pairs.append(("accelerators per model", f"{whole}{plain(score.instance_scale)}"))
     pairs.append(("runs", runs_text(results)))
@@ -132,11 +149,16 @@ def key_figures(results: ResultSet) -> Html:
     return element("dl", *items, class_="figures")
 
 
-def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
+def _list_staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
     """Return how long staging took and where it lies, and the time with it if the score lacks it."""
     if not matters(score.staging_minutes):
         return []
-    pairs = [("staging", f"{minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip())]
+    pairs = [
+        (
+            "staging",
+            f"{minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip(),
+        )
+    ]
     if score.staging_clock not in ("", IN) and score.time_with_staging_minutes is not None:
         pairs.append(("with staging", f"{minutes(score.time_with_staging_minutes)} min"))
     return pairs
@@ -149,21 +171,35 @@ def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | N
         keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= charts.MANY else MANY_KEYS
         keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
-        figures.append(_figure("Convergence", charts.convergence(f"{name}-convergence", curves, goal), keys, table_))
+        figures.append(
+            _draw_figure(
+                "Convergence",
+                charts.draw_convergence(f"{name}-convergence", curves, goal),
+                keys,
+                table_,
+            )
+        )
     if any(curve.minutes is not None for curve in curves):
         keys = _state_keys(curves) if len(curves) <= charts.MANY else []
         mean = score.minutes if isinstance(score, TimeToTrain) else None
-        spread = charts.spread(f"{name}-spread", curves, mean)
-        figures.append(_figure(f"Spread of the runs{_clock(score)}", spread, keys))
+        spread = charts.draw_spread(f"{name}-spread", curves, mean)
+        figures.append(_draw_figure(f"Spread of the runs{_name_clock(score)}", spread, keys))
     if any(curve.seconds for curve in curves):
         keys = [(f"part {part}", part) for part in PARTS]
         title = "Time breakdown" + (" (selected runs)" if len(curves) > charts.MANY_BARS else "")
-        figures.append(_figure(title, charts.breakdown(f"{name}-time", curves), keys))
+        figures.append(_draw_figure(title, charts.draw_breakdown(f"{name}-time", curves), keys))
     return figures
 
 
-REFERENCE_KEYS: Final = [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
-MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept", "ends of runs")]
+REFERENCE_KEYS: Final = [
+    ("band", "means below the limit fail: too fast"),
+    ("reference", "mean of the reference"),
+]
+MANY_KEYS: Final = [
+    ("run kept", "median"),
+    ("area", "middle 80 %"),
+    ("end kept", "ends of runs"),
+]
 
 
 def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
@@ -171,13 +207,13 @@ def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
     return [(f"end {state}", text) for state, text in charts.STATES.items() if state in states]
 
 
-def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
-    items = [element("li", _swatch(class_), text) for class_, text in keys]
+def _draw_figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
+    items = [element("li", _draw_swatch(class_), text) for class_, text in keys]
     legend = element("ul", *items, class_="legend") if items else ""
-    return element("figure", element("figcaption", title), scrollable(chart, title), legend, *more)
+    return element("figure", element("figcaption", title), make_scrollable(chart, title), legend, *more)
 
 
-def _swatch(class_: str) -> Html:
+def _draw_swatch(class_: str) -> Html:
     kind, _, state = class_.partition(" ")
     if state == "failed":
         mark = element("path", class_=class_, d="M7 2l8 8m0 -8l-8 8")
@@ -193,10 +229,16 @@ def _swatch(class_: str) -> Html:
 def convergence_table(curves: Sequence[charts.Curve], unit: str) -> Html:
     """Return the table of minimum, median and maximum quality at each evaluation."""
     rows = [
-        (plain(epoch), f"{values[0]:.5g}", f"{values[len(values) // 2]:.5g}", f"{values[-1]:.5g}", len(values))
+        (
+            plain(epoch),
+            f"{values[0]:.5g}",
+            f"{values[len(values) // 2]:.5g}",
+            f"{values[-1]:.5g}",
+            len(values),
+        )
         for epoch, values in sorted(charts.quality_by_epoch(curves).items())
     ]
-    return table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
+    return draw_table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
 
 
 def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
@@ -204,17 +246,30 @@ def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
 
     clock: where the staging lies, for the title.
     """
-    head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, min" for part in PARTS))
+    head = (
+        "run",
+        "status",
+        "minutes",
+        unit,
+        "evaluations",
+        "last quality",
+        *(f"{part}, min" for part in PARTS),
+    )
     rows = []
     for curve in curves:
         epoch, value = curve.points[-1] if curve.points else (None, None)
         seconds = curve.seconds or {}
         parts = [seconds[part] / 60 if part in seconds else "–" for part in PARTS]
         quality = f"{value:.5g}" if value is not None else "–"
-        facts = ("–" if curve.minutes is None else curve.minutes, plain(epoch), len(curve.points), quality)
+        facts = (
+            "–" if curve.minutes is None else curve.minutes,
+            plain(epoch),
+            len(curve.points),
+            quality,
+        )
         rows.append((curve.name, charts.STATES[curve.state], *facts, *parts))
     columns = [aligned(column) for column in zip(*rows, strict=True)]
-    return table(head, zip(*columns, strict=True), f"Runs{clock}", 2)
+    return draw_table(head, zip(*columns, strict=True), f"Runs{clock}", 2)
 
 
 # -- the score in sentences ----------------------------------------------------------------------------------
@@ -349,17 +404,28 @@ def _explain_convergence(results: ResultSet) -> Iterator[str]:
 # -- system ------------------------------------------------------------------------------------------------
 
 
-def description(results: ResultSet, site: Site) -> list[Html]:
+def draw_description(results: ResultSet, site: Site) -> list[Html]:
     """Return the system description, [] without one."""
     system = results.description
     if system is None:
         return []
-    values = {name.replace("_", " "): shorten_end(str(value), MAX_VALUE) for name, value in system.fields.items()}
+    values = {name.replace("_", " "): shorten_end(str(value), 2000) for name, value in system.fields.items()}
     empty = element("span", "empty", class_="quiet")
     rows = [(name, element("mark", text) if OPEN in text else text or empty) for name, text in values.items()]
     nodes, accelerator = system.fields.get("number_of_nodes"), system.fields.get("accelerator_model_name")
-    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(system.fields.get("framework") or "")]
+    words = [
+        f"{nodes} nodes" if nodes else "",
+        str(accelerator or ""),
+        str(system.fields.get("framework") or ""),
+    ]
     summary = f"System {system.name}: {', '.join(filter(None, words))[:200] or 'no fields'}"
-    source = element("p", site.link(system.path, results.folder), class_="quiet")
+    source = element("p", site.link_file(system.path, results.folder), class_="quiet")
     problem = [element("p", f"The file cannot be read: it {system.problem}")] if system.problem else []
-    return [disclosure(summary, *problem, table(("field", "value"), rows, "System description", 2), source)]
+    return [
+        disclosure(
+            summary,
+            *problem,
+            draw_table(("field", "value"), rows, "System description", 2),
+            source,
+        )
+    ]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from common.command import count, positive, suggest_name
-from common.config import PLACE, ConfigError, key, load, shown
+from common.config import PLACE, ConfigError, key, load, quote_value
 from common.errors import UsageError
 from common.installed import is_name
 from common.version import FOLDERS_VARIABLE
@@ -39,16 +39,13 @@ LOCAL_DISK: Final = re.compile(rf"(/|{VARIABLE})([\w./+-]|{VARIABLE})*")
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Characters that no script can have; tabs and line ends are judged by what the value is for."""
 TORCHRUN: Final = re.compile(r"\btorchrun(?= |$)|\btorch\.distributed\.run(?= |$)")
-ACCOUNT: Final = re.compile("--account[= ]|-A")
-TIME: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
-RequestGpus = Literal["gpus-per-node", "gres", "none"]
 
 
 def parse_time(time: str) -> int:
     """Return HH:MM:SS in seconds; ValueError for another form."""
-    match = TIME.fullmatch(time)
+    match = re.fullmatch(r"(\d+):([0-5]\d):([0-5]\d)", time)
     if not match:
-        raise ValueError(f"{shown(time)}: expected HH:MM:SS, such as 00:30:00 in quotes")
+        raise ValueError(f"{quote_value(time)}: expected HH:MM:SS, such as 00:30:00 in quotes")
     hours, minutes, rest = map(int, match.groups())
     return 3600 * hours + 60 * minutes + rest
 
@@ -58,7 +55,7 @@ class Gpus:
     """The GPUs of a node, and how a job asks for them."""
 
     per_node: int = key(0, "of each node, and then also the default of ranks per node", PLACE)
-    request: RequestGpus = key(
+    request: Literal["gpus-per-node", "gres", "none"] = key(
         "gpus-per-node",
         "how Slurm is asked for them: --gpus-per-node=N, --gres=gpu:N, or none: nodes come with them",
         PLACE,
@@ -120,25 +117,27 @@ class Site:
             raise ValueError("note has several lines; expected one")
         for line in self.setup:
             if "\n" in line or line.strip() == END_OF_JOB:
-                raise ValueError(f"setup has {shown(line)}; expected a list of single lines of bash")
+                raise ValueError(f"setup has {quote_value(line)}; expected a list of single lines of bash")
         if self.setup and re.search(r"(?<!\\)(\\\\)*\\$", self.setup[-1]):
             raise ValueError(
-                f"setup: line {len(self.setup)}, {shown(self.setup[-1])}, ends in a backslash, which would join it "
-                "with the next line of the script; remove the backslash"
+                f"setup: line {len(self.setup)}, {quote_value(self.setup[-1])}, ends in a backslash, which would join "
+                "it with the next line of the script; remove the backslash"
             )
         if self.local_disk is not None and not LOCAL_DISK.fullmatch(self.local_disk):
             raise ValueError(
-                f"local_disk is {shown(self.local_disk)}; expected an absolute path of letters, digits and . _ - + /, "
-                "with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
+                f"local_disk is {quote_value(self.local_disk)}; expected an absolute path of letters, digits and "
+                ". _ - + /, with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
             )
         launcher = "srun" if self.launcher is None else self.launcher
         if not COMMAND.fullmatch(launcher.replace("{ranks}", "").replace("{ranks_per_node}", "")):
             raise ValueError(
-                f"launcher is {shown(launcher)}; expected a command with options on one line, such as srun "
+                f"launcher is {quote_value(launcher)}; expected a command with options on one line, such as srun "
                 "--cpu-bind=cores or mpiexec -n {ranks} --ppn {ranks_per_node}, without quotes, variables or shell code"
             )
         if TORCHRUN.search(launcher) and launcher.split()[0] == "srun":
-            raise ValueError(f"launcher is {shown(launcher)}; expected srun or torchrun: each of them starts all ranks")
+            raise ValueError(
+                f"launcher is {quote_value(launcher)}; expected srun or torchrun: each of them starts all ranks"
+            )
         if self.cpus_per_task is not None and self.cpus_per_task < 1:
             raise ValueError(f"cpus_per_task is {self.cpus_per_task}; expected at least 1")
 
@@ -147,7 +146,8 @@ class Site:
         """What the profile lacks so that jobs can be submitted; "" if nothing."""
         jobs: dict[str, Site | PackageJob] = {"account": self, "package.account": self.package_job}
         for name, job in jobs.items():
-            if self.needs_account and not job.account and not any(map(ACCOUNT.match, job.options)):
+            has_account = job.account or any(re.match("--account[= ]|-A", option) for option in job.options)
+            if self.needs_account and not has_account:
                 return f"{name} is not set, and the machine refuses jobs without one: set it in a copy of the profile"
         return ""
 
@@ -168,10 +168,10 @@ def read_site(name: str) -> Site:
         if problem := _check_syntax(site.setup):
             raise ConfigError(f"{name}: setup: {problem}")
         return site
-    if name not in (known := list_sites()):
-        hint = suggest_name(name, known)
+    if name not in (sites := list_sites()):
+        hint = suggest_name(name, sites)
         raise UsageError(
-            f"--site {name}: no such example{hint}; expected {', '.join(known)}, or a file: ./{name} or FILE.yaml"
+            f"--site {name}: no such example{hint}; expected {', '.join(sites)}, or a file: ./{name} or FILE.yaml"
         )
     return load(Site, EXAMPLES / f"{name}.yaml")
 
@@ -188,7 +188,7 @@ def quote_words(source: str, words: Sequence[str]) -> str:
     """
     for word in words:
         if "\n" in word or CONTROL.search(word):
-            raise UsageError(f"{source}: {shown(word)} cannot be in a job script; expected text on one line")
+            raise UsageError(f"{source}: {quote_value(word)} cannot be in a job script; expected text on one line")
     return shlex.join(words)
 
 
@@ -201,7 +201,7 @@ def _check_syntax(lines: Sequence[str]) -> str:
     if not (match := re.search(r"line (\d+):? (.*)", message)):
         return message
     number = min(int(match[1]), len(lines))
-    return f"line {number}, {shown(lines[number - 1])}: {match[2]}; expected lines that bash can read"
+    return f"line {number}, {quote_value(lines[number - 1])}: {match[2]}; expected lines that bash can read"
 
 
 def _check_characters(job: Site | PackageJob, *names: str) -> None:
@@ -209,20 +209,22 @@ def _check_characters(job: Site | PackageJob, *names: str) -> None:
         value = getattr(job, name) or ()
         for text in (value,) if isinstance(value, str) else value:
             if CONTROL.search(text):
-                raise ValueError(f"{name} has {shown(text)}; expected text without control characters")
+                raise ValueError(f"{name} has {quote_value(text)}; expected text without control characters")
 
 
 def _check_directives(job: Site | PackageJob) -> None:
     for name in QUEUE:
         value = getattr(job, name)
         if value is not None and not WORD.fullmatch(value):
-            raise ValueError(f"{name} is {shown(value)}; expected one word, without spaces, quotes, $, ; and the like")
+            raise ValueError(
+                f"{name} is {quote_value(value)}; expected one word, without spaces, quotes, $, ; and the like"
+            )
     _check_characters(job, "options")
     for option in job.options:
         if not OPTION.fullmatch(option):
             raise ValueError(
-                f"options has {shown(option)}; expected one option on one line, such as --reservation=NAME or -C nvme: "
-                "no shell reads it, so it cannot have variables, quotes, backslashes, # ; < or >"
+                f"options has {quote_value(option)}; expected one option on one line, such as --reservation=NAME or "
+                "-C nvme: no shell reads it, so it cannot have variables, quotes, backslashes, # ; < or >"
             )
 
 
@@ -231,7 +233,6 @@ GRACE_S: Final = 300
 RESTARTS: Final = 20
 """How many times a Slurm job queues itself again."""
 Scheduler = Literal["slurm", "pbs", "plain"]
-SCHEDULERS: Final[tuple[Scheduler, ...]] = ("slurm", "pbs", "plain")
 SUBMIT: Final = {"slurm": ("sbatch --parsable", "scancel", "--dependency="), "pbs": ("qsub", "qdel", "-W depend=")}
 """The command that submits a job and prints its number, the one that cancels jobs, and the option for dependencies.
 
@@ -370,7 +371,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     """Add the options that describe a cluster, from --emit on, and return their group; `read_cluster` reads them."""
     group = parser.add_argument_group("scripts for a cluster, instead of running here")
     add = group.add_argument
-    add("--emit", choices=SCHEDULERS, help="print a script that submits or starts the runs")
+    add("--emit", choices=("slurm", "pbs", "plain"), help="print a script that submits or starts the runs")
     add(
         "--site",
         metavar="NAME|FILE",

@@ -29,7 +29,7 @@ def fetch(server, folder, names=(NAME,), connections=3):
     """Download files; return the sum of the bytes that a bar shows, and the names in the order of their arrival."""
     shown, finished = [], []
     files = dict.fromkeys(names, float(len(BODY)))
-    Downloader(server.url, folder).download(files, connections, shown.append, finished.append)
+    Downloader(server.url, folder).download_files(files, connections, shown.append, finished.append)
     return sum(shown), finished
 
 
@@ -170,11 +170,11 @@ def test_a_server_that_compresses_is_refused(server, tmp_path, name, stored):
     server.encoding, server.files[f"/{name}"] = "gzip", BODY
     downloader = Downloader(server.url, tmp_path)
     if stored:
-        downloader.download({name: len(BODY)}, 1, lambda _: None)
+        downloader.download_files({name: len(BODY)}, 1, lambda _: None)
         assert (tmp_path / name).read_bytes() == BODY
     else:
         with pytest.raises(DownloadError, match=r"the server compresses what it sends \(gzip\)"):
-            downloader.download({name: len(BODY)}, 1, lambda _: None)
+            downloader.download_files({name: len(BODY)}, 1, lambda _: None)
 
 
 def test_a_checksum_that_is_not_the_published_one(tmp_path):

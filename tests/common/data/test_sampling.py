@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share, step_seed
+from common.data.sampling import (
+    Batching,
+    draw_permutation,
+    sample_seed,
+    shard_assignment,
+    shard_order,
+    step_seed,
+    take_share,
+)
 
 SEEDS = st.integers(0, 2**63 - 1)
 COUNTS = st.integers(1, 200)
@@ -20,20 +28,20 @@ def global_batches(batching, order, world_size, start=0):
 
 @given(n=st.integers(0, 300), seed=SEEDS, epoch=st.integers(0, 1000))
 def test_an_epoch_is_a_permutation(n, seed, epoch):
-    order = permutation(n, seed, epoch)
+    order = draw_permutation(n, seed, epoch)
     assert order.dtype == np.int64
     assert sorted(order) == list(range(n))
-    assert np.array_equal(order, permutation(n, seed, epoch))
+    assert np.array_equal(order, draw_permutation(n, seed, epoch))
 
 
 def test_orders_are_the_same_on_every_machine():
-    assert permutation(10, 42, 3).tolist() == [6, 3, 0, 9, 2, 8, 5, 7, 4, 1]
+    assert draw_permutation(10, 42, 3).tolist() == [6, 3, 0, 9, 2, 8, 5, 7, 4, 1]
     assert shard_assignment(10, 42).tolist() == [4, 8, 5, 2, 3, 0, 9, 1, 7, 6]
     assert sample_seed(42, 3, np.arange(2)).tolist() == [8625030933615020391, 17566964923686834219]
 
 
 def test_orders_of_other_epochs_seeds_and_purposes_differ():
-    orders = [permutation(1000, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0), (2**32, 0))]
+    orders = [draw_permutation(1000, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0), (2**32, 0))]
     orders.append(shard_assignment(1000, 0))
     for i, one in enumerate(orders):
         for other in orders[:i]:
@@ -43,7 +51,7 @@ def test_orders_of_other_epochs_seeds_and_purposes_differ():
 @given(n=COUNTS, size=st.integers(1, 50), world_size=SMALL, accumulation=st.integers(1, 4))
 def test_an_epoch_covers_every_sample_once(n, size, world_size, accumulation):
     batching = Batching(size, "keep", accumulation)
-    batches = global_batches(batching, permutation(n, 7, 1), world_size)
+    batches = global_batches(batching, draw_permutation(n, 7, 1), world_size)
     assert len(batches) == batching.steps(n)
     assert [len(batch) for batch in batches[:-1]] == [size] * (len(batches) - 1)
     assert sorted(np.concatenate(batches)) == list(range(n))
@@ -51,7 +59,7 @@ def test_an_epoch_covers_every_sample_once(n, size, world_size, accumulation):
 
 @given(n=COUNTS, size=st.integers(1, 50), world_size=SMALL)
 def test_batches_do_not_depend_on_the_number_of_ranks(n, size, world_size):
-    order = permutation(n, 1, 2)
+    order = draw_permutation(n, 1, 2)
     alone = global_batches(Batching(size), order, 1)
     shared = global_batches(Batching(size, accumulation=3), order, world_size)
     assert all(np.array_equal(one, other) for one, other in zip(alone, shared, strict=True))
@@ -59,7 +67,7 @@ def test_batches_do_not_depend_on_the_number_of_ranks(n, size, world_size):
 
 @given(n=COUNTS, size=st.integers(1, 50), rank=st.integers(0, 3), data=st.data())
 def test_a_resumed_epoch_is_the_rest_of_the_epoch(n, size, rank, data):
-    batching, order = Batching(size, accumulation=2), permutation(n, 3, 0)
+    batching, order = Batching(size, accumulation=2), draw_permutation(n, 3, 0)
     whole = list(batching.batches(order, rank, 4))
     start = data.draw(st.integers(0, len(whole)))
     rest = list(batching.batches(order, rank, 4, start))
@@ -81,7 +89,7 @@ def test_parts_are_even_and_the_last_is_empty_only_without_samples(n, size, worl
 
 def test_a_dropped_tail_is_another_one_in_each_epoch():
     batching = Batching(8, "drop")
-    seen = [np.concatenate(global_batches(batching, permutation(21, 5, epoch), 2)) for epoch in range(12)]
+    seen = [np.concatenate(global_batches(batching, draw_permutation(21, 5, epoch), 2)) for epoch in range(12)]
     assert all(len(epoch) == 16 for epoch in seen)
     assert set(np.concatenate(seen)) == set(range(21))
     with pytest.raises(ValueError, match="7 samples make no batch of 8"):
@@ -90,7 +98,7 @@ def test_a_dropped_tail_is_another_one_in_each_epoch():
 
 @given(n=st.integers(0, 200), world_size=SMALL)
 def test_evaluation_covers_every_sample_once(n, world_size):
-    shares = [share(np.arange(n), rank, world_size) for rank in range(world_size)]
+    shares = [take_share(np.arange(n), rank, world_size) for rank in range(world_size)]
     assert np.concatenate(shares).tolist() == list(range(n))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -98,7 +106,7 @@ def test_evaluation_covers_every_sample_once(n, world_size):
 @given(n=COUNTS, nodes=st.integers(1, 5), local_size=st.integers(1, 3), per_node=st.integers(1, 7), seed=SEEDS)
 def test_shards_feed_their_own_nodes(n, nodes, local_size, per_node, seed):
     assignment = shard_assignment(n, 0)
-    shards = [set(share(assignment, node, nodes)) for node in range(nodes)]
+    shards = [set(take_share(assignment, node, nodes)) for node in range(nodes)]
     order = shard_order(assignment, nodes, per_node * nodes, seed, 4)
     assert sorted(order) == list(range(n))
     for rank in range(nodes * local_size):
@@ -109,8 +117,8 @@ def test_shards_feed_their_own_nodes(n, nodes, local_size, per_node, seed):
 def test_shards_are_random_subsets_shuffled_in_each_epoch():
     assignment = shard_assignment(1000, 0)
     # Half of a random half comes from the first half of the names; 50 is more than 4 standard deviations.
-    assert abs(np.sum(share(assignment, 0, 2) < 500) - 250) < 50
-    first, second = (share(shard_order(assignment, 2, 1000, 9, epoch), 0, 2) for epoch in (0, 1))
+    assert abs(np.sum(take_share(assignment, 0, 2) < 500) - 250) < 50
+    first, second = (take_share(shard_order(assignment, 2, 1000, 9, epoch), 0, 2) for epoch in (0, 1))
     assert set(first) == set(second) and np.mean(first == second) < 0.02
     with pytest.raises(ValueError, match="is 9; expected a multiple of the 2 nodes"):
         shard_order(assignment, 2, 9, 0, 0)
@@ -138,4 +146,4 @@ def test_nonsense_is_refused():
         with pytest.raises(ValueError, match="expected sizes of at least 1"):
             Batching(*arguments)
     with pytest.raises(ValueError, match="part 2 of 2"):
-        share(np.arange(3), 2, 2)
+        take_share(np.arange(3), 2, 2)

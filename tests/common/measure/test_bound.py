@@ -115,7 +115,7 @@ def test_a_slow_network(veth, tmp_path):
     counted = []
     for steps in (4, 16):
         before = count()
-        run(tmp_path, "cosmoflow.measure", "mini", "--steps", steps, "-o", "fom.json")
+        run(tmp_path, "cosmoflow", "measure", "mini", "--steps", steps, "-o", "fom.json")
         counted.append(count() - before)
     found = json.loads((tmp_path / "fom.json").read_text())
     assert len(found["step_ms"]) == 16 and found["nodes"] == 2
@@ -148,7 +148,7 @@ def slow_disk(tmp_path):
 
 
 def test_slow_files(slow_disk, tmp_path):
-    measure = [sys.executable, "-m", "deepcam.measure", "mini", "-o", "fom.json", "--steps"]
+    measure = [sys.executable, "-m", "deepcam", "measure", "mini", "-o", "fom.json", "--steps"]
     ran([*measure, 3], tmp_path)
     data = ["--data", "data/deepcam-measure-mini2", "data.cache=false", "data.direct=true"]
     ran([*slow_disk, *measure, 4, *data], tmp_path)
@@ -163,6 +163,6 @@ def test_slow_files(slow_disk, tmp_path):
 
 
 def test_neither(tmp_path):
-    ran([sys.executable, "-m", "cosmoflow.measure", "mini", "--steps", 4, "-o", "fom.json"], tmp_path)
+    ran([sys.executable, "-m", "cosmoflow", "measure", "mini", "--steps", 4, "-o", "fom.json"], tmp_path)
     told = ran([sys.executable, "-m", "common.measure", "roofline", "fom.json"], tmp_path)
     assert "compute limits" in told

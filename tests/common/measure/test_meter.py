@@ -48,13 +48,13 @@ def test_only_what_follows_the_last_message_is_exposed(monkeypatch):
     now = iter([1.0, 2.0, 5.0, 9.0])  # two messages begin, both end
     monkeypatch.setattr("common.measure.meter.time.perf_counter", lambda: next(now))
     traffic = Traffic(torch.device("cpu"))
-    traffic.begins(torch.zeros(10))
-    traffic.begins(torch.zeros(5, dtype=torch.bfloat16))
-    traffic.ends()
-    traffic.ends()
-    exposed, sent = traffic.taken()
+    traffic.begin_message(torch.zeros(10))
+    traffic.begin_message(torch.zeros(5, dtype=torch.bfloat16))
+    traffic.end_message()
+    traffic.end_message()
+    exposed, sent = traffic.take_counts()
     assert (exposed.seconds, sent) == (7.0, 50)
-    exposed, sent = traffic.taken()
+    exposed, sent = traffic.take_counts()
     assert (exposed.seconds, sent) == (0.0, 0)
 
 

@@ -136,7 +136,7 @@ def sharing(dist, folder):
             assert [one.shape for one in group.all_gather(empty)] == [empty.shape] * group.world_size
             ahead, behind = (group.rank + 1) % group.world_size, (group.rank - 1) % group.world_size
             found = torch.empty_like(own)
-            group.exchange([(ahead, own)], [(behind, found)])()
+            group.exchange_tensors([(ahead, own)], [(behind, found)])()
             assert found.eq(mine[dist.data_rank][behind]).all() and found.dtype is dtype
     dist._config, dist.node_rank = DistConfig(), node
     with contextlib.suppress(LaunchError):
@@ -205,7 +205,7 @@ def _normalised_as_by_one_process(dist, group, dtype, first, close):
 
 def leaders(dist, folder):
     """Check that the ranks with local rank 0, and only they, can talk about their nodes."""
-    chosen = dist.leaders()
+    chosen = dist.find_leaders()
     assert (chosen is None) == (dist.local_rank != 0)
     if chosen is not None:
         assert (chosen.rank, chosen.world_size, chosen.local_size) == (dist.node_rank, dist.nodes, 1)
@@ -224,9 +224,9 @@ def parts(dist, folder):
     found = Parts(dist, 2, (ValueError,))
     assert (found.number, found.count, found.is_main) == (number, 2, dist.rank % 2 == 0)
     done = []
-    while (piece := found.take(4)) is not None:
+    while (piece := found.take_piece(4)) is not None:
         done.append(piece)
-        with contextlib.suppress(PartError), found.together(f"piece {piece}") as part:
+        with contextlib.suppress(PartError), found.work_together(f"piece {piece}") as part:
             assert (part.rank, part.world_size, part.nodes) == (dist.rank % 2, 2, 1)
             assert part.broadcast_json(part.gather_json(dist.rank)) == [2 * number, 2 * number + 1]
             module = part.wrap(nn.Linear(1, 1))
@@ -235,7 +235,7 @@ def parts(dist, folder):
             module(torch.ones(1, 1)).sum().backward()
             if part.is_main:
                 found.leave_text(f"piece/{piece}", str(dist.rank))
-    found.meet("all")
+    found.meet_ranks("all")
     told = [found.read_text(f"piece/{piece}") for piece in range(4)]
     assert [bool(text) for text in told] == [True, False, True, True], told
     (folder / f"done{dist.rank}").write_text(str(done))

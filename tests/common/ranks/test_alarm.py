@@ -70,7 +70,7 @@ def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkey
     try:
         raise error
     except type(error):
-        assert Alarm(Stores(store, lambda: store), 0, 2).report(error).exit_status == 1
+        assert Alarm(Stores(store, lambda: store), 0, 2).report_error(error).exit_status == 1
     told = capsys.readouterr().err
     if text:
         found = re.search(
@@ -110,7 +110,7 @@ def test_a_rank_whose_collective_has_failed_is_not_the_busy_one(monkeypatch):
 
     with ThreadPoolExecutor(1) as pool:
         seen = pool.submit(look)
-        Alarm(Stores(store, lambda: store), 0, 2).report(ValueError("mine"))
+        Alarm(Stores(store, lambda: store), 0, 2).report_error(ValueError("mine"))
     assert seen.result()[1]
 
 
@@ -137,7 +137,7 @@ def test_an_unreadable_note_is_shown_by_one_rank(capsys, monkeypatch):
     store = td.HashStore()
     store.set("news/0", "\x80 no note")
     for rank in (1, 0):
-        assert Alarm(Stores(store, lambda: store), rank, 2).report(ValueError("a consequence")).exit_status == 1
+        assert Alarm(Stores(store, lambda: store), rank, 2).report_error(ValueError("a consequence")).exit_status == 1
     told = capsys.readouterr().err
     assert told.startswith("rank 0: stopped because of an unreadable note") and told.count("\n") == 1
 
@@ -146,7 +146,7 @@ def test_an_error_after_another_rank_has_left_is_shown(capsys):
     store = td.HashStore()
     with Alarm(Stores(store, lambda: store), 1, 1):
         pass
-    assert Alarm(Stores(store, lambda: store), 0, 1, (ValueError,)).report(ValueError("mine")).exit_status == 1
+    assert Alarm(Stores(store, lambda: store), 0, 1, (ValueError,)).report_error(ValueError("mine")).exit_status == 1
     assert capsys.readouterr().err == "rank 0: error: mine\n"
 
 
@@ -154,7 +154,7 @@ def test_ranks_that_have_seen_the_loss_diverge_say_so(monkeypatch):
     """The others see it, too, and perhaps a moment before."""
     monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
     store, diverged = td.HashStore(), FloatingPointError("the loss is nan")
-    endings = [Alarm(Stores(store, lambda: store), rank, 2).report(diverged) for rank in (1, 0)]
+    endings = [Alarm(Stores(store, lambda: store), rank, 2).report_error(diverged) for rank in (1, 0)]
     assert [ending.how for ending in endings] == ["diverged", "diverged"]
 
 

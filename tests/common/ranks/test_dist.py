@@ -220,7 +220,7 @@ def test_one_process(alone):
         tensor, module = torch.arange(3), torch.nn.Linear(1, 1)
         assert dist.all_reduce(tensor) is tensor and dist.broadcast(tensor) is tensor
         assert dist.broadcast_json("a") == "a" and dist.gather_json("a") == dist.find_first(["a"]) == ["a"]
-        assert dist.wrap(module) is module and dist.leaders() is dist
+        assert dist.wrap(module) is module and dist.find_leaders() is dist
         dist.check_equal(3, "the seed")
         dist.barrier()
         with dist.no_sync(module):

@@ -16,7 +16,7 @@ import torch.distributed as td
 from common.ending import Ending
 from common.ranks import parts
 from common.ranks.alarm import Alarm, Stopped, Stores
-from common.ranks.dist import Dist, alone
+from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.ranks.parts import Parts
 from common.stop import STOP
@@ -53,7 +53,7 @@ class Rank(Dist):
         self.alarm = Alarm(Stores(store, lambda: store), rank, 2)
 
     def rejoin(self, chosen, store, alarm):
-        return alone()
+        return make_single_dist()
 
 
 def test_a_rank_shows_that_it_lives_again_after_a_time_out(monkeypatch):
@@ -79,7 +79,7 @@ def test_the_ranks_of_a_part_meet_before_they_connect():
     first, second = (Parts(Rank(rank, store), 2) for rank in range(2))
 
     def join(parts, number):
-        with parts.together("piece"):
+        with parts.work_together("piece"):
             order.append(number)
 
     with ThreadPoolExecutor(1) as pool:
@@ -95,6 +95,6 @@ def test_no_thread_waits_for_news_of_a_part_when_the_job_ends():
     """A process that ended then would be aborted."""
     rank = Rank(0, td.HashStore())
     rank.alarm._first = Ending("failed", "rank 3: no space")
-    with pytest.raises(Stopped, match="no space"), Parts(rank, 1).together("piece"):
+    with pytest.raises(Stopped, match="no space"), Parts(rank, 1).work_together("piece"):
         raise RuntimeError("a consequence")
     assert "alarm" not in {thread.name for thread in threading.enumerate()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.sampling import shard_assignment, share
+from common.data.sampling import shard_assignment, take_share
 from common.staging import plan as staging_plan
 from common.staging.plan import make_plan, pack_chunks
 from common.staging.stage import SourceFile
@@ -22,7 +22,7 @@ def test_shards_are_those_of_the_sampler(files, nodes):
     plan = make_plan([*files, SourceFile("labels", 5)], "shard", nodes)
     for node, numbers in enumerate(plan.on_node):
         held = [plan.files[number] for number in numbers]
-        expected = set(share(shard_assignment(len(files)), node, nodes)) if files else set()
+        expected = set(take_share(shard_assignment(len(files)), node, nodes)) if files else set()
         assert {file.sample for file in held} == {*expected, None}
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 
 from common.ranks.connect import connect
@@ -471,9 +472,8 @@ def test_too_little_disk_is_refused_with_numbers(run, files, config, monkeypatch
     assert message.startswith(f"{config.stage_dir}: 17.6 kB to be staged, 9 kB free; free disk space")
 
 
-def test_too_little_memory_is_refused_with_numbers(run, files, config, tmp_path, monkeypatch):
-    (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:     20 kB\n")
-    monkeypatch.setattr(staging, "MEMINFO", tmp_path / "meminfo")
+def test_too_little_memory_is_refused_with_numbers(run, files, config, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=20 * 1024))
     message = refused(run, files, replace(config, mode="memory"))
     assert message.startswith("17.6 kB to be staged in memory, 20.5 kB available; staging may use 80%")
 

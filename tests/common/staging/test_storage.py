@@ -116,7 +116,7 @@ def test_what_may_pass_is_tried_again(server, staging, fault):
 )
 def test_what_does_not_pass_is_named_and_the_rest_resumes(server, staging, monkeypatch, fault, cause):
     waits = []
-    monkeypatch.setattr(storage.UrlStorage, "_wait", lambda _, seconds: waits.append(seconds) or True)
+    monkeypatch.setattr(storage.UrlStorage, "_wait_for_retry", lambda _, seconds: waits.append(seconds) or True)
     server.faults = [("", None), ("", None), *[fault] * storage.ATTEMPTS]
     tries = (
         f", tried {storage.ATTEMPTS} times, the last time: {cause}; finished" if cause else ": the server answers 403"

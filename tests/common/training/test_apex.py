@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from common.precision import Precision, PrecisionConfig
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.training import optim
 from common.training.optim import OptimConfig, build
 from common.training.step import Step
@@ -80,7 +80,7 @@ def trained(config, steps, recorder=None, saved=None):
         state = torch.load(io.BytesIO(saved), weights_only=True)
         problem.model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-    step = Step(problem, optimizer, Precision(PrecisionConfig(dtype="fp32"), torch.device("cpu")), alone())
+    step = Step(problem, optimizer, Precision(PrecisionConfig(dtype="fp32"), torch.device("cpu")), make_single_dist())
     for number in steps:
         rows = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(number))
         step(iter(map(Rows, rows)), 2, 8.0, 0.1 / (1 + number))

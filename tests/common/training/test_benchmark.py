@@ -16,7 +16,7 @@ from common.settings.keys import (
     find_rows,
     find_rows_of,
     key,
-    leaves,
+    list_leaves,
 )
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
@@ -30,8 +30,8 @@ def config(request):
 
 
 def test_every_key_says_what_it_means(config):
-    """`leaves` refuses a field without metadata."""
-    found = {leaf.name: leaf.key for leaf in leaves(config)}
+    """`list_leaves` refuses a field without metadata."""
+    found = {leaf.name: leaf.key for leaf in list_leaves(config)}
     assert len(found) > 40 and all(key.doc for key in found.values())
     assert found["train.epochs"].role == LENGTH and found["train.seed"].role == DRAW
     assert found["schedule.base_lr"].role == RECIPE
@@ -40,7 +40,7 @@ def test_every_key_says_what_it_means(config):
 
 def test_the_closed_division_says_something_of_every_key(config):
     reference = REFERENCES[config.reference.name]
-    names = [leaf.name for leaf in leaves(config)]
+    names = [leaf.name for leaf in list_leaves(config)]
     for round_ in reference.rounds:
         asked = [rule.key for rule in find_rows_of(reference, VERSION) if round_ in rule.rounds]
         assert sorted(asked) == sorted(names)

@@ -72,7 +72,10 @@ def test_rank_0_reads_a_file_once_for_all(checkpoints, tmp_path, monkeypatch):
 def test_the_newest_are_kept(checkpoints):
     for epoch in (8, 9, 10, 11):
         checkpoints.save(Position(epoch, 0), STATE)
-    assert [path.name for path in checkpoints.files()] == ["epoch-0010-step-0000000.pt", "epoch-0011-step-0000000.pt"]
+    assert [path.name for path in checkpoints.list_files()] == [
+        "epoch-0010-step-0000000.pt",
+        "epoch-0011-step-0000000.pt",
+    ]
     assert checkpoints.load().position == Position(11, 0)
 
 
@@ -105,7 +108,7 @@ def test_damaged_files_are_skipped(checkpoints, damage, tmp_path, capsys):
 def test_the_file_just_written_stays_even_beside_newer_ones(checkpoints):
     for position in (Position(3, 0), Position(4, 0), Position(1, 5)):
         path = checkpoints.save(position, STATE)
-    assert path in checkpoints.files() and len(checkpoints.files()) == 2
+    assert path in checkpoints.list_files() and len(checkpoints.list_files()) == 2
 
 
 class Boom:
@@ -185,7 +188,7 @@ def test_forged_fields_are_told(checkpoints, fields, says):
 def test_a_state_that_is_not_of_a_run_has_no_weights(checkpoints):
     path = checkpoints.save(Position(1, 0), {"model": STATE["model"]})
     with pytest.raises(CheckpointError, match=r"step-0000000.pt: its state lacks seed, config; expected"):
-        weights.read(path)
+        weights.read_weights(path)
 
 
 @pytest.mark.parametrize("dist", [5, None, "x", [1]])

@@ -10,9 +10,9 @@ import pytest
 
 import compliance
 from common.benchmarks import PACKAGES
-from common.config import ConfigError, leaves, load, to_dict
+from common.config import ConfigError, list_leaves, load, to_dict
 from common.reference import FREE
-from common.settings.keys import compare, find_config_class, find_log_values, find_rows_of, hyperparameters
+from common.settings.keys import compare_closed, find_config_class, find_log_values, find_rows_of, list_hyperparameters
 from common.training import resolve
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
@@ -115,12 +115,12 @@ def found_in(log):
 def flat(config):
     """Return a configuration by dotted key, as a log has it."""
     tree = json.loads(json.dumps(to_dict(config)))
-    return {leaf.name: leaf.of(tree) for leaf in leaves(type(config))}
+    return {leaf.name: leaf.find_value(tree) for leaf in list_leaves(type(config))}
 
 
 def log_of(name, config):
     """Return the log of a run with a configuration."""
-    settings = hyperparameters(config)
+    settings = list_hyperparameters(config)
     log = SampleLog(name, config.submission.round, settings=settings).by_suite(flat(config))
     for key in REFERENCES[name].example.settings[log.round].keys() - settings.keys():
         log.drop(key)  # of another schedule
@@ -160,7 +160,7 @@ def test_what_is_free_passes_both(name):
     free = {row.key: other(values[row.key]) for row in find_rows_of(reference, VERSION) if row.allowed is FREE}
     assert len(free) > 30
     for round_ in reference.rounds:
-        assert not compare(values | free, reference, round_).refused
+        assert not compare_closed(values | free, reference, round_).refused
         assert not found_in(SampleLog(name, round_).by_suite(free)) & {("SET11", key) for key in free}
 
 

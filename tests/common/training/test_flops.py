@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from common.training.profile import count, table3
+from common.training.profile import count_sample, count_table3
 from cosmoflow.model import CosmoFlow, ModelConfig
 
 
@@ -20,7 +20,9 @@ from cosmoflow.model import CosmoFlow, ModelConfig
 def test_a_convolution_takes_as_much_for_each_gradient(layer, products):
     pointwise = nn.Conv2d(8, 8, 1)  # needs no gradient of its input
     first = 8 * 8 * 16
-    assert count(nn.Sequential(pointwise, layer), torch.empty(1, 8, 4, 4)) == 2 * (2 * first + 3 * products)
+    assert count_sample(nn.Sequential(pointwise, layer), torch.empty(1, 8, 4, 4)).training == 2 * (
+        2 * first + 3 * products
+    )
 
 
 class Bottleneck(nn.Module):
@@ -65,8 +67,8 @@ def test_resnet50_in_both_conventions(early, products, operations):
         network, image = resnet50(early), torch.empty(1, 3, 224, 224)
     assert sum(weights.numel() for weights in network.parameters()) == 25_557_032
     image_gradient = 64 * 3 * 49 * 112 * 112  # which is not needed
-    assert count(network, image) == 2 * (3 * products - image_gradient)
-    assert table3(network, image) == 3 * operations
+    assert count_sample(network, image).training == 2 * (3 * products - image_gradient)
+    assert count_table3(network, image) == 3 * operations
 
 
 @pytest.mark.parametrize(
@@ -85,11 +87,11 @@ def test_resnet50_in_both_conventions(early, products, operations):
     ],
 )
 def test_table3_counts_each_kind_of_layer(layer, shape, operations):
-    assert table3(layer, torch.empty(shape)) == 3 * operations
+    assert count_table3(layer, torch.empty(shape)) == 3 * operations
     assert layer.training
 
 
 def test_gradients_of_inputs_count_where_they_are_asked_for():
     with torch.device("meta"):
         network, x_BDHWC = CosmoFlow(ModelConfig(), (128, 128, 128, 4)), torch.empty(1, 128, 128, 128, 4)
-    assert count(network, x_BDHWC.requires_grad_()) == pytest.approx(206.59e9, rel=1e-4)
+    assert count_sample(network, x_BDHWC.requires_grad_()).training == pytest.approx(206.59e9, rel=1e-4)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from common.ranks.dist import Dist, alone
-from common.training.graph import WARM_UP, Replay, recorder
+from common.ranks.dist import Dist, make_single_dist
+from common.training.graph import WARM_UP, Replay, make_recorder
 from tests.tape import Tapes
 
 
@@ -23,7 +23,7 @@ class Failing:
 
 def test_work_that_cannot_be_recorded_is_done_once_for_each_batch_and_the_first_error_is_told(capsys):
     total = torch.zeros(())
-    replay = Replay(total.add_, Failing(), alone())
+    replay = Replay(total.add_, Failing(), make_single_dist())
     for _ in range(WARM_UP + 3):
         replay(torch.ones(()))
     assert total == WARM_UP + 3
@@ -44,7 +44,7 @@ class Others:
 def test_work_with_messages_is_recorded_by_all_ranks_or_by_none(capsys):
     for fail in (0, 1):
         total, tapes = torch.zeros(()), Tapes()
-        replay = Replay(total.add_, tapes, alone(), Others(fail))
+        replay = Replay(total.add_, tapes, make_single_dist(), Others(fail))
         for _ in range(WARM_UP + 3):
             replay(torch.ones(()))
         assert total == WARM_UP + 3 and (tapes.played == 0) == bool(fail)
@@ -53,7 +53,7 @@ def test_work_with_messages_is_recorded_by_all_ranks_or_by_none(capsys):
 
 def test_after_the_warm_up_other_shapes_are_done_as_they_are(capsys):
     total, tapes = torch.zeros(()), Tapes()
-    replay = Replay(lambda x: total.add_(x.sum()), tapes, alone())
+    replay = Replay(lambda x: total.add_(x.sum()), tapes, make_single_dist())
     for _ in range(WARM_UP + 1):
         replay(torch.ones(1))
     replay.seal()
@@ -69,6 +69,6 @@ def test_after_the_warm_up_other_shapes_are_done_as_they_are(capsys):
 
 def test_nothing_is_recorded_on_gpus_of_amd_and_a_line_says_so(monkeypatch, capsys):
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert recorder("auto", "bf16", Dist(alone().position, torch.device("cuda"))) is None
+    assert make_recorder("auto", "bf16", Dist(make_single_dist().position, torch.device("cuda"))) is None
     (line,) = capsys.readouterr().out.splitlines()
     assert "without CUDA graphs" in line and "ROCm" in line

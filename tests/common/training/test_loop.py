@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from common.data.sampling import Batching, permutation
+from common.data.sampling import Batching, draw_permutation
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import open_log
 from common.precision import Precision, PrecisionConfig
@@ -61,7 +61,7 @@ class Line:
     step_weight = step_samples
 
     def order(self, epoch):
-        return permutation(len(X), 5, epoch)
+        return draw_permutation(len(X), 5, epoch)
 
     def read(self, samples, indices):
         yield from map(Rows, map(torch.from_numpy, indices))
@@ -224,7 +224,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
     second.evaluator = Judge(second, late)
     second.restore(second.checkpoints.load())
     second.fit()
-    assert len(second.checkpoints.files()) == 1 and not list(folder.glob("*.tmp"))
+    assert len(second.checkpoints.list_files()) == 1 and not list(folder.glob("*.tmp"))
     content = checkpoint.load(folder / "best.pt").content
     expected = checkpoint.load(tmp_path / "whole/checkpoints/epoch-0005-step-0000000.pt").content
     assert content["position"] == [5, 0]
@@ -337,7 +337,7 @@ def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
 def test_a_run_does_not_go_on_from_a_forged_state(tmp_path, changes, says):
     run = run_of(tmp_path, target=1e-9, epochs=2)
     run.fit()
-    [path] = run.checkpoints.files()[-1:]
+    [path] = run.checkpoints.list_files()[-1:]
     content = torch.load(path)
     torch.save({**content, "state": {**content["state"], **changes}}, path)
     again = run_of(tmp_path, target=1e-9, epochs=2)

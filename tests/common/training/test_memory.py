@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.ranks.dist import alone  # noqa: E402  (needs torch)
+from common.ranks.dist import make_single_dist  # noqa: E402  (needs torch)
 from common.settings.run import TrainConfig  # noqa: E402
 from common.training.faults import OutOfMemoryError, explain_out_of_memory  # noqa: E402
 
@@ -28,11 +28,11 @@ class Config:
     ],
 )
 def test_how_libraries_say_that_there_is_no_memory(error):
-    with pytest.raises(OutOfMemoryError) as raised, explain_out_of_memory(Config, alone()):
+    with pytest.raises(OutOfMemoryError) as raised, explain_out_of_memory(Config, make_single_dist()):
         raise error
     for part in ("computes 32 sample(s)", "train.accumulation (now 2, at most 64)", "train.eval_batch_size below 16"):
         assert part in str(raised.value)
-    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(Config, alone()):
+    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(Config, make_single_dist()):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 

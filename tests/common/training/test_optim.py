@@ -266,9 +266,9 @@ def test_muon_moves_as_far_in_all_directions():
         assert not torch.equal(old, new)
     for (rows, columns), scale in {(6, 10): 1.0, (10, 6): (10 / 6) ** 0.5, (1, 5): 1.0}.items():
         matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        values = torch.linalg.svdvals(optim.orthogonal(1e-3 * matrix)) / scale
+        values = torch.linalg.svdvals(optim.make_orthogonal(1e-3 * matrix)) / scale
         assert values.min() > 0.6 and values.max() < 1.3
         u, _, v = torch.linalg.svd(matrix, full_matrices=False)
-        product = (optim.orthogonal(matrix) / scale * (u @ v)).sum() / min(rows, columns)
+        product = (optim.make_orthogonal(matrix) / scale * (u @ v)).sum() / min(rows, columns)
         assert product == pytest.approx(0.95, abs=0.3)
-    assert torch.equal(optim.orthogonal(torch.zeros(3, 4)), torch.zeros(3, 4))
+    assert torch.equal(optim.make_orthogonal(torch.zeros(3, 4)), torch.zeros(3, 4))

@@ -14,7 +14,7 @@ import pytest
 from common.config import rebuild
 from common.measure.power import Measurement, read_energy, record_power
 from common.measure.power_sources import Clock, open_source
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.training import merit
 from common.training.merit import PowerConfig, recording_power
 from compliance.logs.power import read_power
@@ -152,7 +152,7 @@ def processes(monkeypatch):
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, capsys):
-    ranks = alone()
+    ranks = make_single_dist()
     ranks.node_rank, ranks.is_main = node, node == 0
     with recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, ranks):
         assert os.getsid(processes[0].pid) == processes[0].pid, "Ctrl-C would reach it"
@@ -173,13 +173,13 @@ def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monke
     )
     with (
         pytest.raises(ValueError, match="the clock was set"),
-        recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, alone()),
+        recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, make_single_dist()),
     ):
         pytest.fail("the run began")
 
 
 def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, monkeypatch):
-    ranks = alone()
+    ranks = make_single_dist()
     monkeypatch.setattr(ranks, "find_first", lambda value: value or "node 1: no meter")
     with (
         pytest.raises(ValueError, match=r"power\.source is .command:node:watts:echo 1.: node 1: no meter"),
@@ -190,7 +190,7 @@ def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, m
 
 
 def test_one_rank_of_a_node_records(tmp_path, processes):
-    ranks = alone()
+    ranks = make_single_dist()
     ranks.local_rank = 1
     with recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, ranks):
         assert not processes

@@ -13,9 +13,9 @@ from common.training.run import Training
 @pytest.mark.parametrize("main", [True, False])
 def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
     stated = []
-    monkeypatch.setattr(run, "provenance", lambda packages: {"packages": packages, "host": {}})
+    monkeypatch.setattr(run, "collect_provenance", lambda packages: {"packages": packages, "host": {}})
     monkeypatch.setattr(run, "read_variant_and_digest", lambda folder: ("full", "0" * 64))
-    monkeypatch.setattr(run.mllog, "begin", lambda *given, **instance: stated.append(given[-1]))
+    monkeypatch.setattr(run.mllog, "log_beginning", lambda *given, **instance: stated.append(given[-1]))
     config = SimpleNamespace(
         drop_page_cache=False, submission=SubmissionConfig(), data=SimpleNamespace(data_dir="data")
     )

@@ -5,7 +5,7 @@ from dataclasses import make_dataclass
 
 import pytest
 
-from common.settings.keys import hyperparameters
+from common.settings.keys import list_hyperparameters
 from common.settings.optim import BoundarySchedule, EpochSchedule, StepSchedule
 from common.settings.run import TrainConfig
 
@@ -13,7 +13,7 @@ from common.settings.run import TrainConfig
 def logged(schedule, global_batch_size):
     """Return what a log states of a schedule."""
     config = make_dataclass("Config", [("schedule", type(schedule)), ("train", TrainConfig)])
-    entries = hyperparameters(config(schedule, TrainConfig(global_batch_size=global_batch_size)))
+    entries = list_hyperparameters(config(schedule, TrainConfig(global_batch_size=global_batch_size)))
     del entries["global_batch_size"]
     return entries
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from common.precision import Precision, PrecisionConfig
-from common.ranks.dist import alone
+from common.ranks.dist import make_single_dist
 from common.settings.run import TrainConfig
 from common.training import optim
 from common.training.optim import OptimConfig
@@ -68,12 +68,12 @@ def test_training_goes_on_as_without_it(name, tapes):
         problem, precision = Problem(tapes), Precision(PrecisionConfig("fp32"), torch.device("cpu"))
         config = OptimConfig(name=name, weight_decay=0.0 if name in ("sgd", "muon") else 0.01)
         optimizer = optim.build(config, problem.model.parameters(), torch.tensor(0.1))
-        step, batches = Step(problem, optimizer, precision, alone()), torch.rand(4, 3, 1, 4, 4)
+        step, batches = Step(problem, optimizer, precision, make_single_dist()), torch.rand(4, 3, 1, 4, 4)
         for number, x in enumerate(batches):
             if warm and number in (0, 3):  # before the first step, and as when a checkpoint was loaded
-                step = Step(problem, optimizer, precision, alone())
+                step = Step(problem, optimizer, precision, make_single_dist())
                 before = state(step)
-                assert warm_up(problem, precision, alone(), step) > 0
+                assert warm_up(problem, precision, make_single_dist(), step) > 0
                 assert equal(before, state(step)) and step.found.tolist() == [0, 0]
             step(iter([Batch((x,))] * 2), 2, 6.0, 0.1)
         finals.append(state(step))
@@ -91,9 +91,13 @@ def test_it_is_for_accelerators_and_for_what_is_recorded():
 
 
 def test_the_wrapper_that_averages_gradients_makes_its_first_step_in_the_run():
-    problem, precision, ranks = Problem(None), Precision(PrecisionConfig("fp32"), torch.device("cpu")), alone()
+    problem, precision, ranks = (
+        Problem(None),
+        Precision(PrecisionConfig("fp32"), torch.device("cpu")),
+        make_single_dist(),
+    )
     wrapped = []
-    ranks.world_size, ranks.sharing, ranks.wrap = 2, alone(), lambda module: wrapped.append(module) or module
+    ranks.world_size, ranks.sharing, ranks.wrap = 2, make_single_dist(), lambda module: wrapped.append(module) or module
     optimizer = optim.build(OptimConfig(), problem.model.parameters(), 0.1)
     step = Step(problem, optimizer, precision, ranks)
     warm_up(problem, precision, ranks, step)

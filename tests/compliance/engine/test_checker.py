@@ -36,6 +36,7 @@ def in_two_processes(path, change="pass"):
 import multiprocessing, os, signal
 from compliance.engine import log_checker
 from compliance.engine import check_paths
+from compliance.engine import check_paths, log_checker
 from compliance.engine.log_checker import Options
 
 plain, parent = log_checker.check_log, os.getpid()

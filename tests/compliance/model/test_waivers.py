@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UsageError
 from compliance.engine import Options, check_paths
-from compliance.model.waivers import Waiver, checked, read_waivers
+from compliance.model.waivers import Waiver, check_waivers, read_waivers
 from compliance.samples.package import SamplePackage
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
@@ -128,7 +128,7 @@ def test_what_is_not_a_file_of_text_is_refused(tmp_path):
 
 
 def test_waivers_from_python_are_checked_as_well():
-    assert checked({NAME: "agreed"}) == {NAME: Waiver("agreed")}
+    assert check_waivers({NAME: "agreed"}) == {NAME: Waiver("agreed")}
     for wrong in ({"flow": "because"}, {NAME: ""}, {NAME: 5}, {7: "why"}):
         with pytest.raises(UsageError, match="waiver: "):
-            checked(wrong)
+            check_waivers(wrong)

@@ -13,7 +13,7 @@ from compliance.logs.log import read_log
 from compliance.logs.official import official_convergence
 from compliance.rcp.judge import judge
 from compliance.rcp.points import Mode, interpolate, load_points, min_acceptable_mean
-from tests.conformance.mutations import PUBLISHED
+from tests.conformance.variants.damaged_logs import PUBLISHED
 
 ROUNDS_WITH_TABLES = [
     (name, round_) for name in PUBLISHED for round_ in REFERENCES[name].rounds[-3:] if round_ != "0.7"

@@ -1,4 +1,4 @@
-"""Every rule proves itself on its own examples, which the page of the rules shows."""
+"""Every rule proves itself on its own examples, which the page of the rules shows, and on further ones."""
 
 import functools
 import re
@@ -21,14 +21,19 @@ from compliance.rules.rule import LogRule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from tests.bench_script import bench_script
+from tests.compliance.rules import log_examples, package_examples
 
 docs = bench_script("reference_pages")
 
 EXAMPLES = [
-    pytest.param(rule, kind, number, id=f"{id_}-{kind}-{number}")
+    pytest.param(rule, kind, getattr(rule, kind)[0], id=f"{id_}-{kind}")
     for id_, rule in sorted(all_rules().items())
     for kind in ("good", "bad")
-    for number in range(len(getattr(rule, kind)))
+    if getattr(rule, kind)
+]
+FURTHER_EXAMPLES = [
+    pytest.param(all_rules()[id_], severities, sample, id=f"{id_}-{number}")
+    for number, (id_, severities, sample) in enumerate((*log_examples.EXAMPLES, *package_examples.EXAMPLES))
 ]
 
 
@@ -41,18 +46,30 @@ def examples_judged_once():
         yield
 
 
-@pytest.mark.parametrize(("rule", "kind", "number"), EXAMPLES)
-def test_examples(rule, kind, number):
+def findings_on(rule, sample):
+    """Return what a rule finds on a sample log or package."""
     judge = explain.judge_log_example if issubclass(rule, LogRule) else explain.judge_package_example
-    findings = judge(getattr(rule, kind)[number], "strict")
-    found = [finding for finding in findings if finding.rule == rule.id and finding.severity != "skipped"]
+    findings = [finding for finding in judge(sample, "strict") if finding.rule == rule.id]
+    assert not any("rule itself failed" in finding.message for finding in findings)
+    return [finding for finding in findings if finding.severity != "skipped"]
+
+
+@pytest.mark.parametrize(("rule", "kind", "sample"), EXAMPLES)
+def test_examples(rule, kind, sample):
+    findings = findings_on(rule, sample)
     if kind == "bad":
-        assert found, "the bad example goes unnoticed"
-        for finding in found:
-            assert finding.message and finding.severity in SEVERITIES and "rule itself failed" not in finding.message
+        assert findings, "the bad example goes unnoticed"
+        assert all(finding.message and finding.severity in SEVERITIES for finding in findings)
     else:
         # Good examples may show milder findings of a rule, never its own severity.
-        assert [f for f in found if f.severity in ("error", rule.severity)] == []
+        assert [finding for finding in findings if finding.severity in ("error", rule.severity)] == []
+
+
+@pytest.mark.parametrize(("rule", "severities", "sample"), FURTHER_EXAMPLES)
+def test_further_examples(rule, severities, sample):
+    findings = findings_on(rule, sample)
+    assert {finding.severity for finding in findings} == set(severities.split())
+    assert all(finding.message for finding in findings)
 
 
 def test_the_pages_that_show_examples_are_up_to_date(capsys):
@@ -77,7 +94,7 @@ def test_check_finds_what_is_out_of_date_and_writes_nothing(tmp_path, capsys):
 def test_rule_is_documented(rule):
     assert rule.title().endswith(".") and len(rule.title()) < 130
     assert rule.cite and rule.why and rule.fix
-    assert rule.bad
+    assert len(rule.bad) == 1 and len(rule.good) <= 1, "further examples are rows of log_examples or package_examples"
     assert set(rule.profiles) <= set(PROFILES) and set(rule.rounds) <= set(ROUNDS)
     assert rule.differs or rule.profiles == PROFILES, "a rule of one profile says what the other does"
 

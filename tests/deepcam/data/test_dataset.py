@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from common.data.prefetch import read_batches
-from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share
+from common.data.sampling import Batching, draw_permutation, sample_seed, shard_assignment, shard_order, take_share
 from common.settings.machine import StagingConfig
 from common.settings.run import TrainConfig
 from deepcam.data import snapshot
@@ -184,7 +184,7 @@ def test_a_global_shuffle_is_the_same_for_any_number_of_ranks():
     config = DataConfig(Path("data"))
     for dist in (ranks(1, 1), ranks(8, 2)):
         order = shard_order(shard_assignment(50), config.shards(dist), 8, 3, 2)
-        assert np.array_equal(order, permutation(50, 3, 2))
+        assert np.array_equal(order, draw_permutation(50, 3, 2))
 
 
 @pytest.mark.parametrize("shuffle, shards", [("node", 2), ("rank", 4)])
@@ -208,7 +208,7 @@ def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
 
 def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_of_a_run():
     def shard(shards, part, seed):
-        return set(share(shard_order(shard_assignment(64), shards, 64, seed, 0), part, shards).tolist())
+        return set(take_share(shard_order(shard_assignment(64), shards, 64, seed, 0), part, shards).tolist())
 
     assert shard(2, 1, 0) == shard(2, 1, 9) == shard(4, 2, 3) | shard(4, 3, 4)
 

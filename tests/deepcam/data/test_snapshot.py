@@ -7,6 +7,7 @@ import pytest
 from deepcam.data import snapshot
 from deepcam.data.snapshot import DATA, LABELS, SnapshotError
 from deepcam.data.values import VECTORS, Stats, StatsError, read_range, read_stats, write_stats
+from deepcam.fetch import SNAPSHOT
 from deepcam.reference import CHANNELS
 
 H, W = 32, 48
@@ -36,7 +37,7 @@ def change(path, key, values, **options):
 
 
 def test_a_snapshot_is_as_published(path):
-    assert snapshot.NAME.fullmatch(path.name) and snapshot.find_snapshots(path.parent) == [path.name]
+    assert SNAPSHOT.fullmatch(path.name) and snapshot.find_snapshots(path.parent) == [path.name]
     with h5py.File(path) as file:
         assert file[DATA].dtype == "<f4" and file[LABELS].dtype == "<i4"
         assert file[DATA].chunks is None and file[LABELS].chunks is None

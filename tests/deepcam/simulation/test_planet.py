@@ -5,7 +5,7 @@ import pytest
 
 from deepcam.reference import CHANNELS
 from deepcam.simulation import detection
-from deepcam.simulation.detection import CYCLONE, RIVER, connected, detect, find_rivers
+from deepcam.simulation.detection import CYCLONE, RIVER, find_regions, find_rivers, label_weather
 from deepcam.simulation.planet import (
     AIR_DENSITY,
     GAS_CONSTANT,
@@ -20,7 +20,7 @@ from deepcam.simulation.planet import (
     saturation_pressure,
     separation_km,
 )
-from deepcam.simulation.snapshot_generator import season, simulate
+from deepcam.simulation.snapshot_generator import compute_season, simulate
 
 PLANET = Planet(96, 144, 3.0)
 NUMBER = {channel.name: number for number, channel in enumerate(CHANNELS)}
@@ -50,7 +50,7 @@ def at(lat, lon):
 
 
 def river_pixels(fields):
-    return np.count_nonzero(detect(PLANET, fields) == RIVER)
+    return np.count_nonzero(label_weather(PLANET, fields) == RIVER)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_cyclone_turns_with_the_planet_around_a_warm_low(lat):
     flow = PLANET.gradient(channel(change, "UBOT"))[0] + PLANET.gradient(channel(change, "VBOT"))[1]
     near = PLANET.distance_km(lat, 200.0) < 250
     assert flow[near].mean() < 0  # friction lets the air in
-    assert (detect(PLANET, stormy.fields()) == CYCLONE)[row, column]
+    assert (label_weather(PLANET, stormy.fields()) == CYCLONE)[row, column]
 
 
 def test_surface_pressure_and_heights_are_hydrostatic(snapshots):
@@ -178,8 +178,8 @@ def test_distances_are_those_of_a_sphere():
 
 
 def test_seasons_follow_the_date():
-    assert season(192) == 1 and season(9) < -0.99 and abs(season(101)) < 0.05
-    july, january = (Sky(PLANET, season(day), np.random.default_rng(0)).fields()[-30:] for day in (192, 9))
+    assert compute_season(192) == 1 and compute_season(9) < -0.99 and abs(compute_season(101)) < 0.05
+    july, january = (Sky(PLANET, compute_season(day), np.random.default_rng(0)).fields()[-30:] for day in (192, 9))
     july, january = (channel(fields, "TREFHT").mean() for fields in (july, january))
     assert july > january + 5
 
@@ -187,9 +187,9 @@ def test_seasons_follow_the_date():
 def test_labels_are_a_function_of_the_fields(snapshots):
     fields, labels = snapshots
     for one, expected in zip(fields, labels, strict=True):
-        np.testing.assert_array_equal(detect(PLANET, one), expected)
+        np.testing.assert_array_equal(label_weather(PLANET, one), expected)
     turned = np.roll(fields[0], 50, axis=1)
-    np.testing.assert_array_equal(detect(PLANET, turned), np.roll(labels[0], 50, axis=1))
+    np.testing.assert_array_equal(label_weather(PLANET, turned), np.roll(labels[0], 50, axis=1))
 
 
 def test_labels_do_not_depend_on_channels_that_the_detector_does_not_read(snapshots):
@@ -198,7 +198,7 @@ def test_labels_do_not_depend_on_channels_that_the_detector_does_not_read(snapsh
     read = {detection.TMQ, detection.U850, detection.V850, detection.PSL, detection.T200, detection.T500}
     assert [CHANNELS[number].name for number in sorted(read)] == ["TMQ", "U850", "V850", "PSL", "T200", "T500"]
     blind[..., [number for number in range(16) if number not in read]] = 0
-    np.testing.assert_array_equal(detect(PLANET, blind), labels[0])
+    np.testing.assert_array_equal(label_weather(PLANET, blind), labels[0])
 
 
 def test_every_snapshot_has_both_classes_and_the_usual_share(snapshots):
@@ -223,7 +223,7 @@ def test_classes_are_as_frequent_as_published():
 def test_a_low_without_warmth_or_strength_is_no_cyclone(thing):
     stormy = sky()
     stormy.add_storm(thing)
-    assert not (detect(PLANET, stormy.fields()) == CYCLONE).any()
+    assert not (label_weather(PLANET, stormy.fields()) == CYCLONE).any()
 
 
 def test_a_river_is_long_and_flows():
@@ -244,7 +244,7 @@ def test_a_storm_beside_a_cold_low_is_a_hybrid_and_no_cyclone(longitude, found):
     stormy = sky()
     stormy.add_storm(storm(20.0))
     stormy.add_storm(storm(35.0, longitude, **COLD))
-    labels = detect(PLANET, stormy.fields())
+    labels = label_weather(PLANET, stormy.fields())
     assert (1_000 < PLANET.distance_km(35.0, longitude)[at(20.0, 200.0)] < 1_500) != found
     assert (labels == CYCLONE)[at(20.0, 200.0)] == found
 
@@ -257,7 +257,7 @@ def test_look_alikes_are_as_frequent_and_equal_nearby(snapshots):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(detection, "NEAR_KM", 0)
             patch.setattr(detection, "LONG_KM", 1_000)
-            nearby = detect(PLANET, one)
+            nearby = label_weather(PLANET, one)
         cyclones, hybrids = cyclones + (expected == CYCLONE).sum(), hybrids + (nearby == CYCLONE).sum()
         rivers, pieces = rivers + (expected == RIVER).sum(), pieces + (nearby == RIVER).sum()
     assert 1.5 < hybrids / cyclones < 2.5 and 1.3 < pieces / rivers < 2.2
@@ -275,13 +275,13 @@ def test_a_cyclone_is_no_part_of_a_river():
 
 def test_regions_are_connected_by_sides_and_corners_and_around_the_planet():
     mask = np.array([[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]], bool)
-    region, count = connected(mask)
+    region, count = find_regions(mask)
     assert count == 3 and (region[~mask] == -1).all()
     assert region[0, 0] == region[0, 4] and region[2, 1] == region[3, 2] != region[3, 4]
-    assert connected(np.zeros((3, 4), bool))[1] == 0
+    assert find_regions(np.zeros((3, 4), bool))[1] == 0
     maze = np.random.default_rng(0).random((40, 40)) < 0.45
-    region, _ = connected(maze)
-    shifted = np.roll(connected(np.roll(maze, 7, axis=1))[0], -7, axis=1)
+    region, _ = find_regions(maze)
+    shifted = np.roll(find_regions(np.roll(maze, 7, axis=1))[0], -7, axis=1)
     pairs = set(zip(region[maze].tolist(), shifted[maze].tolist(), strict=True))
     assert len(pairs) == len(set(region[maze].tolist())) == len(set(shifted[maze].tolist()))
 

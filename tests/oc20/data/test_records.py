@@ -268,7 +268,7 @@ def test_damage_to_a_record_is_an_error_or_harmless(slabs):
             place = rng.randrange(len(damaged))
             damaged[place : place + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
         with contextlib.suppress(PickleError, FrameError):
-            records.check(records.decode_frame(bytes(damaged)))
+            records.check_frame(records.decode_frame(bytes(damaged)))
 
 
 # -- wrong frames ----------------------------------------------------------------------------------------------

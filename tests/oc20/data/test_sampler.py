@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.data.sampling import Batching, permutation
+from common.data.sampling import Batching, draw_permutation
 from oc20.data.dataset import BalancedBatching, balance_parts
 
 WEIGHTS = np.random.default_rng(0).lognormal(9, 0.8, 500).astype(np.int32)
@@ -35,7 +35,7 @@ def test_equal_weights_make_equal_numbers_by_fixed_rules():
 
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_global_batches_are_those_of_common_sampling_for_any_number_of_ranks(accumulation):
-    order = permutation(500, 1, 2)
+    order = draw_permutation(500, 1, 2)
     plain = [batch.parts[0] for batch in Batching(48).batches(order, 0, 1)]
     batching = BalancedBatching(48, accumulation=accumulation, weights=WEIGHTS)
     for world_size in WORLDS:
@@ -51,7 +51,7 @@ def test_global_batches_are_those_of_common_sampling_for_any_number_of_ranks(acc
 
 def test_a_resumed_epoch_is_the_rest_of_the_epoch():
     batching = BalancedBatching(64, "drop", weights=WEIGHTS)
-    order = permutation(500, 3, 0)
+    order = draw_permutation(500, 3, 0)
     whole, rest = list(batching.batches(order, 1, 4)), list(batching.batches(order, 1, 4, start=5))
     assert [batch.step for batch in rest] == [5, 6] and len(whole) == 7
     assert all(np.array_equal(a.parts[0], b.parts[0]) for a, b in zip(whole[5:], rest, strict=True))

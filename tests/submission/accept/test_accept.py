@@ -219,7 +219,7 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, capsys):
     assert main(["--record", "base.json"]) == 2
     assert "an hour or more apart" in capsys.readouterr().err and len(made) == 2
     assert main(["base.json", "--provisional", "-n", "4", "-o", "now"]) in (0, 3)
-    words = ["cosmoflow.measure", "mini", "data.workers=1", "-o", "now/cosmoflow-0/run_3/fom.json", "--steps", "7"]
+    words = ["cosmoflow", "measure", "mini", "data.workers=1", "-o", "now/cosmoflow-0/run_3/fom.json", "--steps", "7"]
     assert len(made) == 6 and made[-1].words() == words
     environment = json.loads((tmp_path / "base.json").read_text())["series"][0]["jobs"][0]["environment"]
     assert "host_processor_model_name" in environment

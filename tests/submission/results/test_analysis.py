@@ -158,7 +158,7 @@ STEP = ("workload", "ceilings", "units", "batch_size", "spatial")
 
 
 def format_range(each, part):
-    low, high = (quantity_tables.number(each[f"{part}minutes_{end}"]) for end in ("low", "high"))
+    low, high = (quantity_tables.format_number(each[f"{part}minutes_{end}"]) for end in ("low", "high"))
     return low if each["minutes"] is not None else f"{low} or more" if low == high else f"{low} to {high}"
 
 

@@ -22,17 +22,17 @@ MODEL = CostModel({"cosmoflow": WORK}, {"chip": TOP})
 
 
 def test_the_longest_of_the_four_times_binds():
-    one = MODEL.cost("cosmoflow", "chip", units=4, batch=8)
+    one = MODEL.cost_step("cosmoflow", "chip", units=4, batch=8)
     assert (one.compute, one.memory, one.input, one.network) == pytest.approx((6, 4, 2, 2 * 3 / 4 * 40 / 10))
     assert (one.step, one.binds, one.samples_per_s) == (6, "compute", pytest.approx(8 / 6))
     # 125 steps of 6 s, and 100 samples evaluated at a third of the cost of training, by 4 units
     assert one.epoch_seconds == pytest.approx(125 * 6 + 100 * 1 / 4)
     for name, ceilings in (("network", replace(TOP, network_bytes_per_s=1e3)), ("memory", replace(TOP, value_bytes=4))):
-        assert CostModel({"w": WORK}, {"c": ceilings}).cost("w", "c", 4, 8).binds == name
+        assert CostModel({"w": WORK}, {"c": ceilings}).cost_step("w", "c", 4, 8).binds == name
 
 
 def test_ranks_that_share_a_sample_split_its_work_and_exchange_halos():
-    one = MODEL.cost("cosmoflow", "chip", units=8, batch=4, spatial=2)
+    one = MODEL.cost_step("cosmoflow", "chip", units=8, batch=4, spatial=2)
     assert (one.compute, one.input) == pytest.approx((1.5, 0.5))
     assert one.network == pytest.approx((2 * 7 / 8 * 40 + 8) / 10)
 
@@ -40,14 +40,14 @@ def test_ranks_that_share_a_sample_split_its_work_and_exchange_halos():
 def test_a_result_shares_samples_as_its_logs_say(result):
     """Without a word about it, as few ranks share a sample as the batch allows."""
     told = replace(result("s", 64, 16), sharing=4)
-    assert (MODEL.published(told).spatial, MODEL.published(result("s", 64, 16)).spatial) == (4, 1)
-    assert MODEL.published(replace(told, sharing=3)).spatial == 1  # 16 units cannot
-    few = MODEL.published(replace(result("s", 2, 16), sharing=4))
+    assert (MODEL.cost_result(told).spatial, MODEL.cost_result(result("s", 64, 16)).spatial) == (4, 1)
+    assert MODEL.cost_result(replace(told, sharing=3)).spatial == 1  # 16 units cannot
+    few = MODEL.cost_result(replace(result("s", 2, 16), sharing=4))
     assert (few.batch_size, few.spatial) == (4, 4)
 
 
 def test_units_left_over_wait_for_the_others():
-    assert MODEL.cost("cosmoflow", "chip", units=3, batch=4).compute == pytest.approx(6)
+    assert MODEL.cost_step("cosmoflow", "chip", units=3, batch=4).compute == pytest.approx(6)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_units_left_over_wait_for_the_others():
 )
 def test_a_batch_that_cannot_be_shared_is_refused(units, batch, spatial, said):
     with pytest.raises(ValueError, match=said):
-        MODEL.cost("cosmoflow", "chip", units, batch, spatial)
+        MODEL.cost_step("cosmoflow", "chip", units, batch, spatial)
 
 
 def test_scaling_out_shares_samples_before_the_batch_grows():
@@ -175,7 +175,7 @@ def test_input_from_storage_counts_where_memory_cannot_hold_the_data(result):
 
     slow = CostModel({"cosmoflow": replace(WORK, stored_bytes=1e9)}, {"chip": replace(TOP, network_bytes_per_s=1e9)})
     (pair,) = slow.published_pairs([on(8, False, 4), on(16, True, 1)]).pairs
-    compute, storage = slow.published(on(8, False, 4)), slow.published(on(8, False, 4), from_storage=True)
+    compute, storage = slow.cost_result(on(8, False, 4)), slow.cost_result(on(8, False, 4), from_storage=True)
     # 8 samples of 1 GB per unit and step; a quarter of 1 GB/s for each
     assert (compute.input, storage.input, storage.binds) == (pytest.approx(8), pytest.approx(32), "input")
     assert (pair.published_efficiency, pair.efficiency) == pytest.approx((2, 1))
@@ -201,7 +201,7 @@ def test_bytes_of_system_descriptions(text, gigabytes):
 
 def test_a_workload_of_one_round_comes_before_that_of_all(result):
     model = CostModel({"cosmoflow": WORK, "cosmoflow@0.7": WORK}, {"chip": TOP})
-    assert model.published(result("s", 64, 8, round="0.7")).workload == "cosmoflow@0.7"
-    assert model.published(result("s", 64, 8)).workload == "cosmoflow"
+    assert model.cost_result(result("s", 64, 8, round="0.7")).workload == "cosmoflow@0.7"
+    assert model.cost_result(result("s", 64, 8)).workload == "cosmoflow"
     for unknown in (result("s", 64, 8, mini=True), result("s", None, 8), result("s", 64, 8, accelerator="abacus")):
-        assert model.published(unknown) is None
+        assert model.cost_result(unknown) is None

@@ -20,7 +20,7 @@ from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.implementation import record_package
 from submission.report import main
 from submission.results.page import findings
-from submission.results.page.findings import MAX_LINE, excerpt
+from submission.results.page.findings import MAX_LINE, read_excerpt
 from submission.results.page.glance import short_framework, short_model
 from submission.results.page.page import write_report
 from tests.submission.results.browser import browser, chromium
@@ -347,16 +347,22 @@ def test_the_command_never_overwrites_other_files(tmp_path, capsys):
 def test_an_excerpt_counts_lines_like_the_checker(write, tmp_path):
     path = tmp_path / "log.txt"
     path.write_bytes(write(b"1\r\n2\r3\n" + b"x" * 200_000 + b"\n5 \xff\n6"))
-    assert [number for number, _ in excerpt(str(path), 4)] == [2, 3, 4, 5, 6]
-    texts = dict(excerpt(str(path), 5))
+    assert [number for number, _ in read_excerpt(str(path), 4)] == [2, 3, 4, 5, 6]
+    texts = dict(read_excerpt(str(path), 5))
     assert texts[3] == "3" and len(texts[4]) == MAX_LINE + 2 and texts[5] == "5 �" and texts[6] == "6"
-    assert excerpt(str(path), 0) == excerpt(str(path), 99) == excerpt(str(tmp_path), 3) == excerpt("-", 1) == []
+    assert (
+        read_excerpt(str(path), 0)
+        == read_excerpt(str(path), 99)
+        == read_excerpt(str(tmp_path), 3)
+        == read_excerpt("-", 1)
+        == []
+    )
 
 
 def test_an_excerpt_of_a_damaged_archive_is_empty(tmp_path):
     path = tmp_path / "log.txt.gz"
     path.write_bytes(gzip.compress(b"line\n" * 100_000)[:40])
-    assert excerpt(str(path), 90_000) == []
+    assert read_excerpt(str(path), 90_000) == []
 
 
 # -- in a browser ------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from common.errors import UsageError
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.results.export import flat
-from submission.results.sets import Facts, analyse, log_pca, read_facts, summarise
+from submission.results.page.export import flatten_quantities
+from submission.results.sets import Facts, analyse_sets, log_pca, read_facts, summarise_values
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
 EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]
@@ -22,9 +22,9 @@ def analysed(tmp_path):
 
     def run(package, facts=None):
         package.write(tmp_path / "v3.0" / "Example")
-        return analyse(
+        return analyse_sets(
             check_paths([str(tmp_path)], Options(details=True)),
-            read_facts().updated(read_facts(Path(facts)) if facts else Facts()),
+            read_facts().update_facts(read_facts(Path(facts)) if facts else Facts()),
         )
 
     return run
@@ -38,7 +38,7 @@ def only(sets):
 def test_quantities_are_those_of_the_runs_without_fastest_and_slowest(analysed):
     package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
     one = only(analysed(package))
-    found = flat(one)
+    found = flatten_quantities(one)
     kept = sorted(EPOCHS)[1:-1]
     assert found["run_stop_epoch.mean"] == statistics.fmean(kept)
     assert found["run_stop_epoch.std"] == pytest.approx(statistics.stdev(kept))
@@ -55,17 +55,17 @@ def test_quantities_are_those_of_the_runs_without_fastest_and_slowest(analysed):
 
 
 def test_throughputs_are_averaged_harmonically():
-    found = summarise("run_epoch_throughput", [1.0, 3.0])
+    found = summarise_values("run_epoch_throughput", [1.0, 3.0])
     assert (found.mean, found.median) == (1.5, 2.0)
     assert found.std == pytest.approx(1 / (2 / 3 - statistics.stdev([1, 1 / 3])) - 1.5)
-    assert summarise("run_time", [2.0]).std is None
+    assert summarise_values("run_time", [2.0]).std is None
 
 
 def test_epochs_counted_from_zero_are_one_more(analysed):
     package = SamplePackage()
     for number in range(1, 11):
         package.edit(number, lambda log: log.renumber(0))
-    found = flat(only(analysed(package)))
+    found = flatten_quantities(only(analysed(package)))
     assert found["run_stop_epoch.mean"] == found["run_stop_epoch_num.mean"] + 1 == 25
 
 
@@ -143,7 +143,7 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
     for number in range(1, 11):
         bad.edit(number, lambda log: log.drop("eval_error"))
     bad.write(tmp_path / "v3.0" / "Bad")
-    found = analyse(check_paths([str(tmp_path)], Options(details=True)), read_facts())
+    found = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())
     assert {one.row.organisation: one.problem for one in found} == {
         "Good": "",
         "Bad": "10 runs, none of which can be analysed: no evaluation before run_stop",
@@ -152,14 +152,16 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
 
 def test_one_run_and_different_batch_sizes(tmp_path):
     (tmp_path / "result_0.txt").write_bytes(SampleLog(run=1).bytes())
-    one = only(analyse(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts()))
-    assert one.statistics["run_time"].count == 1 and one.pca is None and flat(one)["run_time.std"] is None
+    one = only(analyse_sets(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts()))
+    assert one.statistics["run_time"].count == 1 and one.pca is None and flatten_quantities(one)["run_time.std"] is None
     assert any("1 run: none is left out" in note for note in one.notes)
     for number in range(3):
         log = SampleLog(run=number).set("global_batch_size", 256 * (number + 1))
         (tmp_path / f"result_{number}.txt").write_bytes(log.bytes())
-    one = only(analyse(check_paths([str(tmp_path)], Options(details=True)), read_facts()))
-    assert flat(one)["batch_size/units"] is None and any("global_batch_size" in note for note in one.notes)
+    one = only(analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts()))
+    assert flatten_quantities(one)["batch_size/units"] is None and any(
+        "global_batch_size" in note for note in one.notes
+    )
 
 
 def test_facts_exclude_staging_and_normalise(analysed, tmp_path):

@@ -11,8 +11,8 @@ import pytest
 from compliance import check_logs
 from compliance.formats.table import TextTable, csv_text, plain_text, shortened
 from compliance.samples.package import SamplePackage
-from submission.results.read_rows import rows
-from submission.results.rows import differences
+from submission.results.read_rows import list_rows
+from submission.results.rows import compare_rounds
 from submission.results.tables import Summary
 from submission.summary import main
 
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def row_of(package, folder, **options):
-    (row,) = rows(check_logs(package.write(folder), **options))
+    (row,) = list_rows(check_logs(package.write(folder), **options))
     return row
 
 
@@ -72,7 +72,7 @@ def test_too_fast_and_open_results_are_not_normalised(folder, tmp_path):
 
 def test_row_of_a_throughput(folder):
     package = SamplePackage("openfold", scaling="weak", runs=12).start_together().with_time_to_train()
-    strong, weak = rows(check_logs(package.system(number_of_nodes="192").write(folder)))
+    strong, weak = list_rows(check_logs(package.system(number_of_nodes="192").write(folder)))
     assert (weak.scaling, weak.models, weak.instance_scale, weak.runs) == ("weak", 12, 64, 12)
     assert weak.models_per_minute == pytest.approx(12 / weak.minutes) and weak.score == weak.normalised
     assert weak.convergence_unit == strong.convergence_unit == "samples" and weak.convergence > 1000
@@ -94,7 +94,7 @@ def test_a_speedup_compares_the_same_clock_of_both_rounds(tmp_path):
     now = row_of(SamplePackage().staged("init_stop", STAGING_MS), tmp_path / "v3.0" / "Example")
     assert (before.staging_clock, now.staging_clock) == ("in", "out")
     assert before.score - now.score == pytest.approx(30, rel=0.01) and now.score == now.minutes
-    found = {one.organisation: one for one in differences([before], [now])}["Example"]
+    found = {one.organisation: one for one in compare_rounds([before], [now])}["Example"]
     assert (found.before, found.now) == (before.score, now.score)
     assert found.speedup == pytest.approx(before.score / (now.score + 30)) and found.speedup < before.score / now.score
     text = plain_summary([before, now], [found])
@@ -106,7 +106,7 @@ def test_a_speedup_compares_the_same_clock_of_both_rounds(tmp_path):
 
 def test_clocks_are_only_told_apart_where_data_were_staged(folder):
     row = row_of(SamplePackage(), folder)
-    text = plain_summary([row], differences([row], [row]))
+    text = plain_summary([row], compare_rounds([row], [row]))
     assert "staging" not in text and row.score_with_staging == row.score
 
 
@@ -126,10 +126,10 @@ def test_mini_results_are_marked(folder):
 
 def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
     SamplePackage().write(tmp_path / "whole")
-    (row,) = rows(check_logs(tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow"))
+    (row,) = list_rows(check_logs(tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow"))
     assert row.organisation == "whole"
     (tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow").rename(tmp_path / "loose")
-    (row,) = rows(check_logs(tmp_path / "loose"))
+    (row,) = list_rows(check_logs(tmp_path / "loose"))
     assert (row.organisation, row.system, row.availability) == ("Example University", "example_n64", "onprem")
     assert (row.nodes, row.accelerators, row.processors, row.framework) == (16, 64, None, "")
 
@@ -176,7 +176,7 @@ def test_names_are_cut_in_the_middle():
 
 def test_hostile_text_is_harmless(folder):
     row = replace(row_of(SamplePackage(), folder), organisation=EVIL, system=EVIL, framework=EVIL)
-    changes = differences([row], [row])
+    changes = compare_rounds([row], [row])
     assert "\x1b" not in plain_summary([row], changes)
     markdown = Summary([row], changes).format_markdown()
     assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
@@ -188,13 +188,13 @@ def test_hostile_text_is_harmless(folder):
 
 def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
     report = check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder))
-    texts = Summary(rows(report)).format_csv()
+    texts = Summary(list_rows(report)).format_csv()
     assert list(texts) == ["time_to_train.csv", "throughput.csv"]
     strong, weak = (list(csv.DictReader(io.StringIO(text))) for text in texts.values())
     assert len(strong) == len(weak) == 1
-    assert float(strong[0]["time_to_train_minutes"]) == rows(report)[0].minutes
+    assert float(strong[0]["time_to_train_minutes"]) == list_rows(report)[0].minutes
     assert len(strong[0]["run_minutes"].split()) == 10 and strong[0]["energy_joules"] == ""
-    assert float(weak[0]["models_per_minute"]) == rows(report)[1].models_per_minute
+    assert float(weak[0]["models_per_minute"]) == list_rows(report)[1].models_per_minute
 
 
 # -- waivers -----------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_the_summary_by_the_official_profile(folder, capsys):
 
 
 def test_difference_between_rounds(folder):
-    strong, weak = rows(check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder)))
+    strong, weak = list_rows(check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder)))
     strong, weak = (replace(row, verdict="PASS") for row in (strong, weak))
     before = [replace(strong, normalised=strong.minutes * 3, organisation="EXAMPLE"), replace(weak, normalised=1.0)]
     now = [
@@ -256,12 +256,12 @@ def test_difference_between_rounds(folder):
         replace(strong, normalised=strong.minutes, organisation="New"),
         replace(weak, normalised=4.0),
     ]
-    found = {(one.organisation, one.scaling): one for one in differences(before, now)}
+    found = {(one.organisation, one.scaling): one for one in compare_rounds(before, now)}
     assert found["Example", "strong"].speedup == pytest.approx(1.5)
     assert found["(all)", "strong"].speedup == pytest.approx(3)
     assert found["New", "strong"].before is None and found["New", "strong"].speedup is None
     assert found["Example", "weak"].speedup == 4 and found["Example", "weak"].unit == "models/min"
-    text = plain_summary(now, differences(before, now))
+    text = plain_summary(now, compare_rounds(before, now))
     assert "1.50×" in text and "now" in text
 
 

@@ -62,7 +62,7 @@ def finished(folder, counts, edit=lambda log, number: None):
 
 def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 2, "deepcam": 1})
-    verdict = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], RoundInputs()).write(runs)
+    verdict = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], RoundInputs()).write_package(runs)
     out = capsys.readouterr().out
     assert verdict == "INCOMPLETE", out
     root = tmp_path / "package/Example_University"
@@ -77,12 +77,12 @@ def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
 
 def test_a_completed_system_description_is_kept(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 10})
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write(runs) in PASSING
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write_package(runs) in PASSING
     assert "INCOMPLETE" not in capsys.readouterr().out
     path = tmp_path / "package/Example_University/systems/two_cores.json"
     fields = json.loads(path.read_text()) | {"cooling": "air"}
     path.write_text(json.dumps(fields))
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write(runs) in PASSING
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write_package(runs) in PASSING
     assert json.loads(path.read_text()) == fields
 
 
@@ -94,7 +94,7 @@ def test_more_than_missing_runs_is_a_failure(tmp_path, capsys):
             log.last_evaluation(0.5)
 
     runs = finished(tmp_path, {"cosmoflow": 3}, miss)
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write(runs) == "FAIL"
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write_package(runs) == "FAIL"
     assert len(list((tmp_path / "package").rglob("result_*.txt"))) == 3
     assert "RUN02" in capsys.readouterr().out
 

@@ -48,13 +48,15 @@ def test_an_estimate_names_its_basis_and_takes_none_of_other_benchmarks(plan):
     first, second = plan("cosmoflow", 0, took_s=100), plan("cosmoflow", 1)
     other, third = plan("deepcam", 0), plan("oc20", 0)
     estimator = Estimator(usual_minutes={"oc20": 7})
-    assert estimator.estimate([other], [first]).text == "no basis yet"
-    estimate = estimator.estimate([second, other, third], [first])
+    assert estimator.estimate_time([other], [first]).text == "no basis yet"
+    estimate = estimator.estimate_time([second, other, third], [first])
     assert estimate.seconds == pytest.approx(100 + 7 * 60, abs=1) and estimate.unknown == ("deepcam",)
     for words in ("mean of 1 finished run of cosmoflow", "oc20: usually 7 minutes", "without deepcam (no basis yet)"):
         assert words in estimate.text
     waiting = plan("deepcam", 1)
-    estimate = estimator.estimate([other, waiting], [first], [RunProgress(other, "", epochs=3, epoch_s=10, most=10)])
+    estimate = estimator.estimate_time(
+        [other, waiting], [first], [RunProgress(other, "", epochs=3, epoch_s=10, most=10)]
+    )
     assert (estimate.seconds, estimate.text) == (170, "at most 2:50 (3 epochs of this run)")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES
-from common.config import leaves
+from common.config import list_leaves
 from common.errors import UsageError
 from common.locks import JOB_VARIABLES
 from common.version import FOLDERS_VARIABLE
@@ -358,7 +358,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
     assert trained(jobs[1], "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
     assert read_record(runs[0].folder) == json.loads(runs[0].encode())
     assert trained(jobs[1], **IDS) == 1, "a measurement without its file"
-    assert calls("python")[-1] == "python -m cosmoflow.measure mini -o study/speed/fom.json --steps 30"
+    assert calls("python")[-1] == "python -m cosmoflow measure mini -o study/speed/fom.json --steps 30"
     assert "words=(env NCCL_ALGO=Ring python -m" in jobs[1]
     Path("study/speed/fom.json").write_text("{}")
     before = len(calls("python"))
@@ -581,7 +581,7 @@ def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, argum
 
 
 def test_the_reference_lists_the_keys_of_a_profile():
-    rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in leaves(Site)]
+    rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in list_leaves(Site)]
     assert "\n".join(rows) in (ROOT / "docs/reference/cluster.md").read_text()
 
 

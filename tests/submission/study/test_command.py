@@ -96,7 +96,7 @@ def test_a_study_prints_its_jobs(empty_folder, tmp_path, capsys):
     assert main(["ai500-fig8", "--emit", "slurm", "--ranks-per-node", "4", "--axis", "ranks=1,8", "-o", "out"]) == 0
     script = capsys.readouterr().out
     assert "suite submission.study ai500-fig8 --axis=ranks=1,8 --no-run -o out" in script
-    assert "#SBATCH --nodes=2" in script and script.count("cosmoflow.measure mini") == 6
+    assert "#SBATCH --nodes=2" in script and script.count("cosmoflow measure mini") == 6
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     assert not list(tmp_path.iterdir())
 

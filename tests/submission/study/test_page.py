@@ -18,7 +18,7 @@ def scaling(ranks, benchmark="cosmoflow", spread=0.02, repetitions=3):
             f"{benchmark}-{count}-{seed}",
             {"ranks": count, "benchmark": benchmark},
             {"samples_per_s": 100 * count**0.9 * math.exp(draw.gauss(0, spread))},
-            f"python -m {benchmark}.measure mini --ranks {count} --seed {seed}",
+            f"python -m {benchmark} measure mini --ranks {count} --seed {seed}",
         )
         for count in ranks
         for seed in range(repetitions)

@@ -6,16 +6,8 @@ from pathlib import Path
 import pytest
 
 from common.command import UsageError
-from submission.study.plan import (
-    StudyMachine,
-    compute_formula,
-    list_curves,
-    list_presets,
-    parse_axis,
-    plan_points,
-    read_plan,
-    split_points,
-)
+from submission.study.plan import compute_formula, list_curves, list_presets, parse_axis, plan_points, read_plan
+from submission.study.runs import StudyMachine, split_points
 
 PLAN = """
 title: Weak scaling

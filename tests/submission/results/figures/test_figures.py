@@ -9,30 +9,30 @@ from xml.etree import ElementTree
 
 import pytest
 
-from submission.results.export import standalone
 from submission.results.figures.labels import (
     LINE,
     ORGANISATIONS,
     SPARE,
     Box,
-    amount,
-    around,
     by_benchmark,
-    colour,
-    fitted,
-    labels,
-    placed,
+    choose_colour,
+    enclose_point,
+    fit_text,
+    format_amount,
+    name_results,
+    place_labels,
     text_width,
 )
 from submission.results.figures.panel import HALF, STATES, WIDE, Iso
-from submission.results.figures.runs import time_shares, variation
+from submission.results.figures.runs import draw_time_shares, draw_variation
 from submission.results.figures.scaling import best_by_round, compute_analysis, draw_fit, fit_name, time_to_solution
 from submission.results.fits.fit import epochs_against_batch
+from submission.results.page.export import render_standalone
 from submission.results.quantities import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
-from submission.results.sets import log_pca, summarise
+from submission.results.sets import log_pca, summarise_values
 from tests.submission.results.conftest import analysed_set
 
-FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]
+FIGURES = [time_to_solution, draw_time_shares, compute_analysis, draw_variation, best_by_round]
 STYLE = files("submission.results.page").joinpath("page.css").read_text(encoding="utf-8")
 
 
@@ -52,7 +52,7 @@ def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row)
             "run_steps": epochs * 2048,
         }
         measured.append(AnalysedRun(f"result_{number}.txt", values, kept=True))
-    found = {name: summarise(name, [run.values[name] for run in measured]) for name in measured[0].values}
+    found = {name: summarise_values(name, [run.values[name] for run in measured]) for name in measured[0].values}
     pca = log_pca((run.values["run_stop_epoch"], run.values["run_epoch_time"]) for run in measured)
     shares = {"staging_time/run_time": 0.1, "train_time/run_time": 0.6, "eval_time/run_time": 0.25}
     given = {"system": "perlmutter_n512_pytorch1.9", "batch": 256, "round": "1.0", "minutes": minutes} | row
@@ -84,68 +84,70 @@ def test_labels_of_20_points_stay_inside_and_overlap_nothing(seed):
     dice = random.Random(seed)
     area = Box(0, 0, 860, 450)
     points = [(dice.uniform(100, 700), dice.uniform(60, 400)) for _ in range(20)]
-    found = placed(points, [text_width("LBNL coriknl_n512")] * 20, area, [])
+    found = place_labels(points, [text_width("LBNL coriknl_n512")] * 20, area, [])
     boxes = [place.box for place in found]
     assert all(area.contains(box) and box.bottom - box.top == pytest.approx(LINE) for box in boxes)
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-    assert not any(box.overlaps(around(point, 5)) for box in boxes for point in points)
+    assert not any(box.overlaps(enclose_point(point, 5)) for box in boxes for point in points)
 
 
 def test_a_label_without_room_is_left_out():
-    assert placed([(50, 50)], [200.0], Box(0, 0, 100, 100), []) == [None]
+    assert place_labels([(50, 50)], [200.0], Box(0, 0, 100, 100), []) == [None]
 
 
 def test_a_long_text_loses_its_middle():
-    assert fitted("short", 100) == "short"
-    cut = fitted("HelmholtzAI juwelsbooster_gpu_n1024", 150)
+    assert fit_text("short", 100) == "short"
+    cut = fit_text("HelmholtzAI juwelsbooster_gpu_n1024", 150)
     assert text_width(cut) <= 150 and cut.startswith("Helm") and cut.endswith("n1024")
-    assert fitted("begin…the end of it", 80).count("…") == 1
+    assert fit_text("begin…the end of it", 80).count("…") == 1
 
 
 # -- names and numbers -------------------------------------------------------------------------------------
 
 
 def test_an_organisation_has_one_colour_in_every_spelling():
-    assert colour("tacc") == colour("TACC") and colour("Helmholtz AI") == colour("HelmholtzAI")
-    assert len({colour(name) for name in ORGANISATIONS}) == len(ORGANISATIONS)
+    assert choose_colour("tacc") == choose_colour("TACC") and choose_colour("Helmholtz AI") == choose_colour(
+        "HelmholtzAI"
+    )
+    assert len({choose_colour(name) for name in ORGANISATIONS}) == len(ORGANISATIONS)
     spare = {f"org-{len(ORGANISATIONS) + at}" for at in range(SPARE)}
-    assert {colour(f"Centre {at}") for at in range(50)} == spare
-    assert all(f"svg .{class_} {{" in STYLE for class_ in spare | {colour(name) for name in ORGANISATIONS})
+    assert {choose_colour(f"Centre {at}") for at in range(50)} == spare
+    assert all(f"svg .{class_} {{" in STYLE for class_ in spare | {choose_colour(name) for name in ORGANISATIONS})
 
 
 def test_labels_are_short_but_different():
     one, other = result(system="abci_n4_pytorch1.9"), result(system="abci_n4_mxnet1.8")
-    assert labels([one]) == ["LBNL abci_n4"]
-    assert labels([one, other]) == ["LBNL abci_n4_pytorch1.9", "LBNL abci_n4_mxnet1.8"]
+    assert name_results([one]) == ["LBNL abci_n4"]
+    assert name_results([one, other]) == ["LBNL abci_n4_pytorch1.9", "LBNL abci_n4_mxnet1.8"]
     closed, opened = (result(system=f"abci_n4_pytorch_{kind}", division=kind) for kind in ("closed", "open"))
-    assert labels([closed, opened]) == ["LBNL abci_n4_closed", "LBNL abci_n4_open"]
-    assert labels([one, result(system=one.row.system, scaling="weak")])[1].endswith(", closed throughput")
-    assert labels([one, result(system="x", round="2.0")]) == ["LBNL abci_n4 v1.0", "LBNL x v2.0"]
+    assert name_results([closed, opened]) == ["LBNL abci_n4_closed", "LBNL abci_n4_open"]
+    assert name_results([one, result(system=one.row.system, scaling="weak")])[1].endswith(", closed throughput")
+    assert name_results([one, result(system="x", round="2.0")]) == ["LBNL abci_n4 v1.0", "LBNL x v2.0"]
 
 
 def test_the_same_runs_in_two_rounds_are_drawn_once():
     again = [result(round="1.0"), result(round="2.0"), result(round="2.0", seed=2, system="new")]
     once = by_benchmark(again)["cosmoflow"]
-    assert labels(once) == ["LBNL perlmutter_n512 v1.0, v2.0", "LBNL new v2.0"]
+    assert name_results(once) == ["LBNL perlmutter_n512 v1.0, v2.0", "LBNL new v2.0"]
     about = {*re.findall(r'data-result="([^"]*)"', time_to_solution(once, "x"))}
     first, second, new = (each.full_name for each in again)
     assert about == {f"{first}\n{second}", new}, "the page filters by the names of both"
 
 
 def test_amounts_have_three_digits():
-    assert [amount(value) for value in (0.12345, 7, 123.4, 1234, 51234, 2.06e6)] == [
+    assert [format_amount(value) for value in (0.12345, 7, 123.4, 1234, 51234, 2.06e6)] == [
         "0.123", "7", "123", "1234", "51.2k", "2.06M",
     ]  # fmt: skip
-    assert [amount(1e-5), amount(3e-7)] == ["10⁻⁵", "3·10⁻⁷"]
+    assert [format_amount(1e-5), format_amount(3e-7)] == ["10⁻⁵", "3·10⁻⁷"]
 
 
 @pytest.mark.parametrize("iso", [Iso(-1, 60), Iso(1), Iso(1, 0.5, -1)])
 def test_a_quantity_is_constant_on_its_line(iso):
-    quantity = iso.quantity(512, 20)
-    assert [iso.quantity(x, iso.constant(quantity) * x**iso.slope) for x in (1, 7, 4096)] == pytest.approx(
+    quantity = iso.find_quantity(512, 20)
+    assert [iso.find_quantity(x, iso.find_constant(quantity) * x**iso.slope) for x in (1, 7, 4096)] == pytest.approx(
         [quantity] * 3
     )
-    assert Iso(-1, 60).quantity(512, 30) == 256, "512 units for half an hour"
+    assert Iso(-1, 60).find_quantity(512, 30) == 256, "512 units for half an hour"
 
 
 # -- figures -----------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def test_many_runs_are_a_distribution_without_dots():
     few = time_to_solution([result(runs=9)], "x")
     assert (many.count('class="violin org-'), many.count('class="runs org-')) == (1, 0)
     assert (few.count('class="violin org-'), few.count('class="runs org-')) == (1, 1)
-    assert len(variation([result(runs=637)], "x")) < 10_000
+    assert len(draw_variation([result(runs=637)], "x")) < 10_000
 
 
 def test_divisions_and_throughput_have_their_own_marks():
@@ -229,19 +231,19 @@ def test_a_fit_marks_its_results_and_is_named_by_its_contents():
 
 
 def test_shares_add_up_and_say_what_is_not_counted():
-    written = texts(time_shares([result()], "x"))
+    written = texts(draw_time_shares([result()], "x"))
     assert {"10%", "60%", "25%"} <= set(written) and "staging not counted" not in written
     without = result()
     without = replace(without, ratios=without.ratios | {"staging_time/run_time": None})
-    assert "staging not counted" in texts(time_shares([without], "x"))
+    assert "staging not counted" in texts(draw_time_shares([without], "x"))
     never = replace(without, row=replace(without.row, system="other"), excluded={STAGING: NO_STAGING})
-    assert {"no staging logged"} == {text for text in texts(time_shares([never], "x")) if "staging " in text}
+    assert {"no staging logged"} == {text for text in texts(draw_time_shares([never], "x")) if "staging " in text}
 
 
 def test_variation_says_what_varies():
-    assert any(re.fullmatch(r"\d+% epochs, r −?0\.\d\d", text) for text in texts(variation([result()], "x")))
+    assert any(re.fullmatch(r"\d+% epochs, r −?0\.\d\d", text) for text in texts(draw_variation([result()], "x")))
     steady = replace(result(), pca=log_pca([(10.0, 2.0)] * 5))
-    svg = variation([steady], "x")
+    svg = draw_variation([steady], "x")
     assert "no variance" in texts(svg) and 'class="ellipse org-' not in svg
 
 
@@ -263,7 +265,7 @@ def test_best_by_round_takes_the_best_passing_result_with_its_staging():
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_file_of_its_own_brings_its_colours(figure):
-    text = standalone(figure(rounds(), "x"))
+    text = render_standalone(figure(rounds(), "x"))
     root = ElementTree.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and int(root.get("width")) == WIDE
     assert texts(text)[:2] == root.find("{*}title").text.split(": "), "the title is drawn"

@@ -89,7 +89,7 @@ def test_beyond_the_largest_factor_a_projection_is_a_range_from_ideal_scaling_to
 def test_no_projection_is_below_the_bound_of_the_cost_model(result):
     sets = [scale(result, "a", 16, 8), scale(result, "a", 256, 1)]
     slow = replace(MODEL, ceilings={"V100": replace(MODEL.ceilings["V100"], network_bytes_per_s=1e6)})
-    bound = slow.cost("cosmoflow", "V100", 64, 256).epoch_seconds / 60
+    bound = slow.cost_step("cosmoflow", "V100", 64, 256).epoch_seconds / 60
     each = by_name(projections(sets, [64], slow), "a_n16", 64)
     assert each.epoch_minutes == each.bound_epoch_minutes == pytest.approx(bound)
     assert each.notes == ("at the bound of the cost model",)

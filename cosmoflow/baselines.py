@@ -1,8 +1,0 @@
-"""The former command `python -m cosmoflow.baselines`: answers with its present call."""
-
-from common.command import RENAMED
-from common.console import print_error
-
-if __name__ == "__main__":
-    print_error(f"baselines is now {RENAMED['baselines']}")
-    raise SystemExit(2)

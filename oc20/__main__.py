@@ -1,0 +1,11 @@
+"""`python -m oc20 COMMAND`: train, evaluate, predict and measure, and the commands of the data."""
+
+import sys
+from functools import partial
+
+from common.commands import entry
+
+main = partial(entry.main, "oc20")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The table of cases: what is done to which base, and what must be found that is not found in the base.
+
+A case is a row. Its `edit` changes a submission, or the single log that stands for one; with a number it is always the
+same edit of the same base. The rules that are expected complain of a forgery; where none is, the edit makes the base no
+worse, or contradicts nothing. `python -m tests.conformance.variants` makes a case again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, NamedTuple
+
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding
+from tests.conformance.variants.bases import Stock, Submission, count
+from tests.conformance.variants.logtext import LogText, Unsuitable
+
+ATTEMPTS = 300
+UNCOUNTED = ("PKG07", "PKG08", "PKG25", "PRV", "SET06", "RCP", "OFFICIAL")
+"""Rules about what the bases lack, or about convergence: their messages name no lie."""
+
+Random = random.Random
+LogEdit = Callable[[LogText, Random], Any]
+Edit = Callable[[Submission, Random], Any]
+
+
+class Case(NamedTuple):
+    """A row of the table.
+
+    expected: rules, or words of messages, one of which at least must be new. base: a kind of bases, one of which is
+    drawn, or the name of one. counts: the severities of findings that name it. allowed: rules, or their first letters,
+    that may complain although nothing is expected. verdict: of all that is said, only this verdict is wrong. open: why
+    the checker is wrong about it today.
+    """
+
+    name: str
+    edit: Edit
+    expected: tuple[str, ...] = ()
+    base: str = "log"
+    reason: str = ""
+    counts: tuple[str, ...] = (ERROR, WARNING)
+    allowed: tuple[str, ...] = ()
+    verdict: str = ""
+    open: str = ""
+
+    def is_named_by(self, finding: Finding) -> bool:
+        """Tell whether a finding is one of those that are expected."""
+        if finding.severity not in self.counts:
+            return False
+        if finding.rule in self.expected:
+            return True
+        message = finding.message.lower()
+        return not finding.rule.startswith(UNCOUNTED) and any(word.lower() in message for word in self.expected)
+
+
+class Judgement(NamedTuple):
+    """What the checker says of a case. detail: what was drawn for it. new: what is not found in the base."""
+
+    case: Case
+    number: int
+    submission: Submission
+    detail: str
+    verdict: str
+    new: list[Finding]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the checker says what it must say."""
+        if self.case.expected:
+            return any(map(self.case.is_named_by, self.new))
+        if self.case.verdict:
+            return self.verdict != self.case.verdict
+        loud = (finding for finding in self.new if finding.severity in self.case.counts)
+        return all(finding.rule.startswith(self.case.allowed or ("none",)) for finding in loud)
+
+    def __str__(self) -> str:
+        case = self.case
+        lines = [f"{case.name} {self.number} of {self.submission.name}: {self.verdict} ({case.reason}; {self.detail})"]
+        firsts = {finding.rule: finding for finding in reversed(self.new)}
+        lines += [f"    {new.severity} {new.rule} line {new.line}: {new.message[:200]}" for new in firsts.values()]
+        return "\n".join(lines)
+
+
+def judge(case: Case, number: int, stock: Stock) -> Judgement:
+    """Return what the checker says of a case: of the first base that is suitable."""
+    rng = Random(f"{case.name} {number}")
+    for _ in range(ATTEMPTS):
+        try:
+            submission, before = stock.draw(case.base, rng)
+            submission.turn, files = number, dict(submission.files)
+            detail = case.edit(submission, rng)
+        except Unsuitable:
+            continue
+        verdict, findings = submission.judge()
+        assert submission.files != files or not case.expected, f"{case.name} {number} changes nothing"
+        now = count(findings)
+        grown = {(rule, severity) for rule, severity in now if now[rule, severity] > before[rule, severity]}
+        least = NOTE if NOTE in case.counts else WARNING
+        rules = {rule for rule, severity in grown if severity in (ERROR, least)}
+        new = [finding for finding in findings if finding.rule in rules]
+        return Judgement(case, number, submission, detail or "", verdict, new)
+    raise ValueError(f"{case.name} {number}: no suitable base in {ATTEMPTS} attempts")
+
+
+def list_wrong(cases: Iterable[Case], numbers: Iterable[int], stock: Stock) -> dict[str, str]:
+    """Return, by case, what the checker says that it must not say, or does not say."""
+    numbers, wrong = list(numbers), {}
+    for case in cases:
+        judgements = [judge(case, number, stock) for number in numbers]
+        if missed := [judgement for judgement in judgements if not judgement.is_right]:
+            wrong[case.name] = "\n".join(map(str, missed))
+    return wrong
+
+
+# -- edits of logs as edits of submissions ----------------------------------------------------------------------
+
+
+def each(edit: LogEdit) -> Edit:
+    """Return the edit of all logs, each by draws of its own."""
+
+    def edit_all(submission: Submission, rng: Random) -> None:
+        for text in submission.texts():
+            edit(text, rng)
+
+    return edit_all
+
+
+def some(edit: LogEdit) -> Edit:
+    """Return the edit of one to three logs."""
+
+    def edit_some(submission: Submission, rng: Random) -> None:
+        texts = submission.texts()
+        for text in rng.sample(texts, rng.randint(1, min(3, len(texts)))):
+            edit(text, rng)
+
+    return edit_some
+
+
+def alike(edit: LogEdit) -> Edit:
+    """Return the edit of all logs by the same draws; its detail is that of the first."""
+
+    def edit_alike(submission: Submission, rng: Random) -> Any:
+        seed = rng.random()
+        details = [edit(text, Random(seed)) for text in submission.texts()]
+        return details[0]
+
+    return edit_alike
+
+
+def bytes_of(edit: Callable[[bytes, Random], bytes]) -> Edit:
+    """Return the edit of the bytes of all logs."""
+
+    def edit_bytes(submission: Submission, rng: Random) -> None:
+        for path in submission.log_paths:
+            submission.files[path] = edit(submission.files[path], rng)
+
+    return edit_bytes
+
+
+def together(edit: Callable[[list[LogText], Random], Any]) -> Edit:
+    """Return the edit of all logs at once."""
+    return lambda submission, rng: edit(submission.texts(), rng)
+
+
+def in_turn(*edits: LogEdit) -> LogEdit:
+    """Return the edits of a log, one after another."""
+
+    def edit(log: LogText, rng: Random) -> Any:
+        details = [each_one(log, rng) for each_one in edits]
+        return details[-1]
+
+    return edit
+
+
+def of_each_log(edit: Callable[..., Any]) -> Callable[..., Edit]:
+    """Return the edit of all logs by the same draws, made of a function of log, draws and further arguments."""
+
+    @wraps(edit)
+    def make(*arguments: Any, **named: Any) -> Edit:
+        return alike(lambda log, rng: edit(log, rng, *arguments, **named))
+
+    return make
+
+
+def of_package(edit: Callable[..., Any]) -> Callable[..., Edit]:
+    """Return the edit of a submission, made of a function of it, draws and further arguments."""
+
+    @wraps(edit)
+    def make(*arguments: Any, **named: Any) -> Edit:
+        return lambda submission, rng: edit(submission, rng, *arguments, **named)
+
+    return make
+
+
+# -- rows of several bases ----------------------------------------------------------------------------------------
+
+
+def on_each(
+    family: str,
+    bases: str,
+    description: str,
+    subject: tuple[str, ...],
+    edit: Edit,
+    counts: tuple[str, ...] = (ERROR, WARNING),
+) -> list[Case]:
+    """Return rows of a forgery of several bases, comma-separated; subject: words of a message that names it."""
+    return [Case(family, edit, subject, base.strip(), description, counts) for base in bases.split(",")]
+
+
+def number_cases(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases of each family with their numbers in it."""
+    number: Counter[str] = Counter()
+    numbered = []
+    for case in sorted(cases, key=lambda case: case.name):
+        numbered.append(case._replace(name=f"{case.name}-{number[case.name]}"))
+        number[case.name] += 1
+    return numbered

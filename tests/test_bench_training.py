@@ -24,7 +24,6 @@ MODEL = {"width": 0.05, "middle_blocks": 1}
 DEEPCAM = CASE | {"height": 32, "width": 32, "channels": 16, "model": MODEL, "optimizer": "adamw"}
 SMALL = {"hidden": 16, "blocks": 1, "interaction": 8, "spherical": 4, "radial": 5, "out": 16, "basis": 4}
 OC20 = CASE | {"batch": 2, "slab": [2, 2, 2], "model": SMALL}
-PAGES = ["cosmoflow.py", "deepcam.py", "oc20.py"]
 
 
 def run(script, *arguments, text=""):
@@ -104,42 +103,6 @@ def test_the_plain_network_gives_the_forces_of_ours(script, model):
     _, forces = ours(build_graph(frames))
     torch.testing.assert_close(peer(plain["joined"](frames)), forces, rtol=1e-4, atol=1e-5 * forces.abs().max().item())
     assert forces.any()
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_the_tables_show_what_was_measured(script, name):
-    page = script(name)["PAGE"]
-    ours = {"cpu_s": 0.5, "wall_s": 0.5, "memory_mb": 300.0, "versions": {"torch": "2"}, "cpu_s_of_turns": [0.4, 0.6]}
-    ours |= {"flops_per_sample": 1e9, "flop_per_cpu_s": 4e9, "flop_per_s": 4e9, "wait_share": 0.125}
-    ours |= {"copied_bytes_per_s": 4e12, "device_memory_mb": 9000.0}
-    peer = {"cpu_s": 1.0, "wall_s": 2.0, "memory_mb": 400.0, "versions": {"tensorflow": "2"}}
-    of_oc20 = {"edges_per_sample": 1e3, "triplets_per_sample": 2e6, "memory_before_mb": 200.0}
-    ours, peer = ours | of_oc20, peer | of_oc20
-    result = {"case": CASE, "network": "8³", "ours": ours, "peer": peer, "files": "gzip"}
-    sections = ("one core", "all cores", "reading", "accelerator")
-    machine = {"date": "2026-01-01", "machine": "a computer", "python": "3", "load": 0.0, "load_at_end": 1.0}
-    text = page.table({section: [result] for section in sections}, machine)
-    assert "torch 2, tensorflow 2. " in text and f"`bench/{name}`" in text
-    assert f"| 1000.0 ms | 500.0 ms (400.0–600.0) | {'**2.00**' if page.least_ratio > 2 else '2.00'} | 50% |" in text
-    assert "| 2000 ms | 500 ms | 4.00 | 2.0 | 50% |" in text
-    assert "| gzip | 12.5% | 2.0 | 500.0 ms |" in text
-    assert f"| 500.00 ms | 2 | {2 / page.published:.1f} × | 50.0% |" in text
-
-    slower = result | {"peer": peer | {"cpu_s": 0.4}}
-    assert "| **0.80** |" in page.table({"one core": [slower]}, machine)
-
-
-def test_the_page_of_oc20_tells_triplets_and_memory(script):
-    ours, peer = (
-        {"cpu_s": seconds, "memory_mb": memory, "memory_before_mb": 200.0, "edges_per_sample": 1e3} | {"wall_s": 0.4}
-        for seconds, memory in ((0.5, 300.0), (2.0, 500.0))
-    )
-    ours["triplets_per_sample"] = peer["triplets_per_sample"] = 2e6
-    of_one = {"case": CASE, "network": "slab", "ours": ours, "peer": peer}
-    alone = {"case": CASE, "network": "slab", "ours": ours}
-    *_, first, second = script("oc20.py")["triplets"]([of_one, alone])
-    assert first.endswith("| 1,000, 2,000,000 | 4.00 M | 300 MB | 100 MB | **33%** |")
-    assert second.endswith("| 1,000, 2,000,000 | 4.00 M |  | 100 MB |  |")
 
 
 def test_a_peer_that_would_take_the_whole_memory_is_left_out(script):

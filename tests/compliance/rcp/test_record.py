@@ -208,9 +208,3 @@ def test_a_reader_that_stops_reading_is_not_an_error() -> None:
     command = f"{sys.executable} -m compliance.rcp show | head -n 1"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1 and done.stderr == ""
-
-
-def test_help_teaches_by_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        run("--help")
-    assert caught.value.code == 0 and "record runs/ -o my.yaml" in capsys.readouterr().out

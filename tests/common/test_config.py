@@ -259,9 +259,11 @@ def test_a_key_that_does_not_say_what_it_means_is_refused():
 
     where, rate = list_leaves(Outer)
     assert (where.name, where.default, where.key.role) == ("where", REQUIRED, PLACE)
-    assert (rate.name, rate.default, rate.key.unit, rate.of({"inner": {"rate": 3}})) == ("inner.rate", 0.1, "1/s", 3)
+    assert (rate.name, rate.default, rate.key.unit) == ("inner.rate", 0.1, "1/s")
+    assert rate.find_value({"inner": {"rate": 3}}) == 3
     # A checkpoint from before there was the key: its run did what is now the default.
-    assert (rate.of({"where": "x"}), rate.of({"inner": {"rate": None}}), where.of({})) == (0.1, None, None)
+    assert rate.find_value({"where": "x"}) == 0.1
+    assert rate.find_value({"inner": {"rate": None}}) is None and where.find_value({}) is None
 
     @dataclass(frozen=True)
     class Silent(Outer):

@@ -222,6 +222,7 @@ def build(package: SamplePackage, name: str = "") -> Submission:
     return Submission(name, package.round, package.benchmark, folder, files, {}, dict(package.waivers), package)
 
 
+COPY_RULES = {"RUN05", "RUN12", "RUN14", "RUN15", "RUN16"}
 RUNS = 3
 """How many runs the results have of which only the runs are compared."""
 LARGEST_LOG, LARGEST_RESULT = 300_000, 1_200_000
@@ -256,8 +257,7 @@ Source = Callable[[], Submission]
 def build_log(benchmark: str, round_: str, run: int) -> Submission:
     """Return a single log: some are numbered from 0, some have steps or staging."""
     name, folder = f"built {benchmark} {round_} run {run}", f"v{round_}"
-    seed = f"Source(name='{name}', round={round_!r}, benchmark={benchmark!r}, path='', run={run})"
-    log = SampleLog(benchmark, round_, run=run, epochs=random.Random(seed).randint(9, 30))
+    log = SampleLog(benchmark, round_, run=run, epochs=random.Random(name).randint(9, 30))
     if benchmark == "deepcam" and run < 2:
         log.steps()  # as all published ones
     if run % 2 and REFERENCES[benchmark].epoch_unit == "epochs":
@@ -444,17 +444,28 @@ def map_cached(sources: Iterable[Source]) -> list[Source]:
     return [lru_cache(source) for source in sources]
 
 
+def has_errors(counts: Counts) -> bool:
+    """Tell whether there is an error."""
+    return any(severity == ERROR for _, severity in counts)
+
+
+def has_copies(counts: Counts) -> bool:
+    """Tell whether two runs are alike."""
+    return any(counts[rule, WARNING] for rule in COPY_RULES)
+
+
 @dataclass(eq=False)
 class Shelf:
     """Bases of one kind, of which one is drawn.
 
-    share: for which numbers from 0 to 1 it is a published one, if there are any. errors: whether it may have errors.
+    share: for which numbers from 0 to 1 it is a published one, if there are any. refuses: what is found in a base
+    as it is that makes it none.
     """
 
     built: Sequence[Source]
     published: Sequence[Source] = ()
     share: Callable[[float], bool] = lambda chance: chance > 0.3
-    errors: bool = True
+    refuses: Callable[[Counts], bool] = lambda counts: False
 
     def choose(self, rng: random.Random) -> Source:
         """Return a base."""
@@ -464,8 +475,9 @@ class Shelf:
 class Stock:
     """All bases: those of the builder and, where the corpus is, published ones; and what is found in each as it is.
 
-    Kinds: single logs of moderate size, of every published result at most five, as some have hundreds ("log"); a few
-    runs of a result ("result"); whole results ("submission"); and those that have names.
+    Kinds: single logs of moderate size ("log"), of every published result at most five, as some have hundreds; a few
+    runs of a result ("result"), of which no two are alike ("distinct runs"); whole results ("submission"); and those
+    that have names.
     """
 
     def __init__(self, corpus: Path | None = None) -> None:
@@ -474,11 +486,16 @@ class Stock:
         logs = [self._list_logs(corpus, *each) for each in folders]
         built_logs = [partial(build_log, *pair, run) for pair in PAIRS for run in range(4)]
         published = [partial(read_result, corpus, *each) for each in whole]
+        results = map_cached(partial(build_runs, *pair) for pair in PAIRS)
         taken = [self._take_runs(corpus, *each) for each in zip(folders, logs, strict=True)]
+        accepted = [*filter(None, taken)]
         self.shelves = {
-            "log": Shelf(map_cached(built_logs), [source for sources in logs for source in sources], errors=False),
-            "result": Shelf(map_cached(partial(build_runs, *pair) for pair in PAIRS), [*filter(None, taken)]),
-            "submission": Shelf(map_cached(SUBMISSIONS), published, lambda chance: chance < 0.6, False),
+            "log": Shelf(
+                map_cached(built_logs), [source for sources in logs for source in sources], refuses=has_errors
+            ),
+            "result": Shelf(results, accepted),
+            "distinct runs": Shelf(results, accepted, refuses=has_copies),
+            "submission": Shelf(map_cached(SUBMISSIONS), published, lambda chance: chance < 0.6, has_errors),
         }
         named = BUILT | {name: partial(read_named, corpus, folder) for name, folder in PUBLISHED.items() if corpus}
         self.shelves |= {name: Shelf([lru_cache(source)]) for name, source in named.items()}
@@ -489,7 +506,7 @@ class Stock:
 
     def _take_runs(self, corpus: Path, folder: tuple[Path, list[str]], logs: list[Source]) -> Source | None:
         """Return the result of the first accepted runs, None if they are too few."""
-        names = [os.path.basename(log().name) for log in logs if not self.has_errors(log)][:RUNS]
+        names = [os.path.basename(log().name) for log in logs if not has_errors(self.find_in(log))][:RUNS]
         read = partial(read_result, corpus, folder[0], names)
         return read if len(names) == RUNS and len(read().files) > RUNS else None
 
@@ -498,15 +515,11 @@ class Stock:
         """Return what is found in a base as it is."""
         return count(source().judge()[1])
 
-    def has_errors(self, source: Source) -> bool:
-        """Tell whether a base has errors as it is."""
-        return any(severity == ERROR for _, severity in self.find_in(source))
-
     def draw(self, kind: str, rng: random.Random) -> tuple[Submission, Counts]:
         """Return a base to be changed, and what is found in it as it is."""
         shelf = self.shelves[kind]
         source = shelf.choose(rng)
-        if not shelf.errors and self.has_errors(source):
-            raise Unsuitable("has errors without an edit")
+        if shelf.refuses(self.find_in(source)):
+            raise Unsuitable("is refused without an edit")
         base = source()
         return replace(base, files=dict(base.files), against={}, _texts={}), self.find_in(source)

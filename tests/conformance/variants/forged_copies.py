@@ -19,7 +19,6 @@ CLOSE = (0, 1e-5, 3e-5)
 """By which part of themselves results are changed that still prove a copy, if there are FEWEST of them."""
 FEWEST = 6
 LATER = {"0.7": "1.0", "1.0": "2.0", "2.0": "3.0"}
-RULES = {"RUN05", "RUN12", "RUN14", "RUN15", "RUN16"}
 
 Disguise = Callable[[LogText, LogText, Random], Any]
 """Changes a copy; the second log is another run of the same result."""
@@ -319,7 +318,7 @@ def copied(name: str, rules: str, *edits: Disguise, place: Place | None = None) 
     def copy(submission: Submission, rng: Random) -> None:
         (place or PLACES[submission.turn % len(PLACES)])(submission, edit, rng)
 
-    return Case(name, copy, tuple(rules.split()), "result", "a copy", allowed=() if rules else OTHER_RULES)
+    return Case(name, copy, tuple(rules.split()), "distinct runs", "a copy", allowed=() if rules else OTHER_RULES)
 
 
 def place_copies(case: Case, place: Place) -> Case:

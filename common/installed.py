@@ -128,7 +128,7 @@ def missing_extra(error: BaseException, module: str, extra: str = "") -> str | N
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name = error.name.partition(".")[0]
-    command = as_called(f"python -m {module}")
+    command = as_called(f"python -m {module}").removesuffix(".__main__")
     if name in POSIX:
         return f"{command} {NEEDS_POSIX}"
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip

@@ -45,7 +45,7 @@ def change_frame(folder, name, value, monkeypatch):
     numbers = getattr(last, name).copy()
     numbers[~last.fixed, 1] = value
     with monkeypatch.context() as patch:
-        patch.setattr(records, "check", lambda _: None)
+        patch.setattr(records, "check_frame", lambda _: None)
         path.unlink()
         records.write_frames(path, [*frames, replace(last, **{name: numbers})])
     return path

@@ -82,8 +82,10 @@ def test_help_teaches_and_its_examples_are_understood(case, name, capsys):
         with pytest.raises(SystemExit, match="0"):
             command.main([*arguments, "--help"])
         assert f"usage: python -m {command.__name__}" in capsys.readouterr().out
-    start, parser = f"python -m {command.__name__} ", getattr(command, "SYNTHESIS", None) or command.COMMAND
-    lines = [line for line in command.EXAMPLES.splitlines() if start in line and "--help" not in line]
+    synthesis = getattr(command, "SYNTHESIS", None)
+    examples, parser = (synthesis.examples, synthesis) if synthesis else (command.EXAMPLES, command.COMMAND)
+    start = f"python -m {command.__name__} "
+    lines = [line for line in examples.splitlines() if start in line and "--help" not in line]
     assert len(lines) >= 4
     for line in lines:
         parser.build_parser().parse_args(re.split(r"\s{3,}", line.partition(start)[2])[0].split())

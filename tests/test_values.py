@@ -75,7 +75,7 @@ def change_frame(number, names, change):
         changed = {name: change(getattr(frames[number], name).copy()) for name in names.split()}
         frames[number] = replace(frames[number], **changed)
         with monkeypatch.context() as patch:
-            patch.setattr(records, "check", lambda _: None)
+            patch.setattr(records, "check_frame", lambda _: None)
             path.unlink()
             records.write_frames(path, frames)
         return path.name

@@ -95,7 +95,7 @@ class Drawing:
         """Draw the strokes of an SVG path."""
         self.add_shape("path", class_, hint, d=strokes)
 
-    def write_text(self, point: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
+    def draw_text(self, point: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
         """Write text with its baseline at a point."""
         x, y = point
         spot = {"x": round_text(x), "y": round_text(y), "text_anchor": anchor}
@@ -105,22 +105,22 @@ class Drawing:
         """Write text to the right of a span, or to its left where it would leave the canvas."""
         begin, end = span
         leaves = end + 5 + len(text) * CHARACTER_WIDTH > self.width
-        self.write_text((begin - 5 if leaves else end + 5, up), text, class_, "end" if leaves else "start")
+        self.draw_text((begin - 5 if leaves else end + 5, up), text, class_, "end" if leaves else "start")
 
     def x_axis(self, scale: Scale, top: float, bottom: float, title: str) -> None:
         """Draw the horizontal axis at `bottom`, with grid and title."""
         for x, text in scale.ticks(6):
             self.draw_line((x, top), (x, bottom), "grid")
-            self.write_text((x, bottom + 15), text, "tick", "middle")
+            self.draw_text((x, bottom + 15), text, "tick", "middle")
         self.draw_line((scale.start, bottom), (scale.stop, bottom), "axis")
-        self.write_text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
+        self.draw_text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
 
     def y_axis(self, scale: Scale, left: float, right: float, title: str) -> None:
         """Draw the vertical axis at `left`, with grid, and its title above."""
         for y, text in scale.ticks(5):
             self.draw_line((left, y), (right, y), "grid")
-            self.write_text((left - 7, y + 4), text, "tick", "end")
-        self.write_text((4, 14), title)
+            self.draw_text((left - 7, y + 4), text, "tick", "end")
+        self.draw_text((4, 14), title)
 
     def render_svg(self) -> Html:
         """Return the drawing."""

@@ -77,7 +77,7 @@ class Figure(Drawing):
                 if x > 14 and x + width > self.width:
                     x, top = 14.0, top + LINE + 4
                 self._draw_sample(kind, (x + 10, top))
-                self.write_text((x + 28, top + 4.5), text)
+                self.draw_text((x + 28, top + 4.5), text)
                 x += width
             top += LINE + 4
         self.height = top
@@ -141,10 +141,10 @@ class Figure(Drawing):
         for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
             x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
             with self.drawing_of(each):
-                self.write_text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+                self.draw_text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
                 self.mark_result((x + name - 11, y), each, text)
-                self.write_text((x + name, y + 4.5), fit_text(text, column - name - values - 20), "name")
-                self.write_text((x + column - 12, y + 4.5), value, "label", "end")
+                self.draw_text((x + name, y + 4.5), fit_text(text, column - name - values - 20), "name")
+                self.draw_text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
 
     def _draw_sample(self, kind: str, point: Point) -> None:
@@ -246,16 +246,16 @@ class Panel:
         lying = "".join(f"M{round_text(left)} {round_text(up)}H{round_text(right)}" for up, _ in rows)
         figure.draw_path(upright + lying, "grid")
         for across, text in columns if x.numbers else []:
-            figure.write_text((across, bottom + 17), text, "tick", "middle")
+            figure.draw_text((across, bottom + 17), text, "tick", "middle")
         for up, text in rows if y.numbers else []:
-            figure.write_text((left - 7, up + 4.5), text, "tick", "end")
+            figure.draw_text((left - 7, up + 4.5), text, "tick", "end")
         figure.draw_path(
             f"M{round_text(left)} {round_text(top)}V{round_text(bottom)}H{round_text(right)}",
             "axis",
         )
         if x.title:
-            figure.write_text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
-        figure.write_text((left - 44 if y.numbers else left, top - 24), y.title)
+            figure.draw_text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
+        figure.draw_text((left - 44 if y.numbers else left, top - 24), y.title)
 
     def locate_point(self, x: float, y: float) -> Point:
         """Return the position of a point."""
@@ -264,7 +264,7 @@ class Panel:
     def draw_iso_lines(self, iso: Iso) -> None:
         """Draw lines of a constant quantity, each with its value where it leaves the panel above or to the right."""
         if iso.title:
-            self.figure.write_text((self.area.right, self.area.top - 24), iso.title, "iso-text", "end")
+            self.figure.draw_text((self.area.right, self.area.top - 24), iso.title, "iso-text", "end")
         corners = [iso.find_quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
         for value in round_values(Scale(min(corners), max(corners), 0, 1, logarithmic=True), 0.13):
             ends = self._clip_line(iso.find_constant(value), iso.slope)
@@ -276,11 +276,11 @@ class Panel:
                 end = max(ends)
             (x, y), text = end, f"{format_amount(value)}{iso.unit}"
             if x >= self.area.right - 1:
-                self.figure.write_text((x + 4, y + 4.5), text, "iso-text")
+                self.figure.draw_text((x + 4, y + 4.5), text, "iso-text")
             elif y <= self.area.top + 1:
-                self.figure.write_text((x, y - 6), text, "iso-text", "middle")
+                self.figure.draw_text((x, y - 6), text, "iso-text", "middle")
             else:
-                self.figure.write_text((x + 2, y - 5), text, "iso-text")
+                self.figure.draw_text((x + 2, y - 5), text, "iso-text")
                 self.covered.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
 
     def _clip_line(self, constant: float, slope: int) -> tuple[Point, Point] | None:
@@ -355,7 +355,7 @@ class Panel:
             with self.figure.drawing_of(each) if isinstance(each, AnalysedSet) else nullcontext():
                 if label.leader:
                     self.figure.draw_line(point, label.leader, "leader")
-                self.figure.write_text(
+                self.figure.draw_text(
                     (edge, label.box.bottom - 4),
                     text,
                     class_,

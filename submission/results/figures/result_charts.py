@@ -112,7 +112,7 @@ def draw_convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
             _run_curve(drawing, curve, x, y)
     drawing.draw_line((LEFT, y(target.value)), (WIDTH - RIGHT, y(target.value)), "target")
     below = y(target.value) + (14 if target.lower_is_better else -6)
-    drawing.write_text((LEFT + 6, below), f"target {target.value:g}", "label target-text")
+    drawing.draw_text((LEFT + 6, below), f"target {target.value:g}", "label target-text")
     return drawing.render_svg()
 
 
@@ -201,13 +201,13 @@ def draw_breakdown(name: str, curves: Sequence[Curve]) -> Html:
     drawing.x_axis(x, 4, bottom, "minutes from init_start to run_stop")
     for row, ((label, parts), total) in enumerate(zip(bars, totals, strict=True)):
         up, begin = 10 + 22 * row, 0.0
-        drawing.write_text((left - 8, up + 12), label, "tick", "end")
+        drawing.draw_text((left - 8, up + 12), label, "tick", "end")
         for part in PARTS:
             length = max(limit_value(parts.get(part, 0.0)), 0.0) / 60
             hint = f"{label}: {part} {length:.4g} minutes"
             drawing.draw_box((x(begin), up), x(begin + length) - x(begin), 15, f"part {part}", hint)
             begin += length
-        drawing.write_text((x(total) + 6, up + 12), f"{total:,.{decimals}f}", "tick")
+        drawing.draw_text((x(total) + 6, up + 12), f"{total:,.{decimals}f}", "tick")
     return drawing.render_svg()
 
 
@@ -296,7 +296,7 @@ def _draw_histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: 
             f"{len(times)} runs of {times[0]:.4g} to {times[-1]:.4g} minutes",
         )
         if column == highest:
-            drawing.write_text((corner[0] + DOT / 2, corner[1] - 5), f"{most} runs", anchor="middle")
+            drawing.draw_text((corner[0] + DOT / 2, corner[1] - 5), f"{most} runs", anchor="middle")
 
 
 def _spread_text(values: Sequence[float], mean: float | None) -> str:

@@ -53,7 +53,7 @@ def draw_time_shares(sets: Sequence[AnalysedSet], name: str) -> Html:
     figure = Figure(name, title, starmap(_describe_shares, benchmarks.items()))
     top = 6.0
     for title, several in benchmarks.items():
-        figure.write_text((8, top + 16), title, "heading")
+        figure.draw_text((8, top + 16), title, "heading")
         top += 34
         rows = sorted(
             zip(several, name_results(several), strict=True),
@@ -85,11 +85,11 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
     parts, missing, minutes = find_shares(each), _explain_missing(each), each.mean("run_time")
     time = f"{format_amount(minutes)} min" if minutes else ""
     left, length = NAME_WIDTH, WIDE - NAME_WIDTH - TIME_WIDTH
-    figure.write_text((left - 22, top + 14), fit_text(label, NAME_WIDTH - 30), "name", "end")
+    figure.draw_text((left - 22, top + 14), fit_text(label, NAME_WIDTH - 30), "name", "end")
     figure.mark_result((left - 11, top + 9), each, label)
-    figure.write_text((left + length + 66, top + 14), time, "name", "end")
+    figure.draw_text((left + length + 66, top + 14), time, "name", "end")
     if missing:
-        figure.write_text((left + length + 74, top + 14), missing)
+        figure.draw_text((left + length + 74, top + 14), missing)
     x = float(left)
     for part, share in parts.items():
         wide = length * share / sum(parts.values())
@@ -102,7 +102,7 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
         )
         text = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
         if wide > text_width(text) + 4:
-            figure.write_text((x + wide / 2, top + 14), text, f"share {part}", "middle")
+            figure.draw_text((x + wide / 2, top + 14), text, f"share {part}", "middle")
         x += wide
     return top + BAR + 7
 
@@ -132,9 +132,9 @@ def draw_variation(sets: Sequence[AnalysedSet], name: str) -> Html:
     for title, several in benchmarks.items():
         across, up = _find_reach([each.pca for each in several if each.pca])
         cell = Cell(wide, wide * up / across, wide / 2 / across)
-        figure.write_text((8, top + 16), title, "heading")
-        figure.write_text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
-        figure.write_text(
+        figure.draw_text((8, top + 16), title, "heading")
+        figure.draw_text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
+        figure.draw_text(
             (8 + COLUMNS // 2 * (wide + GAP), top + 37),
             f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean",
         )
@@ -211,7 +211,7 @@ def _draw_runs(figure: Figure, each: AnalysedSet, label: str, corner: Point, cel
     system = label.removeprefix(each.row.organisation).strip()
     texts = (each.row.organisation, "name"), (system, "name"), (_describe_pca(pca), "label")
     for line, (text, class_) in enumerate(texts):
-        figure.write_text(
+        figure.draw_text(
             (left, top + cell.height + 15 + 16 * line),
             fit_text(text, cell.width + GAP),
             class_,

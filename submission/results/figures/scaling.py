@@ -72,7 +72,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
         bottom,
         TIME_TOP,
     )
-    figure.write_text((8, 22), sets[0].marked_benchmark, "heading")
+    figure.draw_text((8, 22), sets[0].marked_benchmark, "heading")
     panel = Panel(figure, Axis(x, UNITS), Axis(y, "minutes per run"))
     panel.draw_iso_lines(Iso(slope=-1, factor=60, unit=" h"))
     points = [panel.locate_point(count, mean) for count, mean in zip(units, means, strict=True)]
@@ -123,7 +123,7 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str) -> Html:
         return Html("")
     title = title_of("Batch size, epochs to solution and throughput", sets)
     figure = Figure(name, title, [_describe_batches(sets)])
-    figure.write_text((8, 22), sets[0].marked_benchmark, "heading")
+    figure.draw_text((8, 22), sets[0].marked_benchmark, "heading")
     bottom = _Block(figure, sets).draw(20.0)
     items = [*mark_items(sets), ("triangle", "training"), ("cross", "evaluation")]
     items += [
@@ -315,7 +315,7 @@ def _draw_best(
     left, right, top = area.left + BEST_LEFT, area.right - BEST_RIGHT, area.top + BEST_TOP
     scores = [each.row.score_with_staging or 1.0 for results in lines.values() for each in results.values()]
     x, y = Scale(-0.5, len(rounds) - 0.5, left, right), make_log_scale(scores, top + BEST_HEIGHT, top, TREND_PADDING)
-    figure.write_text((area.left + 8, top - 46), titles[0], "heading")
+    figure.draw_text((area.left + 8, top - 46), titles[0], "heading")
     years = tuple(f"v{name}, {YEARS[name]}" if name in YEARS else f"v{name}" for name in rounds)
     panel = Panel(figure, Axis(x, "", names=years), Axis(y, titles[1]))
     marks: list[tuple[Point, AnalysedSet]] = []

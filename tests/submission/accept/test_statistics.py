@@ -32,7 +32,7 @@ def test_goals_on_simulated_machines(monkeypatch):
     worst = simulated["welch"][-1]
     assert worst["runs"] > 0.1 and worst["runs, or jobs by F"] > 0.05  # why jobs are the units
     text = bench["page"]({"machine": {"date": "2026-01-02"}, "simulation": simulated, "measured": None})
-    assert "all met" in text and "| 3 benchmarks, 5 jobs | none | 2% |" in text
+    assert "all met" in text and "| 3 benchmarks, 5 jobs |" in text
 
 
 @pytest.mark.parametrize("df", [1, 2, 3, 8, 40])

@@ -93,7 +93,7 @@ def averaging(dist, folder):
         module.zero_grad()  # now without the wrapper, in buffers
         gradients, places = FlatGradients(module.parameters(), dist), []
         for number in range(2):
-            gradients.clear()
+            gradients.clear_gradients()
             module(x[number, dist.rank]).square().sum().backward()
             gradients.average()
             loss = module(x[number]).square().sum() / dist.world_size

@@ -47,9 +47,8 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         self.block = spatial.block_with_halo(config, dist)
-        sets = self.open_sets(config, dist, block=self.block)
-        if config.data.augment != "none":
-            sets["train"].block = None  # a turned sample has other voxels there
+        read = self.block if config.data.augment == "none" else None  # a turned sample has other voxels there
+        sets = self.open_sets(config, dist, train={"block": read}, validation={"block": self.block})
         super().__init__(config, dist, seed, sets)
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts

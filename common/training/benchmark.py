@@ -77,15 +77,16 @@ class SampleProblem(ABC, Generic[B]):
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
 
     @classmethod
-    def open_sets(cls, config: Any, ranks: Dist, **options: Any) -> dict[str, Any]:
-        """Return the samples of "train" and "validation" below data_dir: of the class `dataset`, with these options.
+    def open_sets(cls, config: Any, ranks: Dist, **options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the samples of "train" and "validation" below data_dir: of the class `dataset`.
 
-        Rank 0 reads the first of them, so that wrong shapes are found before the run starts.
+        options: of `dataset`, by the split. Rank 0 reads the first sample, so that wrong shapes are found before the
+        run starts.
         """
         data = config.data
         counts = {"train": data.train_samples, "validation": data.eval_samples}
         sets = {
-            split: cls.dataset(data.data_dir / split, data, count, ranks=ranks, **options)
+            split: cls.dataset(data.data_dir / split, data, count, ranks=ranks, **options.get(split, {}))
             for split, count in counts.items()
         }
         if ranks.is_main:

@@ -34,7 +34,8 @@ class Case:
 
 
 GATE = {"16": Case(16, torch.float64, ("model.conv_layers=3",))}
-"""What `make test` trains: the smallest sample of which four ranks have a part."""
+GATE["16-turned"] = Case(16, torch.float64, (*GATE["16"].words, "data.augment=vector_symmetries"))
+"""What `make test` trains: the smallest sample of which four ranks have a part, and the same turned at random."""
 DOUBLE = {
     "32": Case(32, torch.float64),
     "64": Case(64, torch.float64),

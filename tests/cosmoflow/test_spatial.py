@@ -29,7 +29,7 @@ GRIDS = [(2, "2"), (2, "[1,2]"), (4, "4"), (4, "[2,2]"), (4, "2")]
 RESULTS = ("loss", "quality")
 CONFIG = """
 output_dir: run
-data: {data_dir: data-32, sample_shape: [32, 32, 32, 4], workers: 1, shift: 0.2, scale: 0.7}
+data: {data_dir: data-32, sample_shape: [32, 32, 32, 4], workers: 1, cache: true, shift: 0.2, scale: 0.7}
 model: {conv_size: 4, conv_layers: 5, fc1: 16, fc2: 8, dropout: 0.0, l2: 0.01}
 schedule: {base_lr: 0.01, scaling: none, warmup_epochs: 0, decay: {2: 0.5}}
 train: {global_batch_size: 3}

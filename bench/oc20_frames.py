@@ -15,7 +15,7 @@ from workers import memory_mb
 from oc20.data import extxyz
 from oc20.data.conversion import Published
 from oc20.graphs import Frame, count_triplets
-from oc20.simulation.recipe import Recipe
+from oc20.synthesize import Recipe
 
 
 def frames(case: Any) -> list[Frame]:

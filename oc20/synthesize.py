@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,15 +17,54 @@ import numpy as np
 from common.command import count, positive
 from common.commands.synthesize import Synthesis
 from common.data.build import DatasetPlan, Item
+from common.errors import UsageError
 from common.reference import FULL, MINI, SPLITS
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, Published, add_metadata_items, make_shard, names_of
 from oc20.reference import MINIS, TARGET
-from oc20.simulation.recipe import PRESETS, Recipe
 
 RAW: Final = "raw"
 PER_PAIR: Final = 16  # trajectories
 BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
+DRAWN: Final = 4  # trajectories
+FIRST_SYSTEM: Final = 1_000_000
+"""Systems are numbered from this times the index of their split, so that numbers are unique."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The systems of a dataset: atoms along the slab's sides and layers, trajectories per split, frames of each."""
+
+    size: tuple[int, int, int]
+    train: int
+    validation: int
+    frames: int
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 2:
+            raise UsageError(f"--slab is {' x '.join(map(str, self.size))}; expected at least 2 x 2 atoms and 2 layers")
+
+    @property
+    def trajectories(self) -> dict[str, int]:
+        """Trajectories by split."""
+        return {split: getattr(self, split) for split in SPLITS}
+
+    def simulate_trajectory(self, seed: int, split: int, trajectory: int) -> Iterator[extxyz.ExtxyzFrame]:
+        """Yield the frames of a trajectory; those with an even number relax."""
+        with extxyz.importing_ase():
+            from oc20 import simulation
+
+        rng = np.random.default_rng([seed, split, trajectory])
+        run = simulation.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
+        for atoms, step in zip(run.frames, run.steps, strict=True):
+            yield extxyz.ExtxyzFrame(atoms, split * FIRST_SYSTEM + trajectory, step, run.reference)
+
+
+# The mini problem is fixed: any change gives other data and invalidates all reference runs.
+PRESETS: Final = {
+    "mini": Recipe((2, 2, 3), train=480, validation=64, frames=5),
+    "full-size": Recipe((4, 5, 4), train=16, validation=4, frames=4),
+}
 
 
 def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Path) -> None:
@@ -42,15 +83,17 @@ def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Pa
 def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
     """Draw the first systems in a figure of matplotlib; BuildError if ase cannot be imported."""
     with extxyz.importing_ase():
-        from oc20.simulation import plot
+        from oc20 import simulation
 
-    plot.draw_samples(recipe, seed, figure)
+    simulation.draw_frames([next(recipe.simulate_trajectory(seed, 0, i)) for i in range(DRAWN)], figure)
+    size = " x ".join(map(str, recipe.size))
+    figure.suptitle(f"Slabs of {size} atoms with adsorbates, seed {seed}; hatched atoms are fixed")
 
 
 def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
     """Return the plan of a synthetic dataset, one item per pair of files; BuildError if ase cannot be imported."""
     with extxyz.importing_ase():
-        from oc20.simulation import surface
+        from oc20 import simulation
 
     items = []
     for code, (split, trajectories) in enumerate(recipe.trajectories.items()):
@@ -70,7 +113,7 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
         "slab": list(recipe.size),
         "trajectories": recipe.trajectories,
         "frames_per_trajectory": recipe.frames,
-        "largest_force": surface.LARGEST_FORCE,
+        "largest_force": simulation.LARGEST_FORCE,
         "larger_forces": "in no split: a trajectory records its next frame below",
         "format": format,
         **({} if format == RAW else GRAPH),
@@ -106,7 +149,7 @@ examples:
   python -m oc20.synthesize --plot                    no data, only the first systems in surfaces.png
 """
     presets = PRESETS
-    sources = ("oc20.simulation.surface",)
+    sources = ("oc20.simulation",)
     known_digests = tuple(digest for mini in MINIS for digest in mini.data_sha256)
     target = TARGET
     picture = "surfaces.png"

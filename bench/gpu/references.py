@@ -220,7 +220,7 @@ def make_frames() -> None:
     """Generate the frames of OC20, each of a system of its own."""
     from oc20.data import extxyz  # needs ase, as do the others; measuring does not
     from oc20.data.conversion import Published
-    from oc20.simulation.recipe import Recipe
+    from oc20.synthesize import Recipe
 
     recipe = Recipe((4, 5, 4), train=32, validation=0, frames=1)
     with TemporaryDirectory() as folder:

@@ -17,11 +17,9 @@ import ase.io
 from ase.calculators.emt import EMT
 
 from common.data.manifest import read_manifest
-from oc20 import synthesize
+from oc20 import simulation, synthesize
 from oc20.data import compact
-from oc20.simulation import surface
-from oc20.simulation.recipe import PRESETS, Recipe
-from oc20.synthesize import plan_synthesis
+from oc20.synthesize import PRESETS, Recipe, plan_synthesis
 
 SMALL = ["--slab", "2", "2", "2", "--train", "4", "--validation", "2", "--frames", "2"]
 RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)
@@ -36,7 +34,7 @@ def contents(folder):
 
 
 def simulate(relaxing=True, seed=0, frames=3, size=(2, 2, 3)):
-    return surface.simulate(size, frames, relaxing, np.random.default_rng(seed))
+    return simulation.simulate(size, frames, relaxing, np.random.default_rng(seed))
 
 
 WITHOUT_HOME = """
@@ -121,7 +119,7 @@ def test_systems_have_tags_and_a_fixed_layer_as_open_catalyst():
         assert set(fixed) == set(np.argsort(height)[:6])
         np.testing.assert_array_equal(first.positions[fixed], last.positions[fixed])
         assert first.pbc.all() and 1 <= len(set(symbols[:24])) <= 2
-        assert set(symbols[:24]) <= set(surface.LATTICE) and set(symbols[24:]) <= set("HCNO")
+        assert set(symbols[:24]) <= set(simulation.LATTICE) and set(symbols[24:]) <= set("HCNO")
         seen |= set(symbols)
     assert len(seen) > 6
 
@@ -135,7 +133,7 @@ def test_relaxing_goes_downhill_and_moving_keeps_warm():
 
 
 def test_energies_are_those_of_adsorption():
-    slab, reference = surface.build_system((2, 2, 3), np.random.default_rng(3))
+    slab, reference = simulation.build_system((2, 2, 3), np.random.default_rng(3))
     apart = slab[[atom.index for atom in slab if atom.tag < 2]], slab[[atom.index for atom in slab if atom.tag == 2]]
     for part in apart:
         part.calc = EMT()
@@ -145,14 +143,14 @@ def test_energies_are_those_of_adsorption():
 
 def test_no_force_is_above_the_limit_and_no_frame_is_missing(monkeypatch):
     free = [simulate(seed=seed, relaxing=False, frames=4) for seed in range(4)]
-    largest = [surface.largest_force(frame) for run in free for frame in run.frames]
-    assert all(run.steps == [20, 30, 40, 50] for run in free) and max(largest) < surface.LARGEST_FORCE
-    monkeypatch.setattr(surface, "LARGEST_FORCE", float(np.median(largest)))
+    largest = [simulation.largest_force(frame) for run in free for frame in run.frames]
+    assert all(run.steps == [20, 30, 40, 50] for run in free) and max(largest) < simulation.LARGEST_FORCE
+    monkeypatch.setattr(simulation, "LARGEST_FORCE", float(np.median(largest)))
     bound = [simulate(seed=seed, relaxing=False, frames=4) for seed in range(4)]
     assert all(len(run.frames) == 4 and (np.diff(run.steps) >= 10).all() for run in bound)
     assert {run.steps[-1] for run in bound} != {50}
     for run in bound:
-        assert max(map(surface.largest_force, run.frames)) <= surface.LARGEST_FORCE
+        assert max(map(simulation.largest_force, run.frames)) <= simulation.LARGEST_FORCE
 
 
 def test_pairs_have_the_published_layout_and_plain_ase_reads_them(raw):

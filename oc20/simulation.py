@@ -9,7 +9,7 @@ Source of the potential: Jacobsen, Stoltze and Norskov, Surface Science 366 (199
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +19,12 @@ from ase.build import add_adsorbate, fcc100, fcc111
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
+from ase.data import chemical_symbols, covalent_radii
+from ase.data.colors import jmol_colors
 from ase.md.langevin import Langevin
 from ase.optimize import BFGS
+
+from oc20.data.extxyz import ExtxyzFrame
 
 LATTICE: Final = {"Al": 4.05, "Ni": 3.52, "Cu": 3.61, "Pd": 3.89, "Ag": 4.09, "Pt": 3.92, "Au": 4.08}
 """Lattice constants in angstrom; that of a mixture is their mean (Vegard's law)."""
@@ -162,3 +166,69 @@ def _copy_frame(system: Atoms) -> Atoms:
     energy = round(float(system.get_potential_energy()), 8)
     frame.calc = SinglePointCalculator(frame, energy=energy, forces=system.get_forces(apply_constraint=False))
     return frame
+
+
+# -- pictures ------------------------------------------------------------------------------------------------
+
+VIEWS: Final = {"from above": (0, 1, 2), "from the side": (0, 2, 1)}
+"""Axes to the right, upwards, and along the line of sight."""
+ARROW: Final = 0.6  # angstrom for 1 eV per angstrom
+CORNERS: Final = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)])
+
+
+def draw_frames(records: Sequence[ExtxyzFrame], figure: Any) -> None:
+    """Draw frames in a figure of matplotlib, in two views: of even number relaxing, of odd moving."""
+    from matplotlib.lines import Line2D
+
+    figure.set_size_inches(3.6 * len(records), 9)
+    axes: Any = figure.subplots(2, len(records), squeeze=False)
+    numbers: set[int] = set()
+    for column, record in enumerate(records):
+        atoms = record.atoms
+        numbers |= set(atoms.numbers.tolist())
+        for row, (view, directions) in enumerate(VIEWS.items()):
+            _draw_view(axes[row, column], atoms, directions)
+            axes[row, 0].set_ylabel(f"{view}, in Å")
+        energy = atoms.get_potential_energy() - record.reference
+        kind = "moving" if column % 2 else "relaxing"
+        adsorbed = atoms.get_tags() == ADSORBATE
+        slab, adsorbate = (atoms[part].get_chemical_formula() for part in (~adsorbed, adsorbed))
+        axes[0, column].set_title(f"{adsorbate} on {slab}, {kind}\nstep {record.fid}, {energy:.2f} eV", fontsize=9)
+    dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgecolor": "black"}
+    marks = [Line2D([], [], color=jmol_colors[n], label=chemical_symbols[n], **dot) for n in sorted(numbers)]
+    marks.append(Line2D([], [], color="#d00000", label=f"force, {ARROW:g} Å for 1 eV/Å"))
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
+
+
+def _draw_view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:
+    """Draw the cell, the atoms and the forces on free atoms, seen along the last direction."""
+    from matplotlib.patches import Circle
+
+    right, up, depth = directions
+    for start in CORNERS:
+        for edge in np.eye(3, dtype=int)[start == 0]:
+            line = np.stack([start, start + edge]) @ atoms.cell.array
+            axes.plot(line[:, right], line[:, up], color="#999999", linewidth=0.7, zorder=0)
+    fixed = {int(i) for constraint in atoms.constraints for i in constraint.index}
+    forces = atoms.get_forces(apply_constraint=False)
+    order = np.argsort(atoms.positions[:, depth] * (1 if depth == 2 else -1))
+    for layer, i in enumerate(order, 1):
+        number, position = atoms.numbers[i], atoms.positions[i]
+        circle = Circle(
+            (position[right], position[up]),
+            covalent_radii[number] * 0.85,
+            facecolor=jmol_colors[number],
+            edgecolor="black",
+            linewidth=1.6 if atoms.get_tags()[i] == ADSORBATE else 0.6,
+            hatch="///" if i in fixed else None,
+            zorder=layer,
+        )
+        axes.add_patch(circle)
+        if i not in fixed:
+            tip = position + ARROW * forces[i]
+            arrow = {"arrowstyle": "->", "color": "#d00000", "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate(
+                "", (tip[right], tip[up]), (position[right], position[up]), arrowprops=arrow, zorder=len(order) + 1
+            )
+    axes.set_aspect("equal")
+    axes.autoscale_view()

@@ -1,1 +1,0 @@
-"""The synthetic surfaces: physics, recipes and pictures."""

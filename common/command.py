@@ -193,7 +193,7 @@ def _give_up_output(error: OSError) -> NoReturn:
     raise SystemExit(1) from None
 
 
-def place(text: str) -> Path:
+def any_path(text: str) -> Path:
     """Return the path in an argument, which an empty text is not; an `argparse` type."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path, not an empty text")
@@ -202,9 +202,9 @@ def place(text: str) -> Path:
     return Path(text)
 
 
-def file_place(text: str) -> Path:
+def file_path(text: str) -> Path:
     """Return the path of a file to write, which no folder, device or pipe is; an `argparse` type."""
-    path = place(text)
+    path = any_path(text)
     if os.path.exists(path) and not os.path.isfile(path):
         raise argparse.ArgumentTypeError(f"{text} is a folder, a device or a pipe; expected a file")
     return path
@@ -218,9 +218,9 @@ def check_new(option: str, path: Path) -> None:
         raise UsageError(f"{option} {path}: there is no folder {path.parent}; make it first")
 
 
-def folder_place(text: str) -> Path:
+def folder_path(text: str) -> Path:
     """Return the path of a folder to write into, which may not exist yet; an `argparse` type."""
-    path = place(text)
+    path = any_path(text)
     if os.path.lexists(path) and not os.path.isdir(path):
         what = "a link to nothing" if os.path.islink(path) else "a file"
         raise argparse.ArgumentTypeError(f"{text} is {what}; expected a folder")

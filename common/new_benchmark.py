@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.benchmarks import ROOT, looks_official
-from common.command import CommandParser, UsageError, folder_place, run_command
+from common.command import CommandParser, UsageError, folder_path, run_command
 
 DESCRIPTION: Final = """\
 Write a benchmark as a separate project for pip: a package NAME that trains on a laptop at once, and its tests. No file
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--title", help="for people (default: the name in words)")
     parser.add_argument(
         "--package",
-        type=folder_place,
+        type=folder_path,
         nargs="?",
         metavar="FOLDER",
         help=f"the new project, outside the suite (default ./{PREFIX}NAME)",

@@ -336,8 +336,8 @@ def variant_of(
     for reference in references:
         if reference.variant == variant:
             return reference
-    known = " or ".join(reference.variant for reference in references)
-    raise ValueError(f"variant is {variant}; {references[0].name} has {known}")
+    variants = " or ".join(reference.variant for reference in references)
+    raise ValueError(f"variant is {variant}; {references[0].name} has {variants}")
 
 
 def mini_of(reference: Reference, variant: str, target: float, samples: tuple[int, int], source: str) -> Reference:

@@ -46,9 +46,9 @@ def to_plain(value: Any) -> Any:
     return int(value) if is_integer(value) else value
 
 
-def are_same(one: Any, other: Any) -> bool:
+def are_same(first: Any, second: Any) -> bool:
     """Tell whether two values are the same; NaN is the same as NaN."""
-    return identity(one) == identity(other)
+    return identity(first) == identity(second)
 
 
 def shared_value(values: Iterable[Any], otherwise: Any = None) -> Any:

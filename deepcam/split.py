@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from common.command import CommandParser, folder_place, run_command
+from common.command import CommandParser, folder_path, run_command
 from common.console import open_bar
 from common.data.build import BuildError
 from common.files import list_data
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = CommandParser("python -m deepcam.split", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("source_dir", type=Path, metavar="SOURCE_DIR", help="all snapshots in one folder")
-    parser.add_argument("output_dir", type=folder_place, metavar="OUTPUT_DIR", help="for train, validation and test")
+    parser.add_argument("output_dir", type=folder_path, metavar="OUTPUT_DIR", help="for train, validation and test")
     args = parser.parse_args(argv)
 
     def run() -> int:

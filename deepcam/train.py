@@ -163,7 +163,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         """Return the most probable class of each pixel."""
         return {"predictions": self.predictions(self.model, batch).argmax(dim=1).to(torch.uint8)}
 
-    def shown(self, batch: TensorBatch) -> dict[str, Tensor]:
+    def picture_data(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Return the first channel that the network sees, in its unit: usually the water in the air."""
         channel = CHANNELS[self.config.data.channels[0]]
         scaled_BHW = batch.x[:SAMPLES, ..., 0].float()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.benchmarks import PACKAGES
-from common.command import CONTINUED, CommandParser, as_called, place, run_command
+from common.command import CONTINUED, CommandParser, any_path, as_called, run_command
 from common.console import format_duration
 from compliance.demo import demonstrate
 from compliance.model.judging import FAIL, INCOMPLETE
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
     add("--benchmarks", nargs="+", choices=PACKAGES, default=PACKAGES, help="only these")
-    add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
+    add("-o", "--output", type=any_path, help="default: a new folder in runs/; in an interrupted one it goes on")
     options = parser.parse_args(arguments)
     output = options.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
     return run_command(lambda: _run_demo(options.benchmarks, options.paths, output), (ValueError, OSError), CONTINUED)

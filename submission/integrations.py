@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.benchmarks import ROOT
-from common.command import CommandParser, UsageError, folder_place, run_command, suggest_name
+from common.command import CommandParser, UsageError, folder_path, run_command, suggest_name
 from common.installed import list_shared_files
 
 FOLDER: Final = "integrations"
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=EXAMPLES,
         statuses={0: "listed or written", 1: "a file cannot be read or written"},
     )
-    parser.add_argument("folder", nargs="?", type=folder_place, metavar="DIR", help="folder to write into")
+    parser.add_argument("folder", nargs="?", type=folder_path, metavar="DIR", help="folder to write into")
     parser.add_argument("names", nargs="*", metavar="TOOL", help="only the files of these tools (default: all)")
     options = parser.parse_args(arguments)
     return run_command(lambda: _write_tools(options.folder, options.names), (OSError,))

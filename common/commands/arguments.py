@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, file_place, place, positive
+from common.command import CommandParser, any_path, file_path, positive
 from common.installed import CLOSED
 from common.measure.fom import NAME
 from common.reference import SPLITS, VALIDATION
@@ -60,7 +60,7 @@ data; time grows with the members.""",
         action="store_true",
         help="for runs with bagging: judge each training sample by the members that did not draw it",
     )
-    parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
+    parser.add_argument("-o", "--output", type=any_path, metavar="FILE.json", help="also write the numbers to a file")
     arguments = parser.parse_intermixed_args(argv)
     arguments.runs, arguments.overrides = separate_overrides(arguments.words)
     if arguments.predictions is not None:
@@ -96,10 +96,15 @@ train.eval_batch_size=N the numbers are equal too, otherwise they can differ by 
         "words", nargs="+", type=run_or_override, metavar="RUN", help="the folder of a run, or a checkpoint"
     )
     parser.add_argument(
-        "-o", "--output", type=file_place, required=True, metavar="FILE", help="the file to write: .npz, or .h5 (HDF5)"
+        "-o",
+        "--output",
+        type=file_path,
+        required=True,
+        metavar="FILE",
+        help="the file to write: .npz, or .h5 (HDF5)",
     )
     parser.add_argument(
-        "--plot", type=file_place, metavar="PICTURE", help="also draw predictions and truth: .png, .svg or .pdf"
+        "--plot", type=file_path, metavar="PICTURE", help="also draw predictions and truth: .png, .svg or .pdf"
     )
     parser.add_argument(
         "--split", choices=SPLITS, default=VALIDATION, help="which samples to predict (default: %(default)s)"
@@ -150,9 +155,9 @@ units: ranks. spread: standard deviation of the steps' times divided by their me
         action="store_true",
         help=f"also compare outputs, gradients and losses with float32's, over {FIDELITY_SEEDS} seeds",
     )
-    parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation to read")
+    parser.add_argument("--data", type=any_path, metavar="DIR", help="folder with train and validation to read")
     parser.add_argument(
-        "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
+        "-o", "--output", type=file_path, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
     )
     arguments = parser.parse_intermixed_args(argv)
     if "=" in arguments.config and not Path(arguments.config).exists():  # an override without a configuration before it
@@ -162,7 +167,7 @@ units: ranks. spread: standard deviation of the steps' times divided by their me
 
 def run_or_override(text: str) -> str:
     """Return an argument that is a path or an override; an `argparse` type."""
-    return text if place(text) else ""
+    return text if any_path(text) else ""
 
 
 def separate_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:

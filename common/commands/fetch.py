@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from common.address import check_address
-from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
+from common.command import CommandParser, UsageError, as_called, folder_path, positive, run_command
 from common.console import open_bar
 from common.data.build import (
     DATASET_ERRORS,
@@ -131,7 +131,7 @@ and a folder with other data is refused. The manifest of a part says variant `su
 whole.""",
             statuses={130: "interrupted: call again to continue"},
         )
-        parser.add_argument("folder", type=folder_place, nargs="?", metavar="DIR", help="new, or interrupted before")
+        parser.add_argument("folder", type=folder_path, nargs="?", metavar="DIR", help="new, or interrupted before")
         parser.add_argument("--list", action="store_true", help="show what is published, and exit")
         parser.add_argument("--dry-run", action="store_true", help="show sizes, and download nothing")
         parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {self._parts_text}")

@@ -272,7 +272,7 @@ def _measure_fidelity(benchmark: Benchmark, config: Any, dist: Dist) -> dict[str
                 "change schedule.base_lr"
             )
         errors["loss_errors"].append(
-            statistics.fmean(abs(one - other) for one, other in zip(tried.losses, exact.losses, strict=True)) / fall
+            statistics.fmean(abs(loss - right) for loss, right in zip(tried.losses, exact.losses, strict=True)) / fall
         )
         for prefix, trial in (("", tried), ("fp32_", again)):
             errors[f"{prefix}output_errors"].append(_find_error(trial.outputs, exact.outputs, dist))

@@ -44,15 +44,15 @@ from common.training.run import TRAINING_ERRORS
 
 
 class _Batch(NamedTuple):
-    """What a rank has predicted. rows: for the file. shown: for the picture alone."""
+    """What a rank has predicted. rows: for the file. picture_data: for the picture alone."""
 
     rows: dict[str, np.ndarray]
-    shown: dict[str, np.ndarray]
+    picture_data: dict[str, np.ndarray]
 
     def pack(self) -> bytes:
         """Return the arrays as a file of numpy."""
         file = io.BytesIO()
-        named = {"rows": self.rows, "shown": self.shown}
+        named = {"rows": self.rows, "picture_data": self.picture_data}
         arrays: dict[str, Any] = {f"{part}/{name}": values[name] for part, values in named.items() for name in values}
         np.savez(file, **arrays)
         return file.getvalue()
@@ -99,7 +99,7 @@ def _predict_samples(benchmark: Benchmark, arguments: argparse.Namespace) -> int
         ) as add:
             for batch in batches:
                 add(batch.rows)
-                report.add(batch.rows, batch.shown)
+                report.add(batch.rows, batch.picture_data)
         _show_results(member, arguments, report, problem)
     return 0
 
@@ -129,8 +129,8 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
                             raise DataFaultError(fault)
                     rows = arrays({**problem.predicted(prepared), **problem.truth(prepared)})
                     names = np.array(problem.sample_names(split, prepared))
-                    shown = problem.shown(prepared) if drawn and prepared.indices[0] < reports.SAMPLES else {}
-                    batch = _Batch({INDEX: prepared.indices, NAMES: names, **rows}, arrays(shown))
+                    fields = problem.picture_data(prepared) if drawn and prepared.indices[0] < reports.SAMPLES else {}
+                    batch = _Batch({INDEX: prepared.indices, NAMES: names, **rows}, arrays(fields))
             # One rank after the other, so that rank 0 never has the batches of all.
             for source in range(min(dist.world_size, len(parts) - first)):
                 content = dist.broadcast_bytes(batch.pack() if batch and dist.rank == source else b"", source)

@@ -16,7 +16,7 @@ from common.command import (
     CommandParser,
     UsageError,
     count,
-    folder_place,
+    folder_path,
     positive,
     run_command,
 )
@@ -64,7 +64,7 @@ def add_work(commands: Any, name: str, run: Run, texts: tuple[str, str, str], *,
     command.set_defaults(run=run)
     command.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help=input_help)
     help_text = "where to write: new, or interrupted before"
-    command.add_argument("output_dir", type=folder_place, metavar="OUTPUT_DIR", help=help_text)
+    command.add_argument("output_dir", type=folder_path, metavar="OUTPUT_DIR", help=help_text)
     if verify:
         again = "read everything again at the end and compare it with INPUT_DIR"
         command.add_argument("--verify", action="store_true", help=again)

@@ -20,8 +20,8 @@ from common.command import (
     check_new,
     count,
     describe_error,
-    file_place,
-    folder_place,
+    file_path,
+    folder_path,
     positive,
     run_command,
 )
@@ -254,7 +254,7 @@ class Synthesis(ABC):
         """Return the parser of the command line."""
         parser = CommandParser(f"python -m {self.module}", description=self.description, epilog=self.examples)
         parser.add_argument(
-            "output_dir", type=folder_place, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before"
+            "output_dir", type=folder_path, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before"
         )
         parser.add_argument(
             "--preset", choices=self.presets, default=self.mini, help=f"recipe to start from (default {self.mini})"
@@ -265,6 +265,6 @@ class Synthesis(ABC):
         self.add_options(content, files)
         files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
         picture = Path(self.picture)
-        files.add_argument("--plot", type=file_place, nargs="?", const=picture, help="draw the first samples")
+        files.add_argument("--plot", type=file_path, nargs="?", const=picture, help="draw the first samples")
         parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
         return parser

@@ -133,17 +133,21 @@ class Listing:
     benchmark: str = ""
 
     def select_samples(
-        self, format: str, found: Mapping[str, Collection[str]], pattern: str, files_of: Callable[[str], Iterable[str]]
+        self,
+        format: str,
+        names: Mapping[str, Collection[str]],
+        pattern: str,
+        files_of: Callable[[str], Iterable[str]],
     ) -> list[str]:
         """Return the sorted names of the samples in a format; DatasetError if there are none, or not all their files.
 
-        found: names by format. pattern: of the files of this format. files_of: returns the files of a sample.
+        names: of samples, by format. pattern: of the files of this format. files_of: returns the files of a sample.
         """
-        if not found[format]:
-            others = [f"{len(names):,} samples as {kind}: set data.format" for kind, names in found.items() if names]
+        if not names[format]:
+            others = [f"{len(some):,} samples as {kind}: set data.format" for kind, some in names.items() if some]
             content = others[0] if others else f"none among its {len(self.names)} files"
             raise DatasetError(f"{self.folder}: expected samples as {format} ({pattern}), found {content}")
-        files = {file for name in found[format] for file in files_of(name)}
+        files = {file for name in names[format] for file in files_of(name)}
         if missing := files - self.names:
             raise DatasetError(f"{self.folder}: {len(missing)} files are missing, such as {min(missing)}")
         extra = sorted(files.difference(self.manifest_names)) if self.manifest_names else ()
@@ -154,7 +158,7 @@ class Listing:
                 f"belong to it, delete {NAME} and write it again by `python -m {self.benchmark}.prepare manifest "
                 f"{self.folder.parent}`"
             )
-        return sorted(found[format])
+        return sorted(names[format])
 
 
 def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, check_new, file_place, folder_place, place, run_command
+from common.command import (
+    CommandParser,
+    UsageError,
+    any_path,
+    check_new,
+    file_path,
+    folder_path,
+    run_command,
+)
 from common.measure.power import Measurement, record_power
 from common.measure.power_sources import Clock, open_source
 from common.ranks.launch import LaunchError
@@ -76,7 +84,7 @@ class Child:
 def add_power_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--source", required=True, metavar="SOURCE", help="where the readings come from; see above")
-    parser.add_argument("-o", "--output", required=True, type=file_place, help="the file to write, such as node_0.txt")
+    parser.add_argument("-o", "--output", required=True, type=file_path, help="the file to write, such as node_0.txt")
     parser.add_argument("--interval", type=float, default=0.5, metavar="S", help="seconds between readings (0.5)")
     parser.add_argument("--efficiency", type=float, default=1.0, help="of the power supplies at their load (1)")
     parser.add_argument("--dc", action="store_true", help="the meter is behind the power supplies")
@@ -165,13 +173,13 @@ OUTPUT: Final = Path("runs/roofline")
 
 def add_roofline_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("fom", type=place, metavar="FOM.json", help="the file that a measurement has written")
-    parser.add_argument("--data", type=place, metavar="DIR", help="files to read; default: those of the steps")
+    parser.add_argument("fom", type=any_path, metavar="FOM.json", help="the file that a measurement has written")
+    parser.add_argument("--data", type=any_path, metavar="DIR", help="files to read; default: those of the steps")
     beside = "measurements of other networks on the same units, further points of the roofline"
-    parser.add_argument("--beside", type=place, nargs="+", default=(), metavar="FOM.json", help=beside)
+    parser.add_argument("--beside", type=any_path, nargs="+", default=(), metavar="FOM.json", help=beside)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or xpu")
     written = f"folder of roofline.json, roofline.svg and, on several ranks, ceilings.yaml (default {OUTPUT})"
-    parser.add_argument("-o", "--output", type=folder_place, default=OUTPUT, metavar="DIR", help=written)
+    parser.add_argument("-o", "--output", type=folder_path, default=OUTPUT, metavar="DIR", help=written)
 
 
 def measure_roofline(arguments: argparse.Namespace) -> int:

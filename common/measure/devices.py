@@ -81,11 +81,11 @@ def read_ceilings(path: Path = HERE / "accelerators.yaml") -> dict[str, Ceilings
     return {name: rebuild(Ceilings, entry, f"{path}: ceilings.{name[:SHOWN]}") for name, entry in entries.items()}
 
 
-def ceilings_of(model: str, known: Mapping[str, Ceilings]) -> str:
+def ceilings_of(model: str, ceilings: Mapping[str, Ceilings]) -> str:
     """Return the name of the ceilings for a model name of a system description, "" if there are none."""
     squeezed = _squeezed(model)
-    matches = [name for name, entry in known.items() if all(_squeezed(word) in squeezed for word in entry.match)]
-    return max(matches, key=lambda name: len(known[name].match), default="")
+    matches = [name for name, entry in ceilings.items() if all(_squeezed(word) in squeezed for word in entry.match)]
+    return max(matches, key=lambda name: len(ceilings[name].match), default="")
 
 
 def rate_device(model: str, number_format: str, flop_per_s: float) -> tuple[float | None, str | None]:

@@ -165,7 +165,7 @@ class SampleProblem(ABC, Generic[B]):
         """Return the truth of a prepared batch: the other columns of a predictions file."""
         return {"targets": batch.y}
 
-    def shown(self, batch: Any) -> dict[str, Tensor]:
+    def picture_data(self, batch: Any) -> dict[str, Tensor]:
         """Return what a picture of a prepared batch needs besides, such as the fields that the network sees."""
         return {}
 

@@ -217,12 +217,12 @@ class PredictionReport(ABC):
     def draw(self, figure: Any) -> None:
         """Draw the picture in an empty figure of matplotlib."""
 
-    def add(self, rows: Rows, shown: Rows | None = None) -> None:
-        """Add a batch. shown: what the picture needs besides its columns, see `SampleProblem.shown`."""
+    def add(self, rows: Rows, picture_data: Rows | None = None) -> None:
+        """Add a batch. picture_data: what the picture needs besides its columns, see `SampleProblem.picture_data`."""
         self.samples += len(rows[self.columns[0].name])
         self._scores += self.judge({column.name: torch.from_numpy(rows[column.name]) for column in self.columns})
         self.count(rows)
-        self.keep({**rows, **(shown or {})})
+        self.keep({**rows, **(picture_data or {})})
 
     @abstractmethod
     def keep(self, rows: Rows) -> None:

@@ -96,27 +96,27 @@ class Run:
         """The target of the quality; it is that of the data, which are looked up."""
         return self._build_problem().reference.target.choose(self.config.train.target)
 
-    def network(self, place: Path | None = None) -> nn.Module:
-        """Return the network of the newest checkpoint, or of the one in `place`, in evaluation mode."""
-        return self._load_problem(place).model
+    def network(self, source: Path | None = None) -> nn.Module:
+        """Return the network of the newest checkpoint, or of the one in `source`, in evaluation mode."""
+        return self._load_problem(source).model
 
     def predictions(
-        self, samples: int = 64, split: str = "validation", place: Path | None = None
+        self, samples: int = 64, split: str = "validation", source: Path | None = None
     ) -> list[tuple[Any, Tensor]]:
         """Return batches of the first samples of a split, each with what the network predicts for it.
 
         Batches and predictions are those of the benchmark: `SampleProblem.prepared` and `SampleProblem.predictions`.
         """
-        problem = self._load_problem(place)
+        problem = self._load_problem(source)
         data = problem.sets[split]
         parts = problem.eval_parts(np.arange(min(samples, len(data))))
         autocast = Precision(self.config.precision, problem.dist.device).autocast()
         with torch.inference_mode(), problem.evaluating(), autocast, closing(problem.read(data, parts)) as batches:
             return [(batch, problem.predictions(problem.model, batch)) for batch in map(problem.prepared, batches)]
 
-    def _load_problem(self, place: Path | None) -> Problem:
+    def _load_problem(self, source: Path | None) -> Problem:
         """Return the problem with the network of a checkpoint."""
-        loaded = checkpoint.load(place or self.folder, self.benchmark.name)
+        loaded = checkpoint.load(source or self.folder, self.benchmark.name)
         loaded.warn()
         problem = self._build_problem()
         problem.model.load_state_dict(loaded.content["state"]["model"])
@@ -178,16 +178,16 @@ class Trainer:
         folder = resolved.output_dir if number is None else instance_folder(resolved.output_dir, number)
         return Run(self.benchmark, resolved, folder)
 
-    def load(self, place: str | Path, *overrides: Override) -> Run:
-        """Return a run that was trained before. place: its folder, or one of its checkpoints.
+    def load(self, source: str | Path, *overrides: Override) -> Run:
+        """Return a run that was trained before. source: its folder, or one of its checkpoints.
 
         overrides: such as data.data_dir, of which a checkpoint keeps only the last part if it is absolute. Raises
         CheckpointError if there is no checkpoint.
         """
-        loaded = checkpoint.load(Path(place), self.benchmark.name)
+        loaded = checkpoint.load(Path(source), self.benchmark.name)
         config = rebuild(self.benchmark.config, loaded.config, f"the configuration in {loaded.path}", overrides)
         check_network_code(loaded.own_code, self.benchmark, config, loaded.path)
-        folder = Path(place) if Path(place).is_dir() else Path(place).parent.parent
+        folder = Path(source) if Path(source).is_dir() else Path(source).parent.parent
         return Run(self.benchmark, config, folder)
 
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from common.command import CommandParser, place, run_command
+from common.command import CommandParser, any_path, run_command
 from common.config import rebuild
 from common.files import check_regular, whole_file
 from common.own_code import OWN_CODE, Code, read_codes
@@ -251,9 +251,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = CommandParser(prog="python -m common.training.weights", description=DESCRIPTION)
     parser.add_argument(
-        "checkpoint", type=place, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
+        "checkpoint",
+        type=any_path,
+        metavar="RUN",
+        help="the folder of a run (its newest checkpoint), or a checkpoint",
     )
-    parser.add_argument("weights", type=place, help="the file to write, such as cosmoflow.safetensors")
+    parser.add_argument("weights", type=any_path, help="the file to write, such as cosmoflow.safetensors")
     parser.add_argument(
         "--best", action="store_true", help="the checkpoint of the best evaluation of the run: see checkpoint.best"
     )

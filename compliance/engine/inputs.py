@@ -75,10 +75,10 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
         layouts = zip(sets, package.sets, strict=True)
         packages.append((opened, [_with_logs(results, layout, judging) for results, layout in layouts]))
     folders = []
-    for place in places.folders:
-        case = open_case(place.folder, "result")
-        results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
-        folders.append(_with_logs(results, place, judging))
+    for folder in places.folders:
+        case = open_case(folder.folder, "result")
+        results = ResultSet(folder.folder, case, folder_benchmark=folder.benchmark, power=folder.power, loose=True)
+        folders.append(_with_logs(results, folder, judging))
     logs = [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs]
     return Inputs(packages, folders, logs)
 

@@ -154,10 +154,10 @@ def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
     return replace(official, power=run.power)
 
 
-def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> JudgedRun:
+def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> JudgedRun:
     """Return the run whose log was read, with the findings of all rules about logs that apply.
 
-    known: the run as judged by another profile, if the log says the same by both.
+    earlier: the run as judged by another profile, if the log says the same by both.
     """
     case = complete_case(log, task)
     findings: list[Finding] = []
@@ -179,7 +179,7 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
     if only_rule:
         empty = extract_run(Log(log.path), None, None, (), task.options.details)
         return replace(_judge_run(empty, task, case, findings), only_rule=only_rule)
-    run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
+    run = earlier or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
     judged = _judge_run(run, task, case, findings, None if case.strict else read_officially(log, case.round))
     return replace(judged, repaired_minutes=damage.minutes) if damage else judged
 

@@ -80,17 +80,17 @@ Owned = tuple[Any, ResultSet]
 class Groups:
     """Put items that belong together into groups: each is compared with the earlier ones that share a key.
 
-    keys: of an item. belong: is asked with two items and the number of their common keys. place: a number by which the
-    first items of a result are compared without any, if it is nearly the same.
+    keys: of an item. belong: is asked with two items and the number of their common keys. position: a number by which
+    the first items of a result are compared without any, if it is nearly the same.
     """
 
     def __init__(
         self,
         keys: Callable[[Any], Keys],
         belong: Callable[[Any, Any, int], bool],
-        place: Callable[[Any], float] | None = None,
+        position: Callable[[Any], float] | None = None,
     ) -> None:
-        self._keys, self._belong, self._place = keys, belong, place
+        self._keys, self._belong, self._position = keys, belong, position
         self._siblings: dict[int, list[tuple[int, float]]] = {}  # of each result, the first items and their places
         self._first: dict[int, int] = {}  # the first item with a key, and further ones
         self._further: dict[int, list[int]] = {}
@@ -116,9 +116,9 @@ class Groups:
     def _near_siblings(self, item: Any, owner: ResultSet) -> list[int]:
         """Return earlier items of the same result at nearly the same place, and remember this one."""
         siblings = self._siblings.setdefault(id(owner), [])
-        if self._place is None or len(siblings) == SIBLINGS:
+        if self._position is None or len(siblings) == SIBLINGS:
             return []
-        here = self._place(item)
+        here = self._position(item)
         near = [at for at, position in siblings if abs(here - position) <= NEAR]
         siblings.append((len(self._items), here))
         return near

@@ -93,7 +93,7 @@ class PowerNumbers(SetRule):
 
     def _check_numbers(self, results: ResultSet, kind: str) -> Iterator[Finding]:
         runs = list(_measured_runs(results))
-        measured = [(run, place, place.nodes if kind == "node" else place.switches) for run, place in runs]
+        measured = [(run, folder, folder.nodes if kind == "node" else folder.switches) for run, folder in runs]
         counts = Counter(len(files) for _, _, files in measured)
         for run, in_folder, files in measured:
             severity = _fault_severity([run])
@@ -271,7 +271,7 @@ def _official_severity(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
             faults[name].append(NO_FOLDER)
             continue
         files = [os.path.basename(path) for path in (*in_folder.nodes, *in_folder.switches, *in_folder.others)]
-        for kind, found in counts.items():
+        for kind, numbers_of_files in counts.items():
             same = [file for file in files if file.startswith(kind)]
             try:
                 numbers = [int(os.path.splitext(file)[0].split("_")[-1]) for file in same]
@@ -280,10 +280,10 @@ def _official_severity(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
                 return ERROR, faults
             if any(not 0 <= number < len(same) for number in numbers):
                 faults[name].append(f"bad naming of {kind} files")
-            found.append(len(same))
-    for kind, found in counts.items():
-        usual = max(dict.fromkeys(found), key=found.count, default=0)
-        for name, count in zip(names, found, strict=False):
+            numbers_of_files.append(len(same))
+    for kind, numbers_of_files in counts.items():
+        usual = max(dict.fromkeys(numbers_of_files), key=numbers_of_files.count, default=0)
+        for name, count in zip(names, numbers_of_files, strict=False):
             if count != usual:
                 faults[name].append(f"inconsistent number of {kind} files")
     blamed = {*faults, *(result_name(run.path) for run in results.failing)}

@@ -165,10 +165,10 @@ class DescribedSystem(SetRule, strict_only=True):
 
     def _check_status(self, results: ResultSet, status: str) -> Iterator[Finding]:
         described = status.strip().lower()
-        for said, runs in _by_value(results.runs, "submission_status"):
-            if said.lower() in STATUSES.get(described, ()) or is_placeholder(status):
+        for logged, runs in _by_value(results.runs, "submission_status"):
+            if logged.lower() in STATUSES.get(described, ()) or is_placeholder(status):
                 continue
-            message = f"status is {show(said)} in the logs, {show(status)} in the system description"
+            message = f"status is {show(logged)} in the logs, {show(status)} in the system description"
             severity = WARNING if described in STATUSES else NOTE
             yield self.finding_in(runs[0], "submission_status", message, "the same status in both", severity)
 

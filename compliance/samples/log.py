@@ -314,9 +314,9 @@ class SampleLog:
         self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]
         return self
 
-    def swap_epochs(self, one: int, other: int) -> Self:
+    def swap_epochs(self, first: int, second: int) -> Self:
         """Exchange the numbers of two epochs."""
-        return self.numbers(lambda number: one + other - number if number in (one, other) else number)
+        return self.numbers(lambda number: first + second - number if number in (first, second) else number)
 
     def replace(self, run: int) -> Self:
         """Take over the records of another run."""

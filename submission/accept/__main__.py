@@ -15,12 +15,12 @@ from common.command import (
     CONTINUED,
     CommandParser,
     UsageError,
+    any_path,
     check_new,
     clean,
     describe_error,
-    file_place,
-    folder_place,
-    place,
+    file_path,
+    folder_path,
     positive,
     run_command,
 )
@@ -108,11 +108,11 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             3: "UNDECIDED",
         },
     )
-    parser.add_argument("baseline", type=file_place, metavar="BASELINE.json")
+    parser.add_argument("baseline", type=file_path, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
     fom = "measurements of one job instead of measuring; once for each job"
-    parser.add_argument("--fom", nargs="+", type=place, action="append", default=[], metavar="FILE", help=fom)
-    parser.add_argument("-o", "--output", type=folder_place, metavar="DIR", help="default: runs/accept/<time>")
+    parser.add_argument("--fom", nargs="+", type=any_path, action="append", default=[], metavar="FILE", help=fom)
+    parser.add_argument("-o", "--output", type=folder_path, metavar="DIR", help="default: runs/accept/<time>")
     add = parser.add_argument_group("verdict").add_argument
     add(
         "--threshold",
@@ -126,12 +126,12 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="judge by an incomplete baseline; the verdict says so",
     )
-    add("--json", type=file_place, metavar="FILE", help="write the verdict there as JSON")
-    add("--junit", type=file_place, metavar="FILE", help="as JUnit XML; UNDECIDED is an error there")
-    add("--history", type=file_place, metavar="FILE", help="append it to a file of JSON lines")
+    add("--json", type=file_path, metavar="FILE", help="write the verdict there as JSON")
+    add("--junit", type=file_path, metavar="FILE", help="as JUnit XML; UNDECIDED is an error there")
+    add("--history", type=file_path, metavar="FILE", help="append it to a file of JSON lines")
     add(
         "--archive",
-        type=file_place,
+        type=file_path,
         metavar="FILE.tar.gz",
         help="figures, outputs, system description, verdict",
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from common.command import CommandParser, as_called, clean, counted, folder_place, run_command
+from common.command import CommandParser, as_called, clean, counted, folder_path, run_command
 from common.console import print_warning
 from common.data.manifest import ManifestError
 from compliance.model.layout import STRONG, WEAK
@@ -53,7 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
-    add("-o", "--output", type=folder_place, required=True, metavar="OUT", help="parent of the organisation's folder")
+    add(
+        "-o",
+        "--output",
+        type=folder_path,
+        required=True,
+        metavar="OUT",
+        help="parent of the organisation's folder",
+    )
     add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")

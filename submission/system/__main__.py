@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, clean, counted, file_place, run_command
+from common.command import CommandParser, UsageError, clean, counted, file_path, run_command
 from common.console import print_warning, use_styles
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, find_rank_position
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add(
         "-o",
         "--output",
-        type=file_place,
+        type=file_path,
         metavar="FILE",
         help="write there instead of standard output",
     )

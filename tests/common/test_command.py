@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from common.command import CommandParser, as_called, describe_error, folder_place, run_command
+from common.command import CommandParser, as_called, describe_error, folder_path, run_command
 from common.console import use_styles
 from common.version import FOLDERS_VARIABLE
 
@@ -39,10 +39,10 @@ def test_a_file_or_a_broken_link_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "broken").symlink_to(tmp_path / "none")
     (tmp_path / "link").symlink_to(tmp_path)
-    assert folder_place(str(tmp_path / "link")) and folder_place(str(tmp_path / "new"))
+    assert folder_path(str(tmp_path / "link")) and folder_path(str(tmp_path / "new"))
     for name, what in (("file", "is a file"), ("broken", "is a link to nothing")):
         with pytest.raises(argparse.ArgumentTypeError, match=f"{name} {what}; expected a folder"):
-            folder_place(str(tmp_path / name))
+            folder_path(str(tmp_path / name))
 
 
 def test_commands_have_the_option_without_which_they_find_no_package(monkeypatch):

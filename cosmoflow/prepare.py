@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.commands.prepare import PrepareCommand, add_work, build_and_report, read_first
+from common.commands.prepare import PrepareCommand, add_build_command, build_and_report, read_first
 from common.config import load
 from common.data.build import BadItemError, BuildError, DatasetPlan, Item
 from common.data.manifest import read_variant_and_digest
@@ -243,7 +243,7 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
 
 def _add_commands(commands: Any) -> None:
     """Add the subcommands that make samples."""
-    convert = add_work(
+    convert = add_build_command(
         commands,
         "convert",
         lambda args: build_and_report(plan_conversion(args), args),
@@ -260,7 +260,7 @@ def _add_commands(commands: Any) -> None:
     split.add_argument(
         "--split-file", type=Path, help="YAML or JSON file instead of the hash: {train: [names], validation: [names]}"
     )
-    repack = add_work(
+    repack = add_build_command(
         commands,
         "repack",
         lambda args: build_and_report(plan_repacking(args), args),

@@ -12,7 +12,7 @@ from shutil import copyfile
 from typing import Any, Final
 
 from common.command import UsageError
-from common.commands.prepare import PrepareCommand, add_work, build_and_compare, build_and_report, read_first
+from common.commands.prepare import PrepareCommand, add_build_command, build_and_compare, build_and_report, read_first
 from common.data.build import BuildError, DatasetPlan, Item
 from common.data.manifest import read_variant_and_digest
 from common.files import whole_file
@@ -193,10 +193,10 @@ def import_items(args: argparse.Namespace) -> int:
 def _add_commands(commands: Any) -> None:
     """Add the subcommands that convert snapshots and NetCDF files."""
     texts = "published snapshots to other formats", CONVERT_HELP, "folder with train, validation, stats.h5"
-    convert = add_work(commands, "convert", convert_items, texts, verify=True)
+    convert = add_build_command(commands, "convert", convert_items, texts, verify=True)
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     texts = "NetCDF files to snapshots", IMPORT_HELP, "folder with NetCDF files"
-    importing = add_work(commands, "import", import_items, texts)
+    importing = add_build_command(commands, "import", import_items, texts)
     importing.add_argument(
         "--variable", action="append", default=[], metavar="CHANNEL=NAME", help="the variable of a channel; repeat it"
     )

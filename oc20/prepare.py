@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import positive
-from common.commands.prepare import PrepareCommand, add_work, build_and_compare
+from common.commands.prepare import PrepareCommand, add_build_command, build_and_compare
 from common.console import open_bar
 from common.data.build import BadItemError, BuildError, DatasetPlan, Item
 from common.data.manifest import read_variant_and_digest
@@ -142,7 +142,7 @@ def _count_parts(source: FrameSource) -> list[tuple[int, ...]]:
 def _add_commands(commands: Any) -> None:
     """Add the subcommands that convert frames, and count what is in them."""
     texts = "published frames to other formats", CONVERT_HELP, "folder with train and validation"
-    convert = add_work(commands, "convert", convert_items, texts, verify=True)
+    convert = add_build_command(commands, "convert", convert_items, texts, verify=True)
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     convert.add_argument(
         "--edges", choices=EDGES, default="nearest", help="how the edges of published frames are counted (%(default)s)"

@@ -54,7 +54,7 @@ Each file is read once for both (twice if it has more than 256 MiB).
 """
 
 
-def add_work(commands: Any, name: str, run: Run, texts: tuple[str, str, str], *, verify: bool = False) -> Any:
+def add_build_command(commands: Any, name: str, run: Run, texts: tuple[str, str, str], *, verify: bool = False) -> Any:
     """Add a subcommand that makes items from INPUT_DIR in OUTPUT_DIR, with the options that `workers_of` reads.
 
     texts: what it does, in a few words and at length, and what INPUT_DIR is. verify: it compares on demand. Return it.

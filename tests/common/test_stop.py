@@ -202,6 +202,7 @@ stop.STOP.listen()
 with stop.STOP.allow_finishing():  # before the signal: this process may be without a core for longer than the deadline
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1)
+    stop.STOP.check()
 for _ in range(20):
     time.sleep(0.1)
     stop.STOP.check()

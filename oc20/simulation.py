@@ -177,7 +177,7 @@ CORNERS: Final = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0
 
 
 def draw_frames(records: Sequence[ExtxyzFrame], figure: Any) -> None:
-    """Draw frames in a figure of matplotlib, in two views: of even number relaxing, of odd moving."""
+    """Draw frames in a figure of matplotlib, in two views: in turn of a relaxing and of a moving system."""
     from matplotlib.lines import Line2D
 
     figure.set_size_inches(3.6 * len(records), 9)

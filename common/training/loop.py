@@ -288,7 +288,9 @@ class Loop:
                 step_wait_s = self.step(batches, self.settings.accumulation, weight, rate)
                 self.callbacks.after_step()
                 self.state.position, step_samples = Position(epoch, step + 1), self.problem.step_samples(epoch, step)
-                polls.add_step(MadeStep(self.state.position, weight, step_samples, rate, step_wait_s), self.step.sums)
+                polls.add_step(
+                    MadeStep(self.state.position, weight, step_samples, rate, step_wait_s), self.step.results
+                )
                 samples, wait_s = samples + step_samples, wait_s + step_wait_s
                 loss = None
                 if (step + 1) % polls.every == 0 or step + 1 == steps:

@@ -88,8 +88,8 @@ class FlatGradients:
 class Step:
     """Makes optimizer steps of a problem. norms: also compute the norm of each step's gradient.
 
-    sums: what the device has found, (2,): the sum of this rank's losses since `summed`, a view of it, was last set to
-    0, and the norm of the latest gradient, which is that of all ranks.
+    results: what the device has computed, (2,): the sum of this rank's losses since `summed`, a view of it, was last
+    set to 0, and the norm of the latest gradient, which is that of all ranks.
 
     Ranks reduce their gradients by the wrapper that `Dist.wrap` makes, which does so during the backward pass; where
     steps are recorded, or samples shared, in place after it. That is part of no recording, since NCCL wants all ranks
@@ -102,8 +102,8 @@ class Step:
     ) -> None:
         self.problem, self.optimizer, self.precision, self.dist = problem, optimizer, precision, dist
         self.norms = norms
-        self.sums = torch.zeros(2, dtype=torch.float64, device=dist.device)
-        self.summed = self.sums[0]
+        self.results = torch.zeros(2, dtype=torch.float64, device=dist.device)
+        self.summed = self.results[0]
         self._scale = torch.ones((), dtype=torch.float64, device=dist.device)
         recorder = problem.recorder
         if recorder is not None and not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
@@ -160,7 +160,7 @@ class Step:
             self._rehearses = False
             self._part.seal()
             self._update.seal()
-            self.sums.zero_()
+            self.results.zero_()
             if self._wraps:
                 self._clear_gradients(apart=True)
 
@@ -220,7 +220,7 @@ class Step:
         """Make the optimizer's step with the gradients, which are those of all ranks now."""
         if self.norms:
             norms = self.precision.unscaled(gradient_norms(self.problem.model.parameters()))
-            self.sums[1].copy_(torch.linalg.vector_norm(norms))
+            self.results[1].copy_(torch.linalg.vector_norm(norms))
             self._keep_norms(norms)
         self.precision.step(self.optimizer)
 
@@ -228,7 +228,7 @@ class Step:
         """Keep the norms of the gradients unless one is not finite; start again if there are others."""
         if self._kept_norms is None or self._kept_norms.shape[1] != len(norms):
             self._kept_norms = norms.repeat(2, 1)
-        self._kept_norms[1].copy_(torch.where(self.sums[1].isfinite(), norms, self._kept_norms[1]))
+        self._kept_norms[1].copy_(torch.where(self.results[1].isfinite(), norms, self._kept_norms[1]))
 
 
 def warms_up(config: TrainConfig, problem: Problem, device: torch.device) -> bool:

@@ -75,10 +75,10 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
         layouts = zip(sets, package.sets, strict=True)
         packages.append((opened, [_with_logs(results, layout, judging) for results, layout in layouts]))
     folders = []
-    for folder in places.folders:
-        case = open_case(folder.folder, "result")
-        results = ResultSet(folder.folder, case, folder_benchmark=folder.benchmark, power=folder.power, loose=True)
-        folders.append(_with_logs(results, folder, judging))
+    for layout in places.folders:
+        case = open_case(layout.folder, "result")
+        results = ResultSet(layout.folder, case, folder_benchmark=layout.benchmark, power=layout.power, loose=True)
+        folders.append(_with_logs(results, layout, judging))
     logs = [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs]
     return Inputs(packages, folders, logs)
 

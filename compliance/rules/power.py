@@ -271,7 +271,7 @@ def _official_severity(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
             faults[name].append(NO_FOLDER)
             continue
         files = [os.path.basename(path) for path in (*in_folder.nodes, *in_folder.switches, *in_folder.others)]
-        for kind, numbers_of_files in counts.items():
+        for kind, file_counts in counts.items():
             same = [file for file in files if file.startswith(kind)]
             try:
                 numbers = [int(os.path.splitext(file)[0].split("_")[-1]) for file in same]
@@ -280,10 +280,10 @@ def _official_severity(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
                 return ERROR, faults
             if any(not 0 <= number < len(same) for number in numbers):
                 faults[name].append(f"bad naming of {kind} files")
-            numbers_of_files.append(len(same))
-    for kind, numbers_of_files in counts.items():
-        usual = max(dict.fromkeys(numbers_of_files), key=numbers_of_files.count, default=0)
-        for name, count in zip(names, numbers_of_files, strict=False):
+            file_counts.append(len(same))
+    for kind, file_counts in counts.items():
+        usual = max(dict.fromkeys(file_counts), key=file_counts.count, default=0)
+        for name, count in zip(names, file_counts, strict=False):
             if count != usual:
                 faults[name].append(f"inconsistent number of {kind} files")
     blamed = {*faults, *(result_name(run.path) for run in results.failing)}

@@ -84,7 +84,7 @@ def trained(folder, case, spatial, dist):
         weight = problem.step_weight(0, number)
         step(batches, config.train.accumulation, weight, 0.01)
         found[f"loss {number}"] = dist.all_reduce(step.summed.clone()) / weight
-        found[f"norm {number}"] = step.sums[1].clone()
+        found[f"norm {number}"] = step.results[1].clone()
         step.summed.zero_()
         if number == 0:
             gradients = ((name, gather_whole(one, one.grad).clone()) for name, one in problem.model.named_parameters())

@@ -74,7 +74,7 @@ def test_training_goes_on_as_without_it(name, tapes):
                 step = Step(problem, optimizer, precision, make_single_dist())
                 before = state(step)
                 assert warm_up(problem, precision, make_single_dist(), step) > 0
-                assert equal(before, state(step)) and step.sums.tolist() == [0, 0]
+                assert equal(before, state(step)) and step.results.tolist() == [0, 0]
             step(iter([Batch((x,))] * 2), 2, 6.0, 0.1)
         finals.append(state(step))
         assert problem.evaluated == (2 if warm else 0)

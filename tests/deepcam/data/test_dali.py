@@ -7,33 +7,24 @@ import pytest
 import torch
 
 from common.data.prefetch import read_batches
-from deepcam.data.dataset import DataConfig, Dataset
-from deepcam.data.snapshot import NPY_DATA, NPY_LABEL, SnapshotError
+from deepcam.data.snapshot import SnapshotError
+from tests.deepcam.data.test_dataset import CPU, STEMS, H, W, dataset, write
 
-H, W = 16, 32
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")
 needs_dali = pytest.mark.needs("dali", DALI, "NVIDIA DALI: pip install '.[dali]'")
-CPU = torch.device("cpu")
 STEPS = [np.array(step, np.int64) for step in ([4, 0], [2, 3], [1], [])]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    rng = np.random.default_rng(1)
-    folder = tmp_path / "train"
-    folder.mkdir()
-    for i in range(5):
-        np.save(folder / f"{NPY_DATA}{i}.npy", rng.normal(size=(H, W, 16)).astype(np.float32))
-        np.save(folder / f"{NPY_LABEL}{i}.npy", rng.integers(0, 3, (H, W)).astype(np.int32))
-    return folder
+    return write(tmp_path, "npy")
 
 
-def batches(folder, pipeline, steps=STEPS, **options):
-    config = DataConfig(folder.parent, height=H, width=W, format="npy", workers=1, pipeline=pipeline, **options)
+def batches(folder, pipeline, **options):
     read = read_batches
-    if config.pipeline == "dali":
+    if pipeline == "dali":
         from deepcam.data.dali import load_batches as read
-    return list(read(Dataset(folder, config), steps, CPU))
+    return list(read(dataset(folder, format="npy", pipeline=pipeline, **options), STEPS, CPU))
 
 
 @needs_dali
@@ -48,16 +39,9 @@ def test_dali_gives_the_batches_of_the_native_pipeline(folder, options):
 
 @needs_dali
 @pytest.mark.exhaustive
-def test_a_rank_without_samples_gets_empty_batches(folder):
-    (batch,) = batches(folder, "dali", STEPS[-1:], channels=(3, 4))
-    assert batch.x.shape == (0, H, W, 2) and batch.y.shape == (0, H, W)
-
-
-@needs_dali
-@pytest.mark.exhaustive
 def test_wrong_files_have_a_clear_error(folder):
-    np.save(folder / f"{NPY_DATA}4.npy", np.zeros((H, W, 15), np.float32))
-    with pytest.raises(SnapshotError, match=r"data-4.npy has the shape \(16, 32, 15\)"):
+    np.save(folder / f"{STEMS[4]}.npy", np.zeros((H, W, 15), np.float32))
+    with pytest.raises(SnapshotError, match=rf"{STEMS[4]}.npy has the shape \(16, 32, 15\)"):
         batches(folder, "dali")
 
 

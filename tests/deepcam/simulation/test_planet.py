@@ -28,8 +28,13 @@ WARM = {"core_k": 8.0, "core_200_k": 7.0, "humidity": 0.97, "rain": 3e-6}
 COLD = {"core_k": -6.0, "core_200_k": 1.0, "humidity": 0.8, "rain": 1e-6}
 
 
-def sky(seed=0):
-    return Sky(PLANET, 0.0, np.random.default_rng(seed))
+def simulate_sky(*things, seed=0):
+    """Return the fields of a sky with these storms and plumes."""
+    sky = Sky(PLANET, 0.0, np.random.default_rng(seed))
+    for thing in things:
+        add = sky.add_storm if isinstance(thing, Storm) else sky.add_plume
+        add(thing)
+    return sky.fields()
 
 
 def storm(lat, lon=200.0, deficit_pa=4_000.0, **core):
@@ -60,6 +65,16 @@ def snapshots():
     return tuple(np.stack(part) for part in zip(*made, strict=True))
 
 
+@pytest.fixture(scope="module")
+def fields(snapshots):
+    return snapshots[0]
+
+
+@pytest.fixture(scope="module")
+def labels(snapshots):
+    return snapshots[1]
+
+
 def test_weather_follows_from_the_generator_alone():
     first, again, other = (simulate(PLANET, 30, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first[0].dtype == np.float32 and first[0].shape == (96, 144, 16)
@@ -68,8 +83,7 @@ def test_weather_follows_from_the_generator_alone():
     assert (first[0] != other[0]).any()
 
 
-def test_values_are_finite_and_those_of_an_earth(snapshots):
-    fields, _ = snapshots
+def test_values_are_finite_and_those_of_an_earth(fields):
     assert np.isfinite(fields).all()
     for name, low, high in (
         ("TMQ", 0, 90),
@@ -95,9 +109,7 @@ def test_values_are_finite_and_those_of_an_earth(snapshots):
 
 
 def test_wind_is_geostrophic_where_there_are_no_storms():
-    calm = sky()
-    calm.add_plume(plume())
-    fields = calm.fields()
+    fields = simulate_sky(plume())
     east, north = PLANET.gradient(channel(fields, "PSL"))
     rows = (abs(PLANET.lat[:, 0]) > 30) & (abs(PLANET.lat[:, 0]) < 70)
     for wind, expected in (("U850", -north), ("V850", east)):
@@ -119,9 +131,8 @@ def test_a_storm_is_in_gradient_balance():
 
 @pytest.mark.parametrize("lat", [20.0, -20.0])
 def test_a_cyclone_turns_with_the_planet_around_a_warm_low(lat):
-    quiet, stormy = sky(), sky()
-    stormy.add_storm(storm(lat))
-    change = stormy.fields().astype(float) - quiet.fields()
+    stormy = simulate_sky(storm(lat))
+    change = stormy.astype(float) - simulate_sky()
     row, column = at(lat, 200)
     spin = PLANET.gradient(channel(change, "V850"))[0] - PLANET.gradient(channel(change, "U850"))[1]
     assert spin[row, column] * np.sign(lat) > 1e-4
@@ -131,11 +142,10 @@ def test_a_cyclone_turns_with_the_planet_around_a_warm_low(lat):
     flow = PLANET.gradient(channel(change, "UBOT"))[0] + PLANET.gradient(channel(change, "VBOT"))[1]
     near = PLANET.distance_km(lat, 200.0) < 250
     assert flow[near].mean() < 0  # friction lets the air in
-    assert (label_weather(PLANET, stormy.fields()) == CYCLONE)[row, column]
+    assert (label_weather(PLANET, stormy) == CYCLONE)[row, column]
 
 
-def test_surface_pressure_and_heights_are_hydrostatic(snapshots):
-    fields, _ = snapshots
+def test_surface_pressure_and_heights_are_hydrostatic(fields):
     at_sea = channel(fields, "TREFHT") + LAPSE_RATE * PLANET.elevation_m
     column = at_sea - LAPSE_RATE * PLANET.elevation_m / 2
     expected = channel(fields, "PSL") * np.exp(-GRAVITY * PLANET.elevation_m / (GAS_CONSTANT * column))
@@ -151,8 +161,7 @@ def test_surface_pressure_and_heights_are_hydrostatic(snapshots):
     np.testing.assert_allclose(thickness, GAS_CONSTANT / GRAVITY * layers, rtol=0.01)
 
 
-def test_air_is_never_more_than_saturated(snapshots):
-    fields, _ = snapshots
+def test_air_is_never_more_than_saturated(fields):
     assert channel(fields, "TMQ").min() > 0 and channel(fields, "QREFHT").min() > 0
     at_sea = channel(fields, "TREFHT") + LAPSE_RATE * PLANET.elevation_m
     assert (channel(fields, "TMQ") < saturated_column(at_sea)).all()
@@ -184,16 +193,14 @@ def test_seasons_follow_the_date():
     assert july > january + 5
 
 
-def test_labels_are_a_function_of_the_fields(snapshots):
-    fields, labels = snapshots
+def test_labels_are_a_function_of_the_fields(fields, labels):
     for one, expected in zip(fields, labels, strict=True):
         np.testing.assert_array_equal(label_weather(PLANET, one), expected)
     turned = np.roll(fields[0], 50, axis=1)
     np.testing.assert_array_equal(label_weather(PLANET, turned), np.roll(labels[0], 50, axis=1))
 
 
-def test_labels_do_not_depend_on_channels_that_the_detector_does_not_read(snapshots):
-    fields, labels = snapshots
+def test_labels_do_not_depend_on_channels_that_the_detector_does_not_read(fields, labels):
     blind = fields[0].copy()
     read = {detection.TMQ, detection.U850, detection.V850, detection.PSL, detection.T200, detection.T500}
     assert [CHANNELS[number].name for number in sorted(read)] == ["TMQ", "U850", "V850", "PSL", "T200", "T500"]
@@ -201,8 +208,7 @@ def test_labels_do_not_depend_on_channels_that_the_detector_does_not_read(snapsh
     np.testing.assert_array_equal(label_weather(PLANET, blind), labels[0])
 
 
-def test_every_snapshot_has_both_classes_and_the_usual_share(snapshots):
-    _, labels = snapshots
+def test_every_snapshot_has_both_classes_and_the_usual_share(labels):
     per_snapshot = np.array([np.bincount(one.ravel(), minlength=3) for one in labels])
     assert (per_snapshot[:, CYCLONE] >= 12).all() and (per_snapshot[:, RIVER] >= 60).all()
     background, cyclone, river = per_snapshot.mean(0) / labels[0].size
@@ -221,37 +227,25 @@ def test_classes_are_as_frequent_as_published():
 
 @pytest.mark.parametrize("thing", [storm(20.0, **COLD), storm(20.0, 200.0, 400.0)], ids=["cold core", "weak"])
 def test_a_low_without_warmth_or_strength_is_no_cyclone(thing):
-    stormy = sky()
-    stormy.add_storm(thing)
-    assert not (label_weather(PLANET, stormy.fields()) == CYCLONE).any()
+    assert not (label_weather(PLANET, simulate_sky(thing)) == CYCLONE).any()
 
 
 def test_a_river_is_long_and_flows():
-    assert river_pixels(sky(3).fields()) == 0
-    flowing, calm, short, broken, backward = (sky(3) for _ in range(5))
-    flowing.add_plume(plume())
-    calm.add_plume(plume(wind=0.0))
-    short.add_plume(plume(length_km=800.0))
-    broken.add_plume(plume(gap_km=700.0))
-    backward.add_plume(plume(wind=-26.0))
-    assert river_pixels(flowing.fields()) > 100
-    for resembling in (calm, short, broken, backward):
-        assert river_pixels(resembling.fields()) == 0
+    assert river_pixels(simulate_sky(seed=3)) == 0
+    assert river_pixels(simulate_sky(plume(), seed=3)) > 100
+    for otherwise in ({"wind": 0.0}, {"length_km": 800.0}, {"gap_km": 700.0}, {"wind": -26.0}):
+        assert river_pixels(simulate_sky(plume(**otherwise), seed=3)) == 0, otherwise
 
 
 @pytest.mark.parametrize(("longitude", "found"), [(165.0, False), (140.0, True)])
 def test_a_storm_beside_a_cold_low_is_a_hybrid_and_no_cyclone(longitude, found):
-    stormy = sky()
-    stormy.add_storm(storm(20.0))
-    stormy.add_storm(storm(35.0, longitude, **COLD))
-    labels = label_weather(PLANET, stormy.fields())
+    labels = label_weather(PLANET, simulate_sky(storm(20.0), storm(35.0, longitude, **COLD)))
     assert (1_000 < PLANET.distance_km(35.0, longitude)[at(20.0, 200.0)] < 1_500) != found
     assert (labels == CYCLONE)[at(20.0, 200.0)] == found
 
 
-def test_look_alikes_are_as_frequent_and_equal_nearby(snapshots):
+def test_look_alikes_are_as_frequent_and_equal_nearby(fields, labels):
     """Without what is far away (a cold low, the other half of a river) as many storms and plumes would be labelled."""
-    fields, labels = snapshots
     cyclones, hybrids, rivers, pieces = 0, 0, 0, 0
     for one, expected in zip(fields, labels, strict=True):
         with pytest.MonkeyPatch.context() as patch:
@@ -264,9 +258,7 @@ def test_look_alikes_are_as_frequent_and_equal_nearby(snapshots):
 
 
 def test_a_cyclone_is_no_part_of_a_river():
-    wet = sky(3)
-    wet.add_plume(plume())
-    fields, cyclones = wet.fields(), np.zeros((96, 144), bool)
+    fields, cyclones = simulate_sky(plume(), seed=3), np.zeros((96, 144), bool)
     everything = find_rivers(PLANET, fields, cyclones)
     _, columns = np.nonzero(everything)
     cyclones[:, columns.max() - 3 :] = True

@@ -1,5 +1,7 @@
 """Frames for the tests of this folder."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,12 @@ from oc20.graphs import Frame, find_neighbours
 def slabs():
     """Eight frames of 1 to 22 atoms in different cells, one without an edge."""
     return [slab(seed, atoms) for seed, atoms in enumerate((5, 13, 22, 1, 8, 13, 17, 3))]
+
+
+def find_differences(found, expected):
+    """Return the names of the fields of two frames that differ in type or value."""
+    pairs = {one.name: [np.asarray(getattr(frame, one.name)) for frame in (found, expected)] for one in fields(Frame)}
+    return [name for name, (a, b) in pairs.items() if a.dtype != b.dtype or not np.array_equal(a, b)]
 
 
 def slab(seed, atoms):

@@ -2,7 +2,6 @@
 
 import re
 import threading
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,7 +9,8 @@ import torch
 
 from common.data.split import DatasetError
 from common.settings.machine import StagingConfig
-from oc20.data import compact, records
+from oc20.data import records
+from oc20.data.conversion import FORMATS
 from oc20.data.dataset import (
     NAME,
     DataConfig,
@@ -21,11 +21,12 @@ from oc20.data.dataset import (
     read_arrays,
     write_metadata,
 )
-from oc20.graphs import Frame, build_graph, link_frames
+from oc20.graphs import build_graph, link_frames
 from oc20.settings import Config
+from tests.oc20.conftest import find_differences
 
 CPU = torch.device("cpu")
-FORMATS = ("lmdb", "compact")
+both = pytest.mark.parametrize("format", ("lmdb", "compact"))
 
 
 def write(root, slabs, format="lmdb", split="train"):
@@ -33,10 +34,7 @@ def write(root, slabs, format="lmdb", split="train"):
     folder = root / split
     folder.mkdir(parents=True, exist_ok=True)
     for number, some in enumerate((slabs[:3], [], slabs[3:])):
-        if format == "lmdb":
-            records.write_frames(folder / f"data.{number:04}.lmdb", some)
-        else:
-            compact.write_frames(folder / f"data.{number:04}.bin", some)
+        FORMATS[format].write(folder / f"data.{number:04}{FORMATS[format].ending}", some)
     (folder / "data_log.0000.txt").touch()
     write_metadata(folder / NAME, Metadata.from_sizes(map(count_parts, slabs)))
     return folder
@@ -46,17 +44,13 @@ def dataset(folder, samples=None, **options):
     return Dataset(folder, DataConfig(folder.parent, workers=2, **options), samples)
 
 
-def same(found, expected):
-    return all(np.array_equal(getattr(found, field.name), getattr(expected, field.name)) for field in fields(Frame))
-
-
 @pytest.mark.parametrize("cache", [False, True])
-@pytest.mark.parametrize("format", FORMATS)
+@both
 def test_both_formats_hold_the_same_frames_in_order(format, cache, slabs, tmp_path):
     samples = dataset(write(tmp_path, slabs, format), format=format, cache=cache)
     assert len(samples) == 8 and all(len(sizes) == 8 for sizes in samples.sizes)
     for _ in range(2):
-        assert all(same(samples.read(index), frame) for index, frame in enumerate(slabs))
+        assert not any(find_differences(samples.read(index), frame) for index, frame in enumerate(slabs))
     assert (samples.read(5) is samples.read(5)) == cache
 
 
@@ -68,18 +62,18 @@ def test_sizes_are_those_of_the_frames(slabs, tmp_path):
     assert sizes.triplets[3] == 0 < sizes.triplets[1] < sizes.triplets[2]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@both
 def test_the_first_frames_are_taken_and_files_are_read_where_staging_put_them(format, slabs, tmp_path):
     folder = write(tmp_path / "shared", slabs, format)
-    ending = "lmdb" if format == "lmdb" else "bin"
+    ending = FORMATS[format].ending
     few = dataset(folder, 3, format=format)
     assert len(few) == len(few.sizes.free) == 3
-    assert dict(few.files()) == {f"train/data.0000.{ending}": None}
+    assert dict(few.files()) == {f"train/data.0000{ending}": None}
     samples = dataset(folder, 4, format=format)
-    assert list(dict(samples.files())) == [f"train/data.{number:04}.{ending}" for number in range(3)]
+    assert list(dict(samples.files())) == [f"train/data.{number:04}{ending}" for number in range(3)]
     (tmp_path / "shared").rename(tmp_path / "node")
     moved = samples.moved(lambda name: tmp_path / "node" / name)
-    assert len(moved) == 4 and all(same(moved.read(index), slabs[index]) for index in range(4))
+    assert len(moved) == 4 and not any(find_differences(moved.read(index), slabs[index]) for index in range(4))
 
 
 def test_lmdb_files_have_any_name_and_are_read_in_the_order_of_their_names(slabs, tmp_path):
@@ -91,7 +85,7 @@ def test_lmdb_files_have_any_name_and_are_read_in_the_order_of_their_names(slabs
         (folder / name).write_bytes(b"no frames")
     samples = dataset(folder)
     assert list(dict(samples.files())) == [f"train/{name}.lmdb" for name in ("a", "s2ef train", "s2ef_train_200K")]
-    assert all(same(samples.read(index), frame) for index, frame in enumerate(slabs))
+    assert not any(find_differences(samples.read(index), frame) for index, frame in enumerate(slabs))
 
 
 def test_files_with_many_samples_cannot_be_dealt_to_nodes(tmp_path):
@@ -111,9 +105,8 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
         dataset(folder, format="compact")
     with pytest.raises(DatasetError, match=r"has 8 frames.*asks for 2,000,000.*train_samples"):
         dataset(folder, 2_000_000)
-    for wrong in ({"workers": 0}, {"train_samples": 0}, {"energy_std": 0.0}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is 0"):
-            DataConfig(folder, **wrong)
+    with pytest.raises(ValueError, match="energy_std is 0"):
+        DataConfig(folder, energy_std=0.0)
 
 
 def test_wrong_sizes_are_found(slabs, tmp_path):
@@ -125,12 +118,13 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
         np.savez(path, **arrays)
         return dataset(folder)
 
-    with pytest.raises(DatasetError, match=f"metadata.npz has no triplets or free: make it by `{fix}"):
-        opened(natoms=right["natoms"], neighbors=right["neighbors"])
-    with pytest.raises(DatasetError, match=rf"`natoms` is int32 \(7,\), but the folder has 8 frames.*{fix}"):
-        opened(**{key: array[:7] for key, array in right.items()})
-    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{fix}"):
-        opened(**right | {"natoms": np.array([{}] * 8)})
+    for arrays, message in (
+        ({key: right[key] for key in ("natoms", "neighbors")}, "metadata.npz has no triplets or free: make it by `"),
+        ({key: array[:7] for key, array in right.items()}, r"`natoms` is int32 \(7,\), but the folder has 8 frames.*"),
+        (right | {"natoms": np.array([{}] * 8)}, "metadata.npz is damaged.*"),
+    ):
+        with pytest.raises(DatasetError, match=f"{message}{fix}"):
+            opened(**arrays)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{fix}"):
         dataset(folder)
@@ -142,7 +136,7 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
         others.read(4)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@both
 def test_batches_are_graphs_of_their_frames_in_order_also_without_any(format, slabs, tmp_path):
     samples = dataset(write(tmp_path, slabs, format), format=format)
     chosen = [np.array(some, np.int64) for some in ([7, 0], [], [3], [1, 2, 4, 5, 6])]

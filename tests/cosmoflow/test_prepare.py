@@ -19,6 +19,7 @@ from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.prepare import split_by_hash
+from tests.cosmoflow.conftest import contents, read_errors
 
 GRID = 8
 
@@ -42,10 +43,6 @@ def raw(tmp_path):
 
 def convert(raw, out, *options):
     return prepare.main(["convert", str(raw), str(out), "--sample-size", "4", "--workers", "1", *options])
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def universes(folder, split):
@@ -89,8 +86,7 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     damaged, *_ = (out / "train").iterdir()
     good = damaged.read_bytes()
     damaged.write_bytes(good[:40])
-    assert prepare.main(repack) == 1
-    assert damaged.name in capsys.readouterr().err
+    assert damaged.name in read_errors(capsys, prepare.main(repack))
     damaged.write_bytes(good)
     assert prepare.main(repack) == 0
     for split in SPLITS:
@@ -100,12 +96,11 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
             assert all(map(np.array_equal, old, new))
     manifest = read_manifest(other_out / "manifest.json")
     assert len(manifest.files) == 96 and manifest.facts["format"] == "npy"
-    assert prepare.main(["repack", str(tmp_path / "raw"), str(tmp_path / "none")]) == 1
-    assert "expected samples to repack" in capsys.readouterr().err
-    assert prepare.main(["repack", str(out), str(tmp_path / "none"), "--sample-size", "8"]) == 1
-    error = capsys.readouterr().err
+    none = str(tmp_path / "none")
+    assert "expected samples to repack" in read_errors(capsys, prepare.main(["repack", str(raw), none]))
+    error = read_errors(capsys, prepare.main(["repack", str(out), none, "--sample-size", "8"]))
     assert ".tfrecord: a sample of 4³ × 4 counts; --sample-size is 8: give --sample-size 4" in error
-    assert error.count("error") == 1 and not (tmp_path / "none").exists()
+    assert error.count("error") == 1 and not os.path.exists(none)
 
 
 def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):
@@ -114,12 +109,12 @@ def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):
     file.write_text(json.dumps(lists))
     assert convert(raw, tmp_path / "out", "--split-file", str(file)) == 0
     assert {split: sorted(universes(tmp_path / "out", split)) for split in SPLITS} == lists
-    file.write_text(json.dumps({**lists, "train": ["222_univ_a3", "none"]}))
-    assert convert(raw, tmp_path / "other", "--split-file", str(file)) == 2
-    assert "222_univ_a3 is listed more than once" in capsys.readouterr().err
-    file.write_text(json.dumps({**lists, "train": ["univ_a1"]}))
-    assert convert(raw, tmp_path / "other", "--split-file", str(file)) == 2
-    assert "names look like 111_univ_a1" in capsys.readouterr().err
+    for train, message in (
+        (["222_univ_a3", "none"], "222_univ_a3 is listed more than once"),
+        (["univ_a1"], "names look like 111_univ_a1"),
+    ):
+        file.write_text(json.dumps({**lists, "train": train}))
+        assert message in read_errors(capsys, convert(raw, tmp_path / "other", "--split-file", str(file)), 2)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +128,7 @@ def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):
     ],
 )
 def test_arguments_that_do_not_fit_are_wrong_use(raw, tmp_path, capsys, options, message):
-    assert convert(raw, tmp_path / "out", *options) == 2
-    assert message in capsys.readouterr().err
+    assert message in read_errors(capsys, convert(raw, tmp_path / "out", *options), 2)
     assert not (tmp_path / "out").exists()
 
 
@@ -142,8 +136,7 @@ def test_tasks_share_the_work_and_the_last_one_writes_the_manifest(raw, tmp_path
     out, whole = tmp_path / "out", tmp_path / "whole"
     assert convert(raw, out, "--validation", "2", "--task", "0", "--n-tasks", "2") == 0
     assert "3 belong to other tasks" in capsys.readouterr().out
-    assert prepare.main(["manifest", str(out)]) == 1
-    assert "24 of 48 files are finished" in capsys.readouterr().err
+    assert "24 of 48 files are finished" in read_errors(capsys, prepare.main(["manifest", str(out)]))
     # The other task as a rank of a launcher.
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("PMI_SIZE", "2")
@@ -232,8 +225,7 @@ def test_a_bad_universe_is_named_and_the_others_are_made(raw, tmp_path, capsys, 
     shutil.copy(bad, good)
     damage(bad)
     out = tmp_path / "out"
-    assert convert(raw, out, "--validation", "2") == 1
-    error = capsys.readouterr().err
+    error = read_errors(capsys, convert(raw, out, "--validation", "2"))
     assert "error: skipped 111_univ_a2: " in error and message in error and str(bad) in error
     made = universes(out, "train") | universes(out, "validation")
     assert len(made) == 5 and "111_univ_a2" not in made
@@ -245,38 +237,34 @@ def test_a_bad_universe_is_named_and_the_others_are_made(raw, tmp_path, capsys, 
 
 def test_too_small_a_disk_is_told_before_the_work(raw, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 0, 100))
-    assert convert(raw, tmp_path / "out", "--validation", "2") == 1
-    assert "needed, 100 B free; nothing was written" in capsys.readouterr().err
+    error = read_errors(capsys, convert(raw, tmp_path / "out", "--validation", "2"))
+    assert "needed, 100 B free; nothing was written" in error
 
 
 def test_a_manifest_is_made_for_data_that_are_there(raw, tmp_path, capsys):
     out = tmp_path / "out"
     assert convert(raw, out, "--validation", "2") == 0
     before = read_manifest(out / "manifest.json")
-    assert prepare.main(["manifest", str(out)]) == 1
-    assert "already exists" in capsys.readouterr().err
+    assert "already exists" in read_errors(capsys, prepare.main(["manifest", str(out)]))
     (out / "manifest.json").unlink()
     assert prepare.main(["manifest", str(out)]) == 0
     after = read_manifest(out / "manifest.json")
     assert after.compute_digest() == before.compute_digest() and after.variant == "full"
-    assert prepare.main(["manifest", str(raw)]) == 1
-    assert "no files in train and validation" in capsys.readouterr().err
+    assert "no files in train and validation" in read_errors(capsys, prepare.main(["manifest", str(raw)]))
 
 
 def test_another_split_of_the_input_is_refused(raw, tmp_path, capsys):
     out = tmp_path / "out"
     assert convert(raw, out, "--validation", "2") == 0
     before = contents(out)
-    assert convert(raw, out, "--validation", "3") == 1
-    assert "the input or its split has changed" in capsys.readouterr().err and contents(out) == before
+    error = read_errors(capsys, convert(raw, out, "--validation", "3"))
+    assert "the input or its split has changed" in error and contents(out) == before
 
 
 def test_universes_of_one_name_are_refused(raw, tmp_path, capsys):
     write_raw(raw / "copy" / "111" / "univ_a1.hdf5", 99)
-    assert convert(raw, tmp_path / "out") == 1
-    assert "would both become 111_univ_a1" in capsys.readouterr().err
-    assert convert(tmp_path / "nowhere", tmp_path / "out") == 1
-    assert "no *.hdf5 below" in capsys.readouterr().err
+    assert "would both become 111_univ_a1" in read_errors(capsys, convert(raw, tmp_path / "out"))
+    assert "no *.hdf5 below" in read_errors(capsys, convert(tmp_path / "nowhere", tmp_path / "out"))
 
 
 def test_universes_are_in_one_split_and_stay_there_when_others_come_or_go():

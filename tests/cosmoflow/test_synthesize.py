@@ -16,6 +16,7 @@ from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.simulation import PRESETS, Recipe
 from cosmoflow.synthesize import plan_synthesis
+from tests.cosmoflow.conftest import contents
 
 SMALL = ["--prior", "wide", "--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
 RECIPE = Recipe("wide", 8, 1, particles=8, length_mpc_h=256.0, train=4, validation=2)
@@ -23,10 +24,6 @@ RECIPE = Recipe("wide", 8, 1, particles=8, length_mpc_h=256.0, train=4, validati
 
 def synthesize_to(out, *options, workers="1"):
     return synthesize.main([str(out), *SMALL, "--workers", workers, *options])
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def test_the_mini_problem_is_what_the_design_says():

@@ -15,6 +15,7 @@ from deepcam import prepare  # noqa: E402
 from deepcam.data import conversion, snapshot, values  # noqa: E402
 from deepcam.data.conversion import locate_arrays  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
+from tests.deepcam.conftest import contents, read_errors  # noqa: E402
 
 SHAPE = (16, 16, len(CHANNELS))
 TRAIN = 20
@@ -41,16 +42,6 @@ def source(tmp_path):
 
 def convert(source, out, form, *options):
     return prepare.main(["convert", str(source), str(out), "--format", form, "--workers", "1", *options])
-
-
-def read_errors(capsys, status):
-    """Return what a command has said on stderr that found something wrong."""
-    assert status == 1
-    return capsys.readouterr().err
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def samples_of(folder, split, form):

@@ -14,6 +14,7 @@ from deepcam.simulation.detection import label_weather
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import PRESETS, Recipe, name_of
 from deepcam.synthesize import plan_synthesis
+from tests.deepcam.conftest import contents
 
 SMALL = ["--height", "48", "--width", "72", "--train", "6", "--validation", "2", "--test", "1"]
 RECIPE = Recipe(48, 72, 3.0, train=6, validation=2, test=1)
@@ -21,10 +22,6 @@ RECIPE = Recipe(48, 72, 3.0, train=6, validation=2, test=1)
 
 def synthesize_to(out, *options, workers="1"):
     return synthesize.main([str(out), *SMALL, "--workers", workers, *options])
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.fixture(scope="module")

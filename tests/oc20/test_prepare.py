@@ -19,6 +19,7 @@ from oc20 import prepare  # noqa: E402
 from oc20.data import compact, conversion, extxyz, records  # noqa: E402
 from oc20.data.dataset import DataConfig, Dataset  # noqa: E402
 from oc20.graphs import find_neighbours  # noqa: E402
+from tests.oc20.conftest import contents, read_errors  # noqa: E402
 
 PAIRS = {"train": (0, 3, 11), "validation": (2,)}
 FRAMES = 3
@@ -55,16 +56,6 @@ def source(tmp_path):
 
 def convert(source, out, form, *options):
     return prepare.main(["convert", str(source), str(out), "--format", form, "--workers", "1", *options])
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def read_errors(capsys, status):
-    """Return what a command has said on stderr that found something wrong."""
-    assert status == 1
-    return capsys.readouterr().err
 
 
 def edit(path, change):

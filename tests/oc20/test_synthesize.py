@@ -20,6 +20,7 @@ from common.data.manifest import read_manifest
 from oc20 import simulation, synthesize
 from oc20.data import compact
 from oc20.synthesize import PRESETS, Recipe, plan_synthesis
+from tests.oc20.conftest import contents
 
 SMALL = ["--slab", "2", "2", "2", "--train", "4", "--validation", "2", "--frames", "2"]
 RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)
@@ -27,10 +28,6 @@ RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)
 
 def synthesize_to(out, *options):
     return synthesize.main([str(out), *SMALL, "--workers", "1", *options])
-
-
-def contents(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def simulate(relaxing=True, seed=0, frames=3, size=(2, 2, 3)):

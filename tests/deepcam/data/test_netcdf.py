@@ -11,6 +11,7 @@ netCDF4 = pytest.importorskip("netCDF4")
 from common.data.manifest import read_manifest  # noqa: E402
 from deepcam import prepare  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
+from tests.deepcam.conftest import read_errors  # noqa: E402
 
 HEIGHT, WIDTH = 6, 8
 NAMES = [channel.name for channel in CHANNELS]
@@ -49,12 +50,6 @@ def read_snapshot(path):
 
 def convert(tmp_path, *options):
     return prepare.main(["import", str(tmp_path / "nc"), str(tmp_path / "out"), "--workers", "1", *options])
-
-
-def read_errors(capsys, status, expected=1):
-    """Return what a command has said on stderr that ended with this status."""
-    assert status == expected
-    return capsys.readouterr().err
 
 
 @pytest.mark.parametrize("times", [0, 1])

@@ -160,15 +160,6 @@ def test_structure_forms_with_time_and_faster_to_second_order():
     assert (variance[2] > variance[1]).all()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"particles": 15}, "even"), ({"length_mpc_h": -1.0}, "positive")],
-)
-def test_an_impossible_box_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Box(**{"grid": 16, "particles": 16} | settings)
-
-
 class Noise:
     """A generator whose only noise is given."""
 

@@ -16,7 +16,6 @@ pytest.importorskip("lmdb")
 import ase.io
 from ase.calculators.emt import EMT
 
-from common.data.manifest import read_manifest
 from oc20 import simulation, synthesize
 from oc20.data import compact
 from oc20.synthesize import PRESETS, Recipe, plan_synthesis
@@ -74,15 +73,15 @@ def raw(tmp_path_factory):
 
 def test_the_mini_problem_is_what_the_design_says():
     plan = plan_synthesis(PRESETS["mini"], 0, "lmdb")
-    assert plan.variant == "mini" and plan.facts["slab"] == [2, 2, 3] and plan.facts["largest_force"] == 10
-    frames = {split: count * 5 for split, count in plan.facts["trajectories"].items()}
-    assert frames == {"train": 2400, "validation": 320} and plan.facts["frames_per_trajectory"] == 5
-    assert len(plan.items) == 34 and len(plan.files) == 34 * 3 + 2
-    assert (
-        len(plan.facts["generator_sha256"]) == 64 and plan.facts["cutoff"] == 6 and plan.facts["most_neighbours"] == 50
-    )
-    assert plan_synthesis(RECIPE, 0, "lmdb").variant == "synthetic"
-    assert PRESETS["full-size"].size == (4, 5, 4)
+    assert plan.variant == "mini" and len(plan.items) == 34 and len(plan.files) == 34 * 3 + 2
+    assert plan.facts == plan.facts | {
+        "slab": [2, 2, 3],
+        "trajectories": {"train": 480, "validation": 64},
+        "frames_per_trajectory": 5,
+        "largest_force": 10,
+        "cutoff": 6,
+        "most_neighbours": 50,
+    }
 
 
 @pytest.mark.parametrize("relaxing", [True, False])
@@ -176,19 +175,14 @@ def test_pairs_have_the_published_layout_and_plain_ase_reads_them(raw):
 
 @pytest.mark.exhaustive
 def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
-    more = ["--train", "17"]
-    assert synthesize_to(tmp_path / "one", *more, "--format", "compact") == 0
-    assert synthesize_to(tmp_path / "two", *more, "--format", "compact", "--workers", "2") == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert synthesize_to(tmp_path / "other", *more, "--format", "compact", "--seed", "1") == 0
-    digests = {read_manifest(tmp_path / name / "manifest.json").compute_digest() for name in ("one", "other")}
-    assert len(digests) == 2
-    frames = [
-        compact.CompactShard(tmp_path / "one" / split / "data.0000.bin").read_frame(0)
-        for split in ("train", "validation")
-    ]
-    assert not np.array_equal(frames[0].cell, frames[1].cell)
-    assert len(compact.CompactShard(tmp_path / "one" / "train" / "data.0001.bin")) == 2
+    for workers, seed in (("1", "0"), ("2", "0"), ("1", "1")):
+        options = ("--train", "17", "--format", "compact", "--workers", workers, "--seed", seed)
+        assert synthesize_to(tmp_path / f"{workers}-{seed}", *options) == 0
+    one, two, other = (contents(tmp_path / name) for name in ("1-0", "2-0", "1-1"))
+    assert one == two and one["train/data.0000.bin"] != other["train/data.0000.bin"]
+    shards = {name: compact.CompactShard(tmp_path / "1-0" / name) for name in one if name.endswith(".bin")}
+    train, validation = (shards[f"{split}/data.0000.bin"].read_frame(0).cell for split in ("train", "validation"))
+    assert not np.array_equal(train, validation) and len(shards["train/data.0001.bin"]) == 2
 
 
 def test_what_is_missing_is_made_again(tmp_path):

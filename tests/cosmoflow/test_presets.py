@@ -22,14 +22,11 @@ def test_a_preset_is_the_recipe_of_its_convergence_point(size):
     config = load(Config, HERE / "presets" / f"gbs{size}.yaml")
     said = list_hyperparameters(config)
     wanted = POINTS[size]
-    assert config.train.global_batch_size == size
-    assert (config.model.dropout, config.model.l2) == (wanted["dropout"], wanted["opt_weight_decay"])
-    for key in ("opt_learning_rate_warmup_epochs", "opt_learning_rate_decay_boundary_epochs"):
-        assert said[key] == wanted[key]
+    same = wanted.keys() - {"opt_base_learning_rate", "opt_learning_rate_decay_factor"}
+    assert {key: said[key] for key in same} == {key: wanted[key] for key in same}
     # The published points state the first rate, or the peak: one of both.
     rates = (config.schedule.base_lr, said["opt_base_learning_rate"])
     assert wanted["opt_base_learning_rate"] in [pytest.approx(rate) for rate in rates]
-    assert said["opt_learning_rate_warmup_factor"] == wanted["opt_learning_rate_warmup_factor"]
     # The reference logs the largest factor alone.
     factors, published = said["opt_learning_rate_decay_factor"], wanted["opt_learning_rate_decay_factor"]
     assert factors == published or max(factors) == published

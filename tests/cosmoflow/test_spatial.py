@@ -1,7 +1,6 @@
 """CosmoFlow with samples that several ranks share: the same as one process, and what cannot be shared is refused."""
 
 import contextlib
-import csv
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ import torch
 
 from common.config import ConfigError, rebuild
 from common.ranks.dist import make_single_dist
+from common.record import read_value
 from compliance import check_logs
 from cosmoflow import train
 from cosmoflow.__main__ import main as run_cosmoflow
@@ -20,6 +20,7 @@ from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
 from tests.cosmoflow.case import CASE
 from tests.cosmoflow.sharing import CASES, DOUBLE, DROPOUT, GATE, HALF, SINGLE, trained
+from tests.problems import curve, flat
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("sharing.py")
@@ -173,17 +174,6 @@ def problem(tmp_path_factory):
     return folder
 
 
-def history(folder):
-    with (folder / "history.csv").open() as file:
-        return [(float(row["loss"]), float(row["quality"])) for row in csv.DictReader(file)]
-
-
-def logged(path):
-    """Return the values in a log by their keys."""
-    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
-    return {event["key"]: event["value"] for event in events}
-
-
 def content(folder):
     """Return the shapes of the newest checkpoint by name."""
     state = torch.load(max(folder.glob("checkpoints/*.pt")), weights_only=True)["state"]
@@ -206,13 +196,14 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     assert "2 × 2 along D × H" in output and "computes all of" not in output
     assert content(problem / "shared") == content(problem / "one")
     ran(problem, 4, *words, "train.epochs=4", "dist.spatial=2", "--resume", status=4)
-    for shared, expected in zip(history(problem / "shared"), history(problem / "one"), strict=True):
+    for shared, expected in zip(curve(problem / "shared"), curve(problem / "one"), strict=True):
         assert shared == pytest.approx(expected, rel=1e-3)
     monkeypatch.chdir(problem)
     log = problem / "shared" / "result_0.txt"
-    stated, one = logged(log), logged(problem / "one" / "result_0.txt")
-    assert stated["spatial_extents"] == [2, 1] and stated["global_batch_size"] == 5
-    assert stated["number_of_parameters"] == one["number_of_parameters"] and "spatial_extents" not in one
+    one = problem / "one" / "result_0.txt"
+    assert read_value(log, "spatial_extents") == [2, 1] and read_value(one, "spatial_extents") is None
+    assert read_value(log, "number_of_parameters") == read_value(one, "number_of_parameters") > 0
+    assert read_value(log, "global_batch_size") == 5
     findings = [finding for run in check_logs([log], allow_mini=True).runs for finding in run.findings]
     assert not [finding for finding in findings if "spatial" in str(finding)]
     # The network is that of one device, wherever it was trained.
@@ -292,8 +283,6 @@ def test_instances_share_samples_among_their_ranks(problem):
     """Two networks at a time, each on two ranks that share its samples: each trains as it does alone."""
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=two", "instances.count=2", "train.epochs=2")
     ran(problem, 4, *words, "instances.ranks=2", "dist.spatial=2", status=4)
-    shared = history(problem / "two" / "instance_0")
-    assert len(shared) == 2
-    for ours, expected in zip(shared, history(problem / "one"), strict=False):
-        assert ours == pytest.approx(expected, rel=1e-3)
-    assert logged(problem / "two" / "instance_1" / "result_0.txt")["spatial_extents"] == [2, 1]
+    two = problem / "two"
+    assert flat(curve(two / "instance_0")) == pytest.approx(flat(curve(problem / "one")[:2]), rel=1e-3)
+    assert read_value(two / "instance_1" / "result_0.txt", "spatial_extents") == [2, 1]

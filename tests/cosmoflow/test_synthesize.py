@@ -142,13 +142,6 @@ def test_a_stopped_call_goes_on_where_it_stopped(tmp_path, number, code):
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(again.stdout.split()[1]) < 82
     assert synthesize.main([str(whole), *options, "--workers", "1"]) == 0
-    for path in sorted(whole.rglob("*.tfrecord")):  # tells other voxels from another compression
-        found, expected = (
-            tfrecord.read_sample(file, Sample.empty((24, 24, 24, 4)), verify_crc=True)
-            for file in (out / path.relative_to(whole), path)
-        )
-        np.testing.assert_array_equal(found.x, expected.x, path.name)
-        np.testing.assert_array_equal(found.y, expected.y, path.name)
     assert contents(out) == contents(whole)
 
 

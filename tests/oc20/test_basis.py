@@ -61,13 +61,8 @@ def test_radial_basis_is_an_envelope_times_sines_of_trained_frequencies():
     torch.testing.assert_close(
         basis(X), smooth_envelope(X, 5)[:, None] * torch.sin(math.pi * n * X[:, None]), rtol=1e-6, atol=1e-6
     )
-    torch.autograd.gradcheck(
-        lambda x, f: torch.func.functional_call(basis, {"frequencies": f}, x), gradients(X[::20], basis)
-    )
-
-
-def gradients(x, basis):
-    return x.clone().requires_grad_(), basis.frequencies.detach().clone().requires_grad_()
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in (X[::20], basis.frequencies)]
+    torch.autograd.gradcheck(lambda x, f: torch.func.functional_call(basis, {"frequencies": f}, x), inputs)
 
 
 @pytest.mark.parametrize(("orders", "count"), [(7, 6), (1, 1), (3, 8)])

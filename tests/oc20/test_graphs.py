@@ -186,14 +186,6 @@ def test_frames_with_ungrouped_edges_are_refused():
         join_frames([replace(one, edges=one.edges[::-1], offsets=one.offsets[::-1])])
 
 
-def test_no_frames_and_no_edges_make_a_graph():
-    for frames, atoms in (([], 0), ([frame([[0, 0, 0]], 20 * np.eye(3))] * 2, 2)):
-        graph = build_graph(frames)
-        assert graph.images == len(frames) and graph.forces.shape == (atoms, 3)
-        assert graph.vectors.shape == (0, 3) and graph.reverse.shape == (0,)
-        assert graph.incoming.members.shape == graph.outgoing.members.shape == (atoms, 0)
-
-
 def test_edges_of_no_length_lead_far_away():
     pos = [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
     edges = [[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2]]

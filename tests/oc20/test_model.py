@@ -389,13 +389,16 @@ def test_start_depends_on_the_seed_alone():
         assert all(torch.equal(tensor, other[name]) for name, tensor in start.items()) is same
 
 
-def test_impossible_networks_are_refused():
-    for wrong, message in [
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
         ({"hidden": 0}, "hidden is 0; expected at least 1"),
         ({"spherical": 0}, "spherical is 0; expected 1 to 12"),
         ({"blocks": -1}, "blocks is -1; expected 0 to 256"),
         ({"cutoff": 0.0}, "cutoff is 0.0; expected more than 0 and less than 100 angstrom"),
         ({"cutoff": 100.0}, "cutoff is 100.0; expected more than 0 and less than 100 angstrom"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            ModelConfig(**wrong)
+    ],
+)
+def test_impossible_networks_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ModelConfig(**wrong)

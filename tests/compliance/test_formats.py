@@ -11,13 +11,11 @@ from msgspec.structs import replace
 
 from common.command import clean
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
 from compliance.formats.style import Style
 from compliance.formats.words import minutes, plain, relative, shown_path
-from compliance.logs.log import parse_log
 from compliance.model import score
 from compliance.model.judging import Case, Finding, JudgedRun
 from compliance.model.package import Package
@@ -29,6 +27,7 @@ from compliance.rcp.points import load_points
 from compliance.rules.catalog import all_rules
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import judge_sample
 
 BASE = "/data/v3.0"
 STYLE = Style(base=BASE)
@@ -39,13 +38,9 @@ NASTY = (
 HALF_SURROGATE = "\udcff"
 
 
-def run(sample: SampleLog, path: str) -> JudgedRun:
-    return judge_log(parse_log(sample.bytes(), path), LogTask(path, Case(sample.round)))
-
-
 def result(scaling: str = "strong", runs: list[JudgedRun] | None = None, *, case=(), **members) -> ResultSet:
     folder = f"{BASE}/acme/results/s1/{scaling}/cosmoflow"
-    runs = runs or [run(SampleLog(run=i), f"{folder}/result_{i}.txt") for i in range(10)]
+    runs = runs or [judge_sample(SampleLog(run=i), path=f"{folder}/result_{i}.txt") for i in range(10)]
     case = replace(Case("3.0", division="closed", benchmark="cosmoflow"), **dict(case))
     results = ResultSet(folder, case, scaling, "acme", "s1", "cosmoflow", runs=runs)
     if scaling == "strong":
@@ -55,14 +50,14 @@ def result(scaling: str = "strong", runs: list[JudgedRun] | None = None, *, case
     return replace(results, **{"score": points, **members})
 
 
-def report_of(*sets: ResultSet, logs: list[JudgedRun] | None = None, own: list[Finding] | None = None) -> Report:
+def report_of(*sets: ResultSet, logs: tuple[JudgedRun, ...] | list[JudgedRun] = (), **contents) -> Report:
     runs = [each for results in sets for each in (*results.runs, *results.pruned)]
     rounds = [(BASE, "3.0", "a folder is named so", "package")]
-    return Report("strict", rounds, runs + (logs or []), list(sets), own=own or [])
+    return Report("strict", rounds, [*runs, *logs], list(sets), **contents)
 
 
 def missed(path: str, number: int = 90) -> JudgedRun:
-    return run(SampleLog(run=number).last_evaluation(0.2), path)
+    return judge_sample(SampleLog(run=number).last_evaluation(0.2), path=path)
 
 
 @pytest.fixture
@@ -90,11 +85,15 @@ def nasty() -> Report:
     convergence = judge([], 512, [1.0] * 10, 10)
     results = result(organisation=NASTY, system=NASTY, waiver=NASTY, case={"division": NASTY}, convergence=convergence)
     results.findings.append(Finding("RUN01", "error", results.folder + NASTY, 0, *texts))
-    report = report_of(results, logs=[single], own=[Finding("RUN12", "error", "", 0, *texts)])
-    report.packages.append(Package(f"{BASE}/{NASTY}", NASTY, "3.0", "strict", False))
-    report.packages[0].findings.append(Finding("PKG01", "error", NASTY, 0, *texts))
+    package = Package(f"{BASE}/{NASTY}", NASTY, "3.0", "strict", False)
+    package.findings.append(Finding("PKG01", "error", NASTY, 0, *texts))
+    others = {
+        "own": [Finding("RUN12", "error", "", 0, *texts)],
+        "packages": [package],
+        "ignored": [(Finding("FRM05", "error", NASTY, 1, *texts), NASTY)],
+    }
+    report = report_of(results, logs=[single], **others)
     report.rounds.append((NASTY, "3.0", NASTY, "log"))
-    report.ignored.append((Finding("FRM05", "error", NASTY, 1, *texts), NASTY))
     return report
 
 
@@ -167,10 +166,9 @@ def test_numbers():
 def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated):
     lines = FORMATS["text"](tolerated, STYLE).splitlines()
     assert lines[0] == "Round 3.0 (a folder is named so), profile strict, package ."
-    line = "WARN acme/s1/strong/cosmoflow 10/10 runs, 1 failing TTT 86.66 min, normalised 108.33 min"
-    assert lines[2].split() == line.split()
-    assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs; explain")
-    assert lines[-1].split()[-1] in all_rules()
+    for words in ("WARN ", "acme/s1/strong/cosmoflow ", "10/10 runs, 1 failing", "86.66 min, normalised 108.33 min"):
+        assert words in lines[2]
+    assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs")
 
 
 def test_text_shows_a_rule_once_with_why_and_how_to_fix_it():
@@ -182,7 +180,7 @@ def test_text_shows_a_rule_once_with_why_and_how_to_fix_it():
 
 
 def test_text_collapses_equal_findings_and_many_passing_logs():
-    logs = [run(SampleLog(run=i).drop("seed"), f"{BASE}/log{i:03}.txt") for i in range(60)]
+    logs = [judge_sample(SampleLog(run=i).drop("seed"), path=f"{BASE}/log{i:03}.txt") for i in range(60)]
     report = report_of(logs=logs)
     text = FORMATS["text"](report, STYLE)
     assert text.count("log0") == 0 and len(text.splitlines()) < 10
@@ -197,13 +195,10 @@ def test_text_collapses_equal_findings_and_many_passing_logs():
 
 
 def test_text_orders_errors_warnings_notes_skips():
-    own = [
-        Finding(f"XXX0{i}", severity, "", 0, severity)
-        for i, severity in enumerate(("skipped", "note", "warning", "error"))
-    ]
+    severities = ("skipped", "note", "warning", "error")
+    own = [Finding(f"XXX0{i}", severity, "", 0, severity) for i, severity in enumerate(severities)]
     text = FORMATS["text"](report_of(own=own), STYLE)
-    places = [text.index(word) for word in ("error XXX03", "warning XXX02", "Notes", "XXX01", "Not checked", "XXX00")]
-    assert places == sorted(places)
+    assert re.findall("XXX0.", text) == ["XXX03", "XXX02", "XXX01", "XXX00"]
     assert text.splitlines()[-1] == "FAIL: 1 error, 1 warning, 1 note, 1 not checked in 0 logs"
 
 
@@ -221,17 +216,9 @@ def test_text_tables_hold_the_scores_and_only_columns_with_entries():
     results = replace(results, score=score.time_to_train(results.runs, committee_factor=results.committee_factor))
     text = FORMATS["text"](report_of(results, weak), STYLE)
     times, rates = text.split("Time to train (strong scaling)")[1].split("Throughput (weak scaling)")
-    names = ["verdict", "organisation", "system", "benchmark", "division"]
-    values = ["PASS", "acme", "s1", "cosmoflow", "closed"]
-    columns, row = (line.split() for line in times.splitlines()[1:3])
-    assert columns == [*names, "TTT", "scaled", "convergence"]
-    assert row == [*values, "86.66", "129.99", "25", "epochs"]
-    columns, row = (line.split() for line in rates.splitlines()[1:3])
-    assert columns == [*names, "T", "S", "M'", "TTTa", "models/min", "normalised"]
-    assert row == [*values, "–", "64", "10", "1586.65", "0.006303", "0.005042"]
-
-
-TOO_FAST = Finding("RCP01", "error", "", 0, "RCP test failed")
+    assert "scaled" in times and "scaled" not in rates
+    assert times.splitlines()[2].split()[-4:] == ["86.66", "129.99", "25", "epochs"]
+    assert rates.splitlines()[2].split()[-6:] == ["–", "64", "10", "1586.65", "0.006303", "0.005042"]
 
 
 def test_text_has_no_verdict_of_a_rule_that_is_not_selected(tmp_path):
@@ -240,25 +227,20 @@ def test_text_has_no_verdict_of_a_rule_that_is_not_selected(tmp_path):
         assert words in FORMATS["text"](check_paths([path], Options(select=select)), STYLE)
 
 
-def test_text_says_how_scores_and_convergence_test_came_out():
-    staged = result(score=score.TimeToTrain(30.0, (30.0,), (), 1.0, 2.0, 1.5, 25.0))
-    assert "TTT 30.00 min, scaled 60.00 min (scaling.json), staging 1.50 min\n" in FORMATS["text"](
-        report_of(staged), STYLE
-    )
-    points = load_points("cosmoflow", "3.0", 10)
-    for epochs, words in ((25, "RCP passed"), (10, "RCP failed: converges too fast")):
-        results = result(convergence=judge(points, 512, [epochs + i / 10 for i in range(10)], 10))
-        results.findings[:] = [] if epochs == 25 else [TOO_FAST]
-        assert words in FORMATS["text"](report_of(results), STYLE)
-    results = replace(results, waiver="agreed in review")
-    assert "RCP waived: agreed in review (converges too fast)" in FORMATS["text"](report_of(results), STYLE)
+def test_text_says_what_scaling_staging_and_a_waiver_did():
+    too_fast = judge(load_points("cosmoflow", "3.0", 10), 512, [10 + i / 10 for i in range(10)], 10)
+    times = score.TimeToTrain(30.0, (30.0,), (), 1.0, 2.0, 1.5, 25.0)
+    results = result(score=times, convergence=too_fast, waiver="agreed in review")
+    results.findings.append(Finding("RCP01", "error", "", 0, "RCP test failed"))
+    text = FORMATS["text"](report_of(results), STYLE)
+    assert "TTT 30.00 min, scaled 60.00 min (scaling.json), staging 1.50 min" in text
+    assert "RCP waived: agreed in review (converges too fast)" in text
 
 
 def test_text_colours_only_when_asked(tolerated):
-    plain_text = FORMATS["text"](tolerated, STYLE)
     colored = FORMATS["text"](tolerated, Style(base=BASE, color=True))
     assert "\x1b[33mWARN\x1b[0m" in colored
-    assert re.sub(r"\x1b\[\d+m", "", colored) == plain_text
+    assert re.sub(r"\x1b\[\d+m", "", colored) == FORMATS["text"](tolerated, STYLE)
 
 
 def test_text_shows_the_official_judgement_in_the_official_profile():
@@ -266,10 +248,9 @@ def test_text_shows_the_official_judgement_in_the_official_profile():
     results = result(
         case={"profile": "official"}, convergence=judge([], 512, [26.0] * 10, 10), official_convergence=accepted
     )
-    report = replace(report_of(results), profile="official")
-    text = FORMATS["text"](report, STYLE)
-    assert "RCP passed" in text
-    assert "profile official" in text and "no table" not in text
+    text = FORMATS["text"](replace(report_of(results), profile="official"), STYLE)
+    assert "RCP passed" in text and "profile official" in text and "no table" not in text
+    assert "RCP passed" in FORMATS["text"](report_of(result(convergence=accepted)), STYLE)
 
 
 def test_text_shows_the_first_of_many_texts():
@@ -291,7 +272,7 @@ def test_standard_input_is_named():
 
 
 def test_unlike_logs_of_a_loose_folder_are_shown_one_by_one():
-    logs = [run(SampleLog(), "x/a.txt"), run(SampleLog("deepcam"), "x/b.txt")]
+    logs = [judge_sample(SampleLog(), path="x/a.txt"), judge_sample(SampleLog("deepcam"), path="x/b.txt")]
     loose = ResultSet("x", Case("3.0"), runs=logs, loose=True)
     assert [suite.get("name") for suite in junit(report_of(loose))] == ["x"]
     loose.findings.append(Finding("RUN01", "error", "x", 0, "of the folder"))
@@ -425,9 +406,8 @@ def test_sarif_says_what_was_ignored_and_what_not_checked(nasty):
 
 def test_sarif_places(tolerated):
     odd = "a b/ü#?.txt"
-    own = [Finding("RUN12", "error", f"{BASE}/{odd}", 3, "m"), Finding("RUN12", "error", "/else/x.txt", 0, "m")]
-    own.append(Finding("XXX01", "error", "", 0, "m"))
-    tolerated.own[:] = own
+    places = ((f"{BASE}/{odd}", 3), ("/else/x.txt", 0), ("", 0))
+    tolerated.own[:] = [Finding("RUN12", "error", *place, "m") for place in places]
     results = sarif(tolerated)["results"]
     inside, outside, nowhere, lowered = (each["locations"][0]["physicalLocation"] for each in results)
     assert unquote(inside["artifactLocation"]["uri"]) == odd and inside["region"] == {"startLine": 3}
@@ -473,7 +453,7 @@ def test_github_commands_say_where_and_what(nasty):
 
 
 def test_github_says_equal_findings_of_a_file_once():
-    log = run(SampleLog(), "a.txt")
+    log = judge_sample(SampleLog(), path="a.txt")
     log.findings[:] = [Finding("ORD07", "error", "a.txt", line, "epoch_num missing") for line in range(1, 500)]
     ((name, place, message),) = commands(report_of(logs=[log]))
     assert (name, place["line"]) == ("error", "1") and message.startswith("epoch_num missing (499 times in this file)")

@@ -4,10 +4,10 @@ from itertools import chain, combinations
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.model.judging import ERROR, Case
+from compliance.model.judging import ERROR
 from compliance.samples.log import SampleLog
+from tests.compliance.judged import judge_sample
 
 KEYS = (("epoch_start", "epoch_stop"), ("eval_start", "eval_stop"), ("eval_error",))
 
@@ -56,7 +56,7 @@ def test_a_block_covers_its_epochs():
 def test_without_an_error_convergence_is_the_number_of_epochs_that_were_trained(keys, shift):
     sample = SampleLog(epochs=24)
     sample.numbers(lambda number: number + shift, *chain.from_iterable(keys))
-    run = judge_log(parse_log(sample.bytes()), LogTask("result_0.txt", Case("3.0")))
+    run = judge_sample(sample)
     if not any(found.severity == ERROR for found in run.findings):
         numbers = {record["metadata"]["epoch_num"] for record in sample.records_of("epoch_start")}
         assert run.convergence == len(numbers) - 1 + min(numbers)
@@ -67,6 +67,6 @@ def test_without_an_error_convergence_is_the_number_of_epochs_that_were_trained(
 def test_repeated_results_without_their_evaluations_are_judged(key, round_):
     """No rule fails itself where a log lacks what the others stand for."""
     sample = SampleLog(round_=round_, epochs=4).double("eval_error", 1, value=0.3).double("eval_error", 1, value=0.2)
-    run = judge_log(parse_log(sample.drop(key).bytes()), LogTask("result_0.txt", Case(round_)))
+    run = judge_sample(sample.drop(key))
     assert {"QUA08", "QUA09", "ORD04", "ORD16"} & {found.rule for found in run.findings}
     assert not any("itself failed" in found.message for found in run.findings)

@@ -23,12 +23,9 @@ from compliance.model.judging import Case
 from compliance.model.system import read_description
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import edit_all, judge_bytes
 
 VALID = SampleLog(epochs=2).bytes()
-
-
-def judged(data, profile="strict"):
-    return judge_log(parse_log(data, "result_0.txt"), LogTask("result_0.txt", Case("3.0", profile)))
 
 
 def zip_of(name):
@@ -87,16 +84,16 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_another_kind_is_one_finding(name):
     data, kind, fix = FILES[name]
-    run = judged(data)
+    run = judge_bytes(data)
     (finding,) = run.findings
     assert (finding.rule, finding.severity, run.verdict) == ("FRM03", "error", "FAIL")
     assert kind in finding.message and finding.message.startswith("this is ") and fix in finding.fix
-    official = judged(data, "official")
+    official = judge_bytes(data, "official")
     assert official.only_rule == "" and (official.verdict == "FAIL" or name in STORED)
 
 
 def test_every_kind_has_an_example():
-    named = {judged(data).findings[0].message for data, _, _ in FILES.values()}
+    named = {judge_bytes(data).findings[0].message for data, _, _ in FILES.values()}
     assert {f"this is {name}, not a log" for _, name, _ in (*_BINARY, *_TEXT)} <= named
 
 
@@ -113,12 +110,7 @@ def test_every_kind_has_an_example():
     ],
 )
 def test_a_log_stays_one_whatever_text_is_before_it(data):
-    assert judged(data).verdict == judged(data, "official").verdict == "PASS"
-
-
-def test_an_archive_that_is_not_compressed_is_no_log_though_it_contains_one():
-    assert judged(TAR).only_rule == "FRM03"
-    assert judged(TAR, "official").only_rule == "", "the official tool reads the lines in it"
+    assert judge_bytes(data).verdict == judge_bytes(data, "official").verdict == "PASS"
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -126,7 +118,7 @@ def test_an_archive_that_is_not_compressed_is_no_log_though_it_contains_one():
 def test_no_first_bytes_stop_the_reader(head, kept, rest):
     for data in (head[:kept] + rest, head[:kept] + rest + b"\n" + VALID, gzip.compress(head[:kept] + rest)):
         for profile in ("strict", "official"):
-            run = judged(data, profile)
+            run = judge_bytes(data, profile)
             assert not [finding for finding in run.findings if "the rule itself failed" in finding.message]
             assert not run.only_rule or len(run.findings) == 1
 
@@ -159,11 +151,11 @@ LOGS = {
 
 @pytest.mark.parametrize("suite", LOGS)
 def test_a_log_of_another_suite_is_one_finding(suite):
-    (finding,) = judged(LOGS[suite]).findings
+    (finding,) = judge_bytes(LOGS[suite]).findings
     assert (finding.rule, finding.severity) == ("SET02", "error")
     assert finding.message == f"this is a log of {suite}, not of MLPerf HPC"
     assert finding.fix
-    assert judged(LOGS[suite], "official").only_rule == ""
+    assert judge_bytes(LOGS[suite], "official").only_rule == ""
 
 
 def test_the_benchmarks_of_training_are_those_of_its_tool():
@@ -174,7 +166,7 @@ def test_the_benchmarks_of_training_are_those_of_its_tool():
 @pytest.mark.parametrize("name", ["my_benchmark", "", 5, ["bert"]])
 def test_an_unknown_benchmark_is_of_no_suite(name):
     log = SampleLog().set("submission_benchmark", name).add("loadgen_version", "4.1")
-    run = judged(log.bytes())
+    run = judge_bytes(log.bytes())
     assert run.only_rule == "" and "SET02" in {finding.rule for finding in run.findings}
 
 
@@ -199,9 +191,7 @@ def test_many_logs_of_another_suite_are_few_lines(tmp_path):
 
 
 def test_a_package_of_another_suite_is_not_judged_as_ours(tmp_path):
-    package = SamplePackage(round_="0.7")
-    for number in range(1, 11):
-        package.edit(number, lambda log: log.set("submission_benchmark", "resnet"))
+    package = edit_all(SamplePackage(round_="0.7"), lambda log: log.set("submission_benchmark", "resnet"))
     package.replace("systems/left_over.json", b"{}")
     report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
     found = {finding.rule for finding in report.findings if finding.severity != "skipped"}
@@ -213,8 +203,8 @@ def test_one_damaged_file_leaves_the_others_of_its_result_judged(tmp_path):
     log = next((tmp_path / "Example" / "results").rglob("result_1.txt"))
     log.write_bytes(FILES["LFS"][0])
     report = check_paths([root], Options(jobs=1))
-    about = [finding for finding in report.findings if finding.path == str(log)]
-    assert {finding.rule for finding in about} == {"FRM03", "RUN02", "OFFICIAL"}
+    about = {finding.rule for finding in report.findings if finding.path == str(log)}
+    assert about == {"FRM03", "RUN02", "OFFICIAL"}
     assert report.verdict == "WARN" and report.sets[0].score.minutes > 1
 
 
@@ -243,6 +233,6 @@ def test_a_system_description_of_another_kind(data, words, tmp_path):
 
 def test_colors_around_a_record_are_named():
     lines = b"".join(b"\x1b[32m" + line + b"\x1b[0m\n" for line in VALID.splitlines())
-    findings = [finding for finding in judged(lines).findings if finding.severity == "error"]
+    findings = [finding for finding in judge_bytes(lines).findings if finding.severity == "error"]
     assert {finding.rule for finding in findings} == {"FRM04"}
     assert "terminal colors" in findings[0].message and "NO_COLOR" in findings[0].fix

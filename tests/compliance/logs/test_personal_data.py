@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, judge_log
-from compliance.logs.log import LogReader, parse_log
+from compliance.logs.log import LogReader
 from compliance.logs.privacy import HOME, MAIL, masked, personal
-from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
+from tests.compliance.judged import find_all, judge_bytes
 
 FOUND = {
     "mail jane.doe@example.org.": "jane.doe@example.org",
@@ -79,8 +78,7 @@ def test_a_report_does_not_repeat_a_name():
 
 
 def findings(data):
-    run = judge_log(parse_log(data, "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
-    return [(f.line, f.severity, f.message) for f in run.findings if f.rule == "PRV01"]
+    return [(found.line, found.severity, found.message) for found in find_all(judge_bytes(data), "PRV01")]
 
 
 def test_all_lines_of_a_log_are_looked_at():

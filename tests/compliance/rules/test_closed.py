@@ -12,18 +12,16 @@ from common.settings import keys as closed
 from common.settings.keys import Closed
 from common.version import DISTRIBUTION, VERSION
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, judge_log
-from compliance.logs.log import parse_log
-from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import judge_sample
 
-CODE = f"benchmarks/cosmoflow/implementations/{DISTRIBUTION}"
+TORCH = "benchmarks/cosmoflow/implementations/torch"
 
 
 def found_in(log: SampleLog) -> list[tuple[str, str, str]]:
     """Return the findings of SET11 to SET13 as (rule, severity, key)."""
-    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case(log.round)))
+    run = judge_sample(log)
     assert not [finding for finding in run.findings if "itself failed" in finding.message]
     ours = [found for found in run.findings if found.rule in ("SET11", "SET12", "SET13")]
     return [(found.rule, found.severity, found.key) for found in ours]
@@ -119,28 +117,44 @@ def test_many_departures_are_few_findings() -> None:
     assert len([one for one in found if one[0] == "SET11"]) < 30
 
 
-def rules_of(package: SamplePackage, folder: Path) -> set[str]:
-    report = check_paths([package.write(folder / "Example")], Options())
-    return {finding.rule for run in report.runs for finding in run.findings if finding.severity == "error"}
-
-
-def test_a_package_that_names_the_suite_has_its_records_in_every_log(tmp_path: Path) -> None:
-    named = SamplePackage().remove("benchmarks").code(DISTRIBUTION)
-    assert rules_of(named, tmp_path / "named") == {"SET12"}
-    assert rules_of(SamplePackage(), tmp_path / "other") == set()
-    files = SamplePackage().replace("benchmarks/cosmoflow/implementations/torch/common/provenance.py", b"x")
-    assert rules_of(files, tmp_path / "half") == set()
-    files.replace("benchmarks/cosmoflow/implementations/torch/cosmoflow/train.py", b"x")
-    assert rules_of(files, tmp_path / "files") == {"SET12"}
-    spelled = SamplePackage().remove("benchmarks").code(DISTRIBUTION.upper().replace("-", "_"))
-    assert rules_of(spelled, tmp_path / "spelled") == {"SET12"}
-    deeper = SamplePackage().replace("benchmarks/cosmoflow/implementations/torch/src/common/provenance.py", b"x")
-    deeper.replace("benchmarks/cosmoflow/implementations/torch/src/cosmoflow/train.py", b"x")
-    assert rules_of(deeper, tmp_path / "deeper") == {"SET12"}
-    alone = SamplePackage().remove("benchmarks").replace(f"{CODE}/train.py", b"x")
-    assert rules_of(alone, tmp_path / "alone") == {"SET12"}
-    named.by_suite()
-    assert rules_of(named, tmp_path / "whole") == set()
+@pytest.mark.parametrize(
+    ("package", "expected"),
+    [
+        pytest.param(SamplePackage(), set(), id="another"),
+        pytest.param(SamplePackage().remove("benchmarks").code(DISTRIBUTION), {"SET12"}, id="named"),
+        pytest.param(
+            SamplePackage().remove("benchmarks").code(DISTRIBUTION).by_suite(), set(), id="named, with records"
+        ),
+        pytest.param(
+            SamplePackage().remove("benchmarks").code(DISTRIBUTION.upper().replace("-", "_")),
+            {"SET12"},
+            id="named in capitals",
+        ),
+        pytest.param(
+            SamplePackage()
+            .remove("benchmarks")
+            .replace(f"benchmarks/cosmoflow/implementations/{DISTRIBUTION}/train.py", b"x"),
+            {"SET12"},
+            id="a folder of its name",
+        ),
+        pytest.param(SamplePackage().replace(f"{TORCH}/common/provenance.py", b"x"), set(), id="one of its files"),
+        *(
+            pytest.param(
+                SamplePackage()
+                .replace(f"{folder}/common/provenance.py", b"x")
+                .replace(f"{folder}/cosmoflow/train.py", b"x"),
+                {"SET12"},
+                id=f"two of its files in {folder}",
+            )
+            for folder in (TORCH, f"{TORCH}/src")
+        ),
+    ],
+)
+def test_a_package_that_names_the_suite_has_its_records_in_every_log(
+    package: SamplePackage, expected: set[str], tmp_path: Path
+) -> None:
+    runs = check_paths([package.write(tmp_path / "Example")], Options()).runs
+    assert {finding.rule for run in runs for finding in run.findings if finding.severity == "error"} == expected
 
 
 def test_a_run_without_the_records_of_its_siblings_is_found(tmp_path: Path) -> None:

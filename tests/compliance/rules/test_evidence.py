@@ -7,12 +7,10 @@ import pytest
 
 from common import provenance
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, judge_log
-from compliance.logs.log import parse_log
-from compliance.model.judging import Case
 from compliance.rules.evidence import MINI_DATA
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import find_all, judge_sample
 
 HOST = {"cpu": "AMD EPYC 7763", "cores": 128, "usable_cores": 128, "machine": "x86_64"}
 EPOCHS = SampleLog().reference.example.epochs
@@ -26,8 +24,7 @@ def log(changes: dict[str, Any] | None = None, version: str = "0.2.0") -> Sample
 
 
 def found_in(made: SampleLog) -> set[tuple[str, str]]:
-    run = judge_log(parse_log(made.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
-    return {(finding.rule, finding.severity) for finding in run.findings}
+    return {(finding.rule, finding.severity) for finding in judge_sample(made).findings}
 
 
 @pytest.mark.parametrize(
@@ -149,8 +146,7 @@ def test_runs_of_one_result_on_different_machines_or_data(change: Any, name: str
     package = SamplePackage().by_suite()
     for number in range(1, 11):
         package.edit(number, lambda made, run=number % 3: change(made, run))
-    findings = check_paths([package.write(tmp_path / "Example")], Options()).sets[0].findings
-    (finding,) = (finding for finding in findings if finding.rule == "RUN20")
+    (finding,) = find_all(check_paths([package.write(tmp_path / "Example")], Options()), "RUN20")
     assert finding.severity == "warning" and f"{name} is" in finding.message
 
 

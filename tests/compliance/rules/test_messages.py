@@ -2,15 +2,12 @@
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, judge_log
-from compliance.logs.log import parse_log
-from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
+from tests.compliance.judged import find_all, judge_sample
 
 
 def messages(log: SampleLog, rule: str) -> list[str]:
-    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0", "strict")))
-    return [finding.message for finding in run.findings if finding.rule == rule]
+    return [finding.message for finding in find_all(judge_sample(log), rule)]
 
 
 @pytest.mark.parametrize(("time_ms", "shown"), [(False, "false"), ("5", '"5"')])

@@ -9,6 +9,9 @@ from compliance.model.package_files import contents_of
 from compliance.samples.package import SamplePackage
 
 OWN = "benchmarks/cosmoflow/example_n64"
+CODE = "benchmarks/cosmoflow/implementations/torch"
+OUTPUT = "results/example_n64/strong/cosmoflow/slurm-12.out"
+KEY = "AKIA" + "QZ4TK7HBN2WMX6RD"
 
 
 def found(package, folder, profile="strict"):
@@ -16,26 +19,55 @@ def found(package, folder, profile="strict"):
     return [(f.rule, f.severity, os.path.relpath(f.path, folder)) for f in report.packages[0].findings]
 
 
-def test_a_package_with_code_has_no_findings(tmp_path):
-    assert found(SamplePackage(), tmp_path / "Example") == []
-
-
-def test_scripts_may_link_to_those_of_the_implementation(tmp_path):
-    package = SamplePackage().move(f"{OWN}/setup.sh", "benchmarks/cosmoflow/implementations/torch/setup.sh")
-    package.links[f"{OWN}/setup.sh"] = "../implementations/torch/setup.sh"
-    assert found(package, tmp_path / "Example") == []
-
-
-def test_published_code_without_folders_of_systems_passes(tmp_path):
-    assert found(SamplePackage().remove(OWN), tmp_path / "Example") == [("PKG25", "warning", OWN)]
-
-
-def test_a_link_to_an_implementation_that_is_not_there_fails(tmp_path):
-    package = SamplePackage().code("jax").remove("benchmarks/cosmoflow/implementations/jax")
-    assert found(package, tmp_path / "Example") == [
-        ("PKG26", "error", OWN),
-        ("PKG26", "error", f"{OWN}/example_n64_jax.json"),
-    ]
+@pytest.mark.parametrize(
+    ("package", "expected"),
+    [
+        pytest.param(SamplePackage(), [], id="with code"),
+        pytest.param(
+            SamplePackage()
+            .move(f"{OWN}/setup.sh", f"{CODE}/setup.sh")
+            .link(f"../../../../{OWN}/setup.sh", "../implementations/torch/setup.sh"),
+            [],
+            id="a script that is a link to that of the implementation",
+        ),
+        pytest.param(
+            SamplePackage().remove(OWN), [("PKG25", "warning", OWN)], id="code without folders of systems, as published"
+        ),
+        pytest.param(
+            SamplePackage().code("jax").remove("benchmarks/cosmoflow/implementations/jax"),
+            [("PKG26", "error", OWN), ("PKG26", "error", f"{OWN}/example_n64_jax.json")],
+            id="a system of an implementation that is not there",
+        ),
+        *(
+            pytest.param(SamplePackage().replace(f"{OWN}/{name}", b"Jane Doe <jane@example.org>\n"), [], id=name)
+            for name in ("LICENSE", "AUTHORS.md")
+        ),
+        pytest.param(
+            SamplePackage()
+            .replace(OUTPUT, f"AWS_ACCESS_KEY_ID={KEY}\nmail jane.doe@example.org\n".encode())
+            .edit(1, lambda log: log.add("notice", KEY)),
+            [("PKG03", "warning", OUTPUT), ("PRV02", "warning", OUTPUT), ("PRV03", "error", OUTPUT)],
+            id="files beside the logs are searched, but not the logs",
+        ),
+        pytest.param(
+            SamplePackage()
+            .replace(f"{CODE}/model.py", b'"""By jane.doe@example.org and j.roe@example.org."""\n')
+            .replace(f"{CODE}/run.sh", b"#SBATCH --mail-user=jane.doe@example.org\n"),
+            [("PRV02", "note", f"{CODE}/model.py"), ("PRV02", "warning", f"{CODE}/run.sh")],
+            id="addresses in code are those of its authors, in scripts those of submitters",
+        ),
+        pytest.param(
+            SamplePackage()
+            .replace(f"{OWN}/.gitignore", b"x")
+            .replace(f"{OWN}/.flake8", b"x")
+            .replace(f"{OWN}/run.sh", b"curl -u jane:" + b"Zk4Qw8Ty1b https://example.org\n"),
+            [("PKG10", "note", f"{OWN}/.flake8"), ("PRV03", "warning", f"{OWN}/run.sh")],
+            id="hidden names are one note, and a password is a warning",
+        ),
+    ],
+)
+def test_findings_on_a_package(package, expected, tmp_path):
+    assert sorted(found(package, tmp_path / "Example")) == expected
 
 
 def test_links_are_not_followed(tmp_path):
@@ -70,27 +102,12 @@ def test_large_files_fail(tmp_path):
     assert found(SamplePackage(), root) == [("PKG10", "error", f"{OWN}/weights.pt")]
 
 
-@pytest.mark.parametrize("name", ["LICENSE", "AUTHORS.md"])
-def test_credits_may_name_people(tmp_path, name):
-    package = SamplePackage().replace(f"{OWN}/{name}", b"Jane Doe <jane@example.org>\n")
-    assert found(package, tmp_path / "Example") == []
-
-
 def test_personal_data_in_files_has_its_line(tmp_path):
     package = SamplePackage().replace("provenance.json", b'{\n "data_dir": "/home/jane/data"\n}')
     package.replace("notes.bin", b"\0\0jane@example.org")
     report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
     (finding,) = report.packages[0].findings
     assert (finding.rule, finding.line, finding.message[-8:]) == ("PRV02", 2, "/home/j…")
-
-
-def test_files_beside_the_logs_are_searched_but_not_the_logs(tmp_path):
-    key = "AKIA" + "QZ4TK7HBN2WMX6RD"
-    package = SamplePackage().file("slurm-12.out", f"AWS_ACCESS_KEY_ID={key}\nmail jane.doe@example.org\n")
-    package.edit(1, lambda log: log.add("notice", key))
-    path = "results/example_n64/strong/cosmoflow/slurm-12.out"
-    expected = [("PKG03", "warning", path), ("PRV02", "warning", path), ("PRV03", "error", path)]
-    assert found(package, tmp_path / "Example") == expected
 
 
 @pytest.mark.parametrize(("again", "severity"), [(1.0, "warning"), (True, "error"), ("1", "error")])
@@ -110,18 +127,3 @@ def test_the_official_profile_does_not_look(tmp_path):
     package = SamplePackage().remove(OWN).replace("a:~", b"jane@example.org")
     package.links["data"] = "/"
     assert found(package, tmp_path / "Example", "official") == []
-
-
-def test_addresses_in_code_are_those_of_its_authors_but_scripts_are_the_submitters(tmp_path):
-    code = "benchmarks/cosmoflow/implementations/torch"
-    package = SamplePackage().replace(f"{code}/model.py", b'"""By jane.doe@example.org and j.roe@example.org."""\n')
-    package.replace(f"{code}/run.sh", b"#SBATCH --mail-user=jane.doe@example.org\n")
-    expected = [("PRV02", "note", f"{code}/model.py"), ("PRV02", "warning", f"{code}/run.sh")]
-    assert sorted(found(package, tmp_path / "Example")) == expected
-
-
-def test_hidden_names_are_one_note_and_a_password_is_a_warning(tmp_path):
-    package = SamplePackage().replace(f"{OWN}/.gitignore", b"x").replace(f"{OWN}/.flake8", b"x")
-    package.replace(f"{OWN}/run.sh", b"curl -u jane:" + b"Zk4Qw8Ty1b https://example.org\n")
-    expected = [("PKG10", "note", f"{OWN}/.flake8"), ("PRV03", "warning", f"{OWN}/run.sh")]
-    assert sorted(found(package, tmp_path / "Example")) == expected

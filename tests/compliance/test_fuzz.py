@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
-from compliance.logs.log import LogReader, parse_log, read_log
+from compliance.logs.log import LogReader, parse_log
 from compliance.model.judging import PROFILES, Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -116,8 +115,7 @@ def test_records_in_any_order(order):
 @settings(deadline=None, derandomize=True, max_examples=15)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES))
 def test_any_system_description(tmp_path_factory, fields):
-    package = SamplePackage("oc20").system(**fields)
-    folder = package.write(tmp_path_factory.mktemp("package"))
+    folder = SamplePackage("oc20").system(**fields).write(tmp_path_factory.mktemp("package"))
     for profile in PROFILES:
         survives(folder, profile)
 
@@ -215,18 +213,8 @@ def test_memory_stays_bounded(name):
     assert used_kib < 200_000, f"{used_kib} KiB resident"
 
 
-def test_a_gzip_bomb_is_read_in_pieces(tmp_path):
-    path = tmp_path / "x.txt.gz"
-    path.write_bytes(gzip.compress(VALID + b"\n" * (100 << 20), 1))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    log = read_log(str(path))
-    assert log.record_count == VALID.count(b"\n") and log.line_count < 64 << 20 < log.line_count + (1 << 20)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
-
-
 def test_findings_are_not_endless():
-    lines = VALID.splitlines(keepends=True)
-    findings = examined(VALID + lines[0] * 1000).findings
+    findings = examined(VALID + VALID.splitlines(keepends=True)[0] * 1000).findings
     assert len(findings) < 300
     assert [finding.line for finding in findings if finding.message.startswith("and 1")]
 
@@ -235,25 +223,15 @@ def test_findings_are_not_endless():
 
 
 def problems(path):
-    return [(finding.rule, finding.severity) for finding in survives(path).findings if finding.severity == "error"]
+    return [finding.rule for finding in survives(path).findings if finding.severity == "error"]
 
 
-def test_a_folder_without_logs(tmp_path):
-    survives(tmp_path)
-
-
-def test_a_folder_with_the_name_of_a_log(tmp_path):
-    folder = Path(SamplePackage("oc20").write(tmp_path / "University"), "results/example_n64/strong/oc20/result_1.txt")
-    folder.unlink()
-    folder.mkdir()
-    for profile in PROFILES:
-        assert survives(tmp_path, profile).verdict == "FAIL"
-    assert [problem.kind for problem in read_log(str(folder)).problems] == ["unreadable"]
-
-
-def test_a_missing_file(tmp_path):
-    assert problems(tmp_path / "missing.txt") == [("FRM01", "error")]
-    assert problems(tmp_path / "missing" / "x.txt") == [("FRM01", "error")]
+@pytest.mark.parametrize("name", ["missing.txt", "missing/x.txt", "below a file/x.txt", "circle.txt", "nowhere.txt"])
+def test_a_file_that_is_not_there(name, tmp_path):
+    (tmp_path / "below a file").write_bytes(b"no folder")
+    (tmp_path / "circle.txt").symlink_to(tmp_path / "circle.txt")
+    (tmp_path / "nowhere.txt").symlink_to(tmp_path / "missing")
+    assert problems(tmp_path / name) == ["FRM01"]
 
 
 def test_an_unreadable_file(tmp_path):
@@ -262,7 +240,7 @@ def test_an_unreadable_file(tmp_path):
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("root may read every file")
-    assert problems(path) == [("FRM01", "error")]
+    assert problems(path) == ["FRM01"]
 
 
 @pytest.mark.parametrize(
@@ -270,11 +248,9 @@ def test_an_unreadable_file(tmp_path):
 )
 def test_odd_numbers_in_a_system_description(tmp_path, number):
     fields = dict.fromkeys(("number_of_nodes", "accelerators_per_node", "host_processors_per_node"), number)
-    root = (
-        SamplePackage("cosmoflow", scaling="weak").with_time_to_train().system(**fields).write(tmp_path / "University")
-    )
+    SamplePackage(scaling="weak").with_time_to_train().system(**fields).write(tmp_path / "University")
     for profile in PROFILES:
-        survives(root, profile)
+        survives(tmp_path, profile)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"scaling_factor": 1e999}', b"[" * 3000, b"9" * 5000])
@@ -286,13 +262,6 @@ def test_odd_scaling_files_and_descriptions(tmp_path, text):
         survives(root, profile)
 
 
-def test_links_that_lead_nowhere_or_in_circles(tmp_path):
-    circle, nowhere = tmp_path / "circle.txt", tmp_path / "nowhere.txt"
-    circle.symlink_to(circle)
-    nowhere.symlink_to(tmp_path / "missing")
-    assert problems(circle) == problems(nowhere) == [("FRM01", "error")]
-
-
 def test_folders_that_hold_themselves(tmp_path):
     root = Path(SamplePackage("oc20").write(tmp_path / "University"))
     for place in ("results", "results/example_n64", "results/example_n64/strong/oc20", "systems"):
@@ -302,11 +271,11 @@ def test_folders_that_hold_themselves(tmp_path):
         assert len(survives(tmp_path, profile).runs) < 100
 
 
-def test_a_path_below_a_file(tmp_path):
+def test_files_in_place_of_folders_and_a_pipe_in_place_of_a_log(tmp_path):
     (tmp_path / "results").write_bytes(b"no folder")
     (tmp_path / "systems").write_bytes(b"no folder")
+    os.mkfifo(tmp_path / "x.log")
     survives(tmp_path)
-    assert problems(tmp_path / "results" / "x") == [("FRM01", "error")]
 
 
 @pytest.mark.parametrize("name", ["new\nline", "\x1b[31mred", "\udcff", "a b", "<&>", "::error::", "x" * 200])
@@ -321,30 +290,9 @@ def test_odd_file_names(tmp_path, name):
         assert "\x1b" not in text and text.encode("utf-8", "backslashreplace"), name_of_format
 
 
-def test_pipes_are_not_waited_for(tmp_path):
-    root = Path(SamplePackage("oc20").write(tmp_path / "University"))
-    folder = root / "results/example_n64/strong/oc20"
-    for path in (folder / "result_1.txt", root / "systems" / "example_n64.json"):
-        path.unlink()
-        os.mkfifo(path)
-    for name in ("scaling.json", "package_checker_params", "result_x.txt"):
-        os.mkfifo(folder / name)
-    loose = tmp_path / "loose"
-    loose.mkdir()
-    os.mkfifo(loose / "x.log")
-    assert survives(root).verdict == "FAIL"
-    survives(loose)
-
-
 def test_empty_files_everywhere(tmp_path):
     root = Path(SamplePackage("cosmoflow").write(tmp_path / "University"))
     for path in root.rglob("*.*"):
         path.write_bytes(b"")
     for profile in PROFILES:
         assert survives(tmp_path, profile).verdict == "FAIL"
-
-
-def test_standard_input_on_the_command_line(tmp_path):
-    for data, status in ((VALID, 0), (gzip.compress(VALID), 0), (b"", 1), (b"\0" * 99, 1)):
-        command = [sys.executable, "-m", "compliance.check", "--allow-mini", "-"]
-        assert subprocess.run(command, input=data, cwd=ROOT, capture_output=True, check=False).returncode == status

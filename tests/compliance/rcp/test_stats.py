@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compliance.rcp.means import olympic_mean
 from compliance.rcp.points import min_acceptable_mean, t_quantile
-
-
-def test_olympic_mean_leaves_out_lowest_and_highest() -> None:
-    assert olympic_mean([9, 1, 2, 3]) == 2.5
 
 
 @pytest.mark.parametrize(

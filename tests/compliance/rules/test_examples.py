@@ -12,15 +12,14 @@ from common.reference import ROUNDS
 from compliance import explain
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, judge_log
-from compliance.logs.log import parse_log
-from compliance.model.judging import OFFICIAL_RULE, PROFILES, SEVERITIES, Case
+from compliance.model.judging import PROFILES, SEVERITIES
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import LogRule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from tests.bench_script import bench_script
+from tests.compliance.judged import judge_sample
 from tests.compliance.rules import log_examples, package_examples
 
 docs = bench_script("reference_pages")
@@ -99,11 +98,6 @@ def test_rule_is_documented(rule):
     assert rule.differs or rule.profiles == PROFILES, "a rule of one profile says what the other does"
 
 
-def test_ids_are_a_prefix_and_two_digits():
-    numbered = all_rules().keys() - {OFFICIAL_RULE}
-    assert all(id_[:3].isalpha() and id_[:3].isupper() and id_[3:].isdecimal() for id_ in numbered)
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(
     ("benchmark", "round_"),
@@ -115,7 +109,7 @@ def test_a_valid_log_passes(benchmark, round_, division, profile):
     if benchmark in PACKAGES:
         valid.append(SampleLog(benchmark, round_, division).by_suite())
     for log in valid:
-        run = judge_log(parse_log(log.bytes()), LogTask("result_0.txt", Case(round_, profile)))
+        run = judge_sample(log, profile)
         assert run.findings == []
         assert run.converged and run.minutes > 10
 

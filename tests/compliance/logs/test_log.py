@@ -71,9 +71,7 @@ def test_mixed_line_ends():
 
 
 def test_a_last_line_without_end_counts():
-    assert parse_log(line() + line(end=b"")).line_count == 2
-    assert parse_log(line()).line_count == 1
-    assert parse_log(b"").line_count == 0
+    assert [parse_log(data).line_count for data in (b"", line(), line() + line(end=b""))] == [0, 1, 2]
 
 
 def test_only_keys_that_rules_ask_for_are_kept():
@@ -323,9 +321,7 @@ def test_records_are_kept_up_to_a_limit(monkeypatch):
 
 def test_records_of_epochs_are_the_same_in_less_memory(monkeypatch):
     odd = [
-        {"metadata": {"file": "x", "lineno": 1, "epoch_num": number}} for number in (True, "3", 2.5, None, [], 10**99)
-    ]
-    odd += [
+        *({"metadata": {"file": "x", "lineno": 1, "epoch_num": it}} for it in (True, "3", 2.5, None, [], 10**99)),
         {"metadata": []},
         {"metadata": {"epoch_num": 3}},
         {"namespace": [1]},
@@ -402,13 +398,11 @@ def test_a_file_without_end_is_given_up(monkeypatch):
 
 
 def test_gzip_is_the_same_as_plain(tmp_path):
-    data = SampleLog().bytes()
-    plain, packed, several = (tmp_path / name for name in ("a.txt", "b.txt.gz", "c.txt"))
-    plain.write_bytes(data)
-    packed.write_bytes(gzip.compress(data) + b"\0" * 200_000)
-    several.write_bytes(b"".join(gzip.compress(data[at : at + 999]) + b"\0" for at in range(0, len(data), 999)))
-    expected = contents(read_log(str(plain)))
-    assert contents(read_log(str(packed))) == contents(read_log(str(several))) == expected == contents(parse_log(data))
+    data, path = SampleLog().bytes(), tmp_path / "a.txt"
+    members = [gzip.compress(data[at : at + 999]) + b"\0" for at in range(0, len(data), 999)]
+    for packed in (data, gzip.compress(data) + b"\0" * 200_000, b"".join(members)):
+        path.write_bytes(packed)
+        assert contents(read_log(str(path))) == contents(parse_log(data))
 
 
 def test_standard_input(monkeypatch):

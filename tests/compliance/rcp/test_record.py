@@ -1,6 +1,5 @@
 """The command line of the convergence points: show and record."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from compliance.rcp import record
 from compliance.rcp.__main__ import main as rcp_main
 from compliance.rcp.points import load_points
 from compliance.rcp.table import read_table
+from compliance.samples.log import SampleLog
 
 OWN_TABLE = """\
 benchmark: oc20
@@ -25,25 +25,14 @@ points:
 """
 
 
-def write_log(path: Path, epochs: float, *, status: str | None = "success", **values: Any) -> Path:
-    """Write a log of a run that converged after `epochs`."""
-    settings = {
-        "submission_benchmark": "deepcam",
-        "global_batch_size": 16,
-        "opt_name": "LAMB",
-        "opt_lr": 1e-6,
-    }
-    events: list[tuple[str, Any, dict[str, Any]]] = [(k, v, {}) for k, v in (settings | values).items()]
-    events += [("run_start", None, {}), ("epoch_start", None, {"epoch_num": 1})]
-    events += [("eval_accuracy", 0.5, {"epoch_num": 1}), ("eval_accuracy", 0.83, {"epoch_num": epochs})]
-    if status:
-        events.append(("run_stop", None, {"status": status}))
-    events.append(("eval_accuracy", 0.9, {"epoch_num": 99}))
+def write_log(path: Path, epochs: float, *, status: str = "success", **values: Any) -> Path:
+    """Write a log of a run that converged after `epochs`; a later evaluation does not count."""
+    log = SampleLog("deepcam", epochs=2).meta("eval_accuracy", "epoch_num", epochs, -1)
+    log.meta("run_stop", "status", status).add_evaluation(0.9, after="run_stop")
+    for key, value in ({"global_batch_size": 16} | values).items():
+        log.set(key, value)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        for time_ms, (key, value, metadata) in enumerate(events, 1_700_000_000_000):
-            members = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key}
-            file.write(f":::MLLOG {json.dumps(members | {'value': value, 'metadata': metadata})}\n")
+    path.write_bytes(log.bytes())
     return path
 
 
@@ -57,7 +46,7 @@ def test_record_makes_a_table_and_extends_it(tmp_path: Path, capsys: pytest.Capt
         write_log(runs / "a" / f"result_{index}.txt", epochs, seed=index)
     write_log(runs / "result_9.txt", 7, seed=9, global_batch_size=32)
     (runs / "result_copy.txt").write_bytes((runs / "result_9.txt").read_bytes())
-    write_log(runs / "result_running.txt", 3, status=None)
+    (runs / "result_running.txt").write_bytes(SampleLog("deepcam").drop("run_stop").bytes())
     assert run("record", runs, "-o", output, "--name", "mine") == 0
     said = capsys.readouterr()
     assert "4 new runs, 0 already known" in said.out and "mine_16 (full): 3 of 10 runs" in said.out
@@ -67,7 +56,9 @@ def test_record_makes_a_table_and_extends_it(tmp_path: Path, capsys: pytest.Capt
         ("mine_16", (5, 6.25, 7)),
         ("mine_32", (7,)),
     ]
-    assert first.entries[0].hyperparameters == {"global_batch_size": 16, "opt_name": "LAMB", "opt_lr": 1e-6}
+    settings = first.entries[0].hyperparameters
+    assert settings.items() >= {"global_batch_size": 16, "opt_name": "LAMB", "opt_eps": 1e-6}.items()
+    assert not settings.keys() & {"seed", "number_of_nodes", "submission_org", "eval_accuracy"}
     assert [recorded.file for recorded in first.entries[0].runs] == [f"a/result_{i}.txt" for i in range(3)]
 
     before = output.read_bytes()
@@ -100,7 +91,7 @@ def test_record_refuses_what_does_not_fit_and_leaves_the_table(
     before = output.read_bytes()
     write_log(tmp_path / "one" / "result_1.txt", 5, opt_lr=0.1)
     assert run("record", tmp_path / "one", "-o", output) == 1
-    assert "opt_lr 1e-06 -> 0.1" in capsys.readouterr().err and output.read_bytes() == before
+    assert "opt_lr 0.002 -> 0.1" in capsys.readouterr().err and output.read_bytes() == before
 
 
 def test_record_refuses_to_mix_and_reports_unusable_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

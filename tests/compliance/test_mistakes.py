@@ -133,9 +133,8 @@ def leave_dumps(package: Path) -> None:
 
 
 def keep_three_instances(package: Path) -> None:
-    for path in (package / WEAK).glob("result_*.txt"):
-        if int(path.stem.removeprefix("result_")) > 3:
-            path.unlink()
+    for number in range(4, 9):
+        (package / WEAK / f"result_{number}.txt").unlink()
 
 
 def call_weak_strong(package: Path) -> None:
@@ -147,10 +146,6 @@ def stop_early(path: Path) -> None:
     """Move run_stop before the evaluation that meets the target."""
     *lines, result, stop = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines, stop, result]))
-
-
-def save_as_utf16(path: Path) -> None:
-    path.write_bytes(path.read_text().encode("utf-16"))
 
 
 # -- the mistakes: what, and how ----------------------------------------------------------------------------------
@@ -185,7 +180,7 @@ DAMAGES = {
     "m24": ("seed line lost in one log", in_log(lambda log: drop_lines(log, '"seed"'))),
     "m25": ("a BOM before a log", in_log(lambda log: log.write_text("\ufeff" + log.read_text()))),
     "m26": ("all logs with CRLF", in_logs(lambda log: log.write_bytes(log.read_bytes().replace(b"\n", b"\r\n")))),
-    "m27": ("a log saved as UTF-16", in_log(save_as_utf16)),
+    "m27": ("a log saved as UTF-16", in_log(lambda log: log.write_bytes(log.read_text().encode("utf-16")))),
     "m28": ("logs gzipped", in_logs(compress)),
     "m29": ("the whole package zipped", pack_as("zip")),
     "m30": ("the whole package as tar.gz", pack_as("gztar")),
@@ -392,17 +387,13 @@ def is_in(pattern: str, text: str) -> bool:
     return bool(re.search(pattern, text, re.IGNORECASE | re.DOTALL))
 
 
-def test_every_mistake_has_an_answer():
-    assert list(ANSWERS) == list(DAMAGES)
-
-
 @pytest.mark.parametrize("id_", ["m01", "m34", "w01", "w09"])
 def test_the_packages_pass_undamaged(id_, tmp_path):
     report = check_logs(write_base(id_, tmp_path))
     assert (report.verdict, report.findings) == ("PASS", [])
 
 
-@pytest.mark.parametrize("id_", ANSWERS)
+@pytest.mark.parametrize("id_", DAMAGES)
 def test_the_cause_comes_first(id_, tmp_path, monkeypatch, capsys):
     answer = ANSWERS[id_]
     checked = write_mistake(id_, tmp_path)

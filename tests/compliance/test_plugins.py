@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,12 +114,18 @@ def test_a_log_is_judged_by_the_facts_of_its_plugin(wave_log):
     (run,) = report.runs
     assert (run.benchmark, run.converged, report.verdict) == ("waves", True, "PASS")
     assert rules_of(report, "note") == {"SET07"} and report.official is None
-    lost = check_logs(wave_log(change=lambda log: log.drop("wave_count")), allow_mini=True)
-    assert rules_of(lost, "error") == {"SET03"}
-    wrong = check_logs(wave_log(change=lambda log: log.set("wave_count", "3")), allow_mini=True)
-    assert rules_of(wrong, "error") == {"SET04"}
-    slow = check_logs(wave_log(change=lambda log: log.last_evaluation(0.4)), allow_mini=True)
-    assert "QUA01" in rules_of(slow, "error")
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (lambda log: log.drop("wave_count"), "SET03"),
+        (lambda log: log.set("wave_count", "3"), "SET04"),
+        (lambda log: log.last_evaluation(0.4), "QUA01"),
+    ],
+)
+def test_a_log_that_departs_from_the_facts_of_its_plugin_fails(change, rule, wave_log):
+    assert rules_of(check_logs(wave_log(change=change), allow_mini=True), "error") == {rule}
 
 
 @pytest.mark.parametrize("size", [1, 50, 1 << 20])
@@ -179,16 +186,14 @@ def test_a_package_of_a_plugin_is_never_one_of_mlperf(install, tmp_path):
 def test_a_broken_plugin_is_one_warning(facts, cause, install, tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     install(facts)
-    for number in range(3):
-        name = f"result_{number}.txt"
-        log = SampleLog(run=number).set("submission_benchmark", "waves")
-        (tmp_path / name).write_bytes(log.bytes())
-    logs = [str(tmp_path / f"result_{number}.txt") for number in range(3)]
-    assert main([*logs, "--no-config", "--format", "json"]) == 1
+    logs = [tmp_path / f"result_{number}.txt" for number in range(3)]
+    for number, path in enumerate(logs):
+        path.write_bytes(SampleLog(run=number).set("submission_benchmark", "waves").bytes())
+    assert main([*map(str, logs), "--no-config", "--format", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
     (warning,) = [finding for finding in report["findings"] if finding["severity"] == "warning"]
     assert warning["rule"] == "SET02" and "'waves' of wave-makers 0.1.0" in warning["message"] and warning["fix"]
-    assert __import__("re").search(cause, warning["message"])
+    assert re.search(cause, warning["message"])
     assert [run["benchmark"] for run in report["logs"]] == [None] * 3
 
 
@@ -288,8 +293,8 @@ def attack(tmp_path):
     information = judged / "wave_makers-0.1.0.dist-info"
     (information / "entry_points.txt").write_text(f"{ENTRY}\n[mlperf_hpc.rules]\nown = waves\n")
     for number in range(2):
-        log = SampleLog(run=number).set("submission_benchmark", "waves")
-        (judged / f"result_{number}.txt").write_bytes(log.bytes())
+        log = SampleLog(run=number).set("submission_benchmark", "waves").bytes()
+        (judged / f"result_{number}.txt").write_bytes(log)
     return judged, mark
 
 
@@ -299,7 +304,9 @@ def attack(tmp_path):
 )
 def test_no_code_comes_from_what_is_judged(way, attack, tmp_path):
     judged, mark = attack
-    target, options, environment = ".", [], {"PYTHONPATH": str(ROOT)}
+    site, information = tmp_path / "site", judged / "wave_makers-0.1.0.dist-info"
+    site.mkdir()
+    folder, target, options, environment = judged, ".", [], {"PYTHONPATH": str(ROOT)}
     if way in ("option", "log"):
         options = ["--benchmarks-from", str(judged)]
         target = "result_0.txt" if way == "log" else "."
@@ -309,28 +316,23 @@ def test_no_code_comes_from_what_is_judged(way, attack, tmp_path):
         (tmp_path / "link").symlink_to(judged)
         options = ["--benchmarks-from", str(tmp_path / "link")]
     elif way == "linked package":
-        site = tmp_path / "site"
-        site.mkdir()
         (site / "waves").symlink_to(judged / "waves")
         options = ["--benchmarks-from", str(site)]
     elif way == "around a result":
         (judged / "result_0.txt").unlink()
         SamplePackage().edit(1, lambda log: log.set("submission_benchmark", "waves")).write(judged)
-        target = "results/example_n64/strong/cosmoflow"
         environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{judged}"}
-        (judged / "wave_makers-0.1.0.dist-info" / "entry_points.txt").write_text(ENTRY)
-        target, judged = f"judged/{target}", tmp_path
+        (information / "entry_points.txt").write_text(ENTRY)
+        folder, target = tmp_path, "judged/results/example_n64/strong/cosmoflow"
     elif way == "above":
         (judged / "logs").mkdir()
         (judged / "result_0.txt").rename(judged / "logs" / "result_0.txt")
         target, environment = "logs", {"PYTHONPATH": f"{ROOT}{os.pathsep}."}
     elif way == "outside metadata":
-        site = tmp_path / "site"
-        site.mkdir()
-        (judged / "wave_makers-0.1.0.dist-info").rename(site / "wave_makers-0.1.0.dist-info")
-        (site / "wave_makers-0.1.0.dist-info" / "entry_points.txt").write_text(ENTRY)
+        (information / "entry_points.txt").write_text(ENTRY)
+        information.rename(site / information.name)
         environment = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(site), str(judged)))}
-    report = run_check(target, *options, folder=judged, **environment)
+    report = run_check(target, *options, folder=folder, **environment)
     assert not mark.exists()
     warnings = [finding["message"] for finding in report["findings"] if finding["severity"] == "warning"]
     refusals = [message for message in warnings if "which is judged: its code is not run" in message]
@@ -370,9 +372,8 @@ def test_options_find_and_forbid_plugins(tmp_path, install, monkeypatch, capsys)
     assert main(["--benchmark", "waves", "--list-rules"]) == 0
     options = ["--no-config", "--allow-mini", "--benchmark", "waves", "--benchmarks-from", str(folder)]
     install()
-    log = SampleLog("waves").drop("submission_benchmark").bytes()
+    (tmp_path / "log.txt").write_bytes(SampleLog("waves").drop("submission_benchmark").bytes())
     forget()
-    (tmp_path / "log.txt").write_bytes(log)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.endswith("site")])
     main([str(tmp_path / "log.txt"), *options])
     assert "waves closed" in capsys.readouterr().out
@@ -392,8 +393,6 @@ def test_points_of_a_plugin_are_recorded_and_shown(wave_log, tmp_path, capsys):
     (tmp_path / "site" / "waves" / "rcps.yaml").write_text(table.read_text())
     assert rcp(["show", "waves"]) == 0
     assert "waves, full, round 3.0" in capsys.readouterr().out
-    assert rcp(["show", "weaves"]) == 2
-    assert "'weaves'" in capsys.readouterr().err
 
 
 def test_provenance_states_the_version_of_the_distribution(install):

@@ -17,6 +17,7 @@ from compliance.model.judging import Case, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import edit_all
 
 
 def of(log):
@@ -51,10 +52,7 @@ def test_a_part_of_a_run_is_alike():
 
 
 def test_whole_seconds_and_constant_intervals_prove_nothing():
-    def constant(time_ms):
-        return time_ms // 250_000 * 250_000
-
-    one, other = (of(SampleLog(run=run).times(constant)) for run in (1, 2))
+    one, other = (of(SampleLog(run=run).times(lambda ms: ms // 250_000 * 250_000)) for run in (1, 2))
     assert len(one.lengths) > 10 and alike(one, other) is None
 
 
@@ -169,15 +167,12 @@ def test_evaluations_left_out_hide_no_copy():
 
 @pytest.mark.exhaustive
 def test_two_thousand_runs_of_few_epochs_are_no_copies():
-    found = [ResultSet(f"result {at}", Case("3.0"), runs=check_runs(50 * at, 50)) for at in range(40)]
+    runs = [run_of(SampleLog(run=number, epochs=4 + number % 5)) for number in range(2000)]
+    found = [ResultSet(f"result {at}", Case("3.0"), runs=runs[at : at + 50]) for at in range(0, 2000, 50)]
     assert find_copies(found) == []
     copy = run_of(SampleLog(run=77, epochs=6).times(lambda ms: ms + 9_999_999))
-    late = ResultSet("copies", Case("3.0"), runs=[copy])
-    assert [copies.second.folder for copies in find_copies([*found, late])] == ["copies"]
-
-
-def check_runs(first, count):
-    return [run_of(SampleLog(run=number, epochs=4 + number % 5)) for number in range(first, first + count)]
+    found.append(ResultSet("copies", Case("3.0"), runs=[copy]))
+    assert [copies.second.folder for copies in find_copies(found)] == ["copies"]
 
 
 def run_of(log):
@@ -185,12 +180,6 @@ def run_of(log):
 
 
 # -- other trees -------------------------------------------------------------------------------------------
-
-
-def a_day_later(package):
-    for number in range(1, 11):
-        package.edit(number, lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
-    return package
 
 
 def named(report):
@@ -203,7 +192,8 @@ def mine(tmp_path):
 
 
 def test_copies_of_another_tree_are_found(tmp_path, mine):
-    a_day_later(SamplePackage()).write(tmp_path / "v3.0" / "Other")
+    other = edit_all(SamplePackage(), lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
+    other.write(tmp_path / "v3.0" / "Other")
     report = check_paths([mine], Options(against=(str(tmp_path / "v3.0"),)))
     assert named(report) == [("RUN14", "error")] and report.against == [(str(tmp_path / "v3.0"), 10)]
     assert "10 logs of Example" in report.findings[-1].message and len(report.runs) == 10
@@ -223,8 +213,7 @@ def test_another_copy_of_the_same_submission_is_not_compared(tmp_path, mine):
 
 def test_time_to_train_and_throughput_may_share_runs(tmp_path):
     package = SamplePackage(scaling="weak", runs=10)
-    strong = {path.replace("/weak/", "/strong/"): log for path, log in package.files.items() if "/weak/" in path}
-    package.files |= strong
+    package.files |= {path.replace("/weak/", "/strong/"): log for path, log in package.files.items()}
     assert ("RUN12", "warning") in named(check_paths([package.write(tmp_path / "Example")], Options()))
 
 

@@ -10,16 +10,17 @@ from compliance.engine import Options, check_paths
 from compliance.model.judging import OFFICIAL_RULE
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import find_all
 
 SAMPLE = SampleLog(run=1).bytes()
 EPOCHS = [25, 26, 24, 25, 27, 28, 26, 24, 25, 29]
 LINES = SAMPLE.splitlines(keepends=True)
 
 
-def by_two_ranks(prefix=b"%d: "):
+def by_two_ranks():
     """Return the log of two ranks of which the second is a little late."""
     late = SampleLog(run=1).times(lambda time_ms: time_ms + 7).bytes().splitlines(keepends=True)
-    return b"".join(prefix % 0 + first + prefix % 1 + second for first, second in zip(LINES, late, strict=True))
+    return b"".join(b"0: %b1: %b" % pair for pair in zip(LINES, late, strict=True))
 
 
 def died(lines):
@@ -60,54 +61,44 @@ def command_of(damage):
     return command
 
 
+def repair(case, folder, name, pack=bytes):
+    """Write a damaged file, and run the command of its finding; return the report on it and that on what came out."""
+    data, _, tool, _ = REPAIRABLE[case]
+    (folder / name).write_bytes(pack(data))
+    report = check_paths([folder / name], Options())
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool}")
+    command = command_of(only_finding(report))
+    subprocess.run(command, shell=True, cwd=folder, check=True, stdin=subprocess.DEVNULL)
+    return report, check_paths([folder / "repaired.txt"], Options())
+
+
 NAMES = ("-e;BEGIN{system('touch run')}#.log", "|touch run;.log", ">other.log", "lr=0.1.log", "-n.log")
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("case", REPAIRABLE)
 def test_the_command_reads_a_file_of_any_name_and_runs_nothing_of_it(case, name, tmp_path):
-    data, _, tool, _ = REPAIRABLE[case]
-    if shutil.which(tool) is None:
-        pytest.skip(f"no {tool}")
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    (folder / name).write_bytes(data)
-    command = command_of(only_finding(check_paths([folder], Options())))
-    subprocess.run(command, shell=True, cwd=folder, check=True, stdin=subprocess.DEVNULL)
-    assert {path.name for path in folder.iterdir()} == {name, "repaired.txt"}
-    assert (folder / name).read_bytes() == data
-    assert check_paths([folder / "repaired.txt"], Options()).verdict == "PASS"
+    assert repair(case, tmp_path, name)[1].verdict == "PASS"
+    assert {path.name for path in tmp_path.iterdir()} == {name, "repaired.txt"}
+    assert (tmp_path / name).read_bytes() == REPAIRABLE[case][0]
 
 
 @pytest.mark.skipif(shutil.which("gunzip") is None, reason="no gunzip")
 @pytest.mark.parametrize("case", REPAIRABLE)
 def test_the_command_unpacks_a_compressed_file(case, tmp_path):
-    data, _, tool, _ = REPAIRABLE[case]
-    if shutil.which(tool) is None:
-        pytest.skip(f"no {tool}")
-    (tmp_path / "result_1.txt.gz").write_bytes(gzip.compress(data))
-    command = command_of(only_finding(check_paths([tmp_path], Options())))
-    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    assert check_paths([tmp_path / "repaired.txt"], Options()).verdict == "PASS"
+    assert repair(case, tmp_path, "result_1.txt.gz", gzip.compress)[1].verdict == "PASS"
 
 
 @pytest.mark.parametrize("case", REPAIRABLE)
 def test_damage_is_one_finding_and_its_command_repairs_the_file(case, tmp_path):
-    data, words, tool, line = REPAIRABLE[case]
-    path = tmp_path / "result 1.txt"
-    path.write_bytes(data)
-    report = check_paths([path], Options())
+    _, words, _, line = REPAIRABLE[case]
+    report, repaired = repair(case, tmp_path, "result 1.txt")
     damage = only_finding(report)
-    assert report.verdict == "FAIL"
+    assert (report.verdict, repaired.verdict) == ("FAIL", "PASS")
     assert (damage.rule, damage.line) == ("FRM10", line)
     assert all(word in damage.message for word in words), damage.message
-    command = command_of(damage)
-    if shutil.which(tool) is None:
-        pytest.skip(f"no {tool}")
-    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    repaired = check_paths([tmp_path / "repaired.txt"], Options()).runs[0]
-    assert repaired.verdict == "PASS"
-    assert report.runs[0].repaired_minutes == pytest.approx(repaired.minutes)
+    assert report.runs[0].repaired_minutes == pytest.approx(repaired.runs[0].minutes)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +196,9 @@ def test_a_run_that_reached_the_target_tells_the_score_that_it_would_give(tmp_pa
 
 def test_damaged_files_are_repaired_before_a_series_is_repeated(tmp_path):
     package = damaged(SAMPLE * 2).edit(2, lambda log: log.last_evaluation(0.2))
-    (finding,) = [one for one in check(package, tmp_path)[0].sets[0].findings if one.rule == "RUN02"]
-    assert (
-        finding.cause
-        and finding.severity == "error"
-        and finding.fix.startswith("Repair the damaged files first: result_1.txt.")
-    )
+    (finding,) = find_all(check(package, tmp_path)[0].sets[0], "RUN02")
+    assert finding.cause and finding.severity == "error"
+    assert finding.fix.startswith("Repair the damaged files first: result_1.txt.")
 
 
 def test_the_size_of_the_system_is_compared_although_a_log_is_empty(tmp_path):

@@ -11,11 +11,9 @@ from msgspec.structs import replace
 from common.benchmarks import ROOT
 from compliance.benchmarks import MINIS, REFERENCES, reference_of
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
-from compliance.logs.log import parse_log
-from compliance.model.judging import Case, JudgedRun
+from compliance.model.judging import JudgedRun
 from compliance.model.report import Report
 from compliance.rcp import points
 from compliance.rcp.__main__ import main as rcp_main
@@ -23,8 +21,8 @@ from compliance.rcp.points import list_points
 from compliance.rcp.table import read_table, write_table
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import judge_sample
 
-SOURCES = {"source_sha256": "5" * 64}
 FIRST = {name: reference_of(name, "mini") for name in MINIS}  # of the first generation, which all have
 TARGET = FIRST["cosmoflow"].target.value
 WITHOUT = sorted(set(REFERENCES) - set(MINIS))
@@ -36,7 +34,7 @@ def mini(*arguments: Any, **wanted: Any) -> SampleLog:
 
 
 def examined(sample: SampleLog, profile: str = "strict", allow_mini: bool = True) -> JudgedRun:
-    return judge_log(parse_log(sample.bytes()), LogTask("x.txt", Case(sample.round, profile, allow_mini=allow_mini)))
+    return judge_sample(sample, profile, allow_mini=allow_mini)
 
 
 def errors(run: JudgedRun | Report) -> list[tuple[str, str]]:
@@ -169,9 +167,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "cosmoflow" / "rcps.yaml"
     published = read_table(ROOT / "cosmoflow" / "rcps.yaml")
     write_table(path, replace(published, entries=tuple(e for e in published.entries if e.variant == "full")))
-    runs = written(
-        tmp_path / "reference", [mini(run=i, epochs=30 + i % 3).add("provenance", SOURCES) for i in range(20)]
-    )
+    samples = [mini(run=i, epochs=30 + i % 3).add("provenance", {"source_sha256": "5" * 64}) for i in range(20)]
+    runs = written(tmp_path / "reference", samples)
     assert rcp_main(["record", str(runs), "-o", str(path)]) == 0
     with monkeypatch.context() as patch:
         patch.setattr(points, "locate_package", lambda name: tmp_path / name)

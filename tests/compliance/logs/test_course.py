@@ -26,12 +26,9 @@ def test_an_epoch_may_start_before_the_one_before_it_is_evaluated():
 
 
 def test_a_result_belongs_to_the_evaluation_of_its_number_wherever_it_stands():
-    sample = SampleLog(epochs=4)
-    result = sample.records_of("eval_error")[0]
-    sample.records.remove(result)
-    sample.records.insert(sample.records.index(sample.records_of("run_stop")[0]), result)
+    sample = SampleLog(epochs=4).move("eval_error", before="run_stop")
     assert course_of(sample).misplaced == []
-    result["metadata"]["epoch_num"] = 9
+    sample.meta("eval_error", "epoch_num", 9, -1)
     assert [number for number, _ in course_of(sample).misplaced] == [9]
 
 

@@ -310,10 +310,7 @@ def test_a_long_record_of_unusual_form_is_a_problem(members):
 def test_records_are_kept_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(reader, "MAX_KEPT_BYTES", 100_000)
     monkeypatch.setattr(reader, "UNWEIGHED_BYTES", 10_000)
-    fed = LogReader("x.txt")
-    for number in range(2000):
-        fed.feed(line(value=number))
-    log = fed.close()
+    log = in_pieces(b"".join(line(value=number) for number in range(2000)), [1000] * 100)
     kept = len(log["seed"])
     assert kinds(log) == ["too many records"] and log.problems[0].detail == str(kept) and 50 < kept < 1000
     assert [record.value for record in log["seed"]] == list(range(kept)) and log.record_count == 2000
@@ -384,9 +381,7 @@ def test_nested_values_weigh_more(monkeypatch):
     monkeypatch.setattr(reader, "MAX_KEPT_BYTES", 1 << 20)
     monkeypatch.setattr(reader, "UNWEIGHED_BYTES", 0)
     for value in ([[]] * 50_000, [{"": {}}] * 10_000):
-        fed = LogReader("x.txt")
-        fed.feed(line(value=value))
-        assert kinds(fed.close()) == ["too many records"]
+        assert kinds(parse_log(line(value=value))) == ["too many records"]
 
 
 def test_a_file_without_end_is_given_up(monkeypatch):

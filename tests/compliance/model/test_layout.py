@@ -40,10 +40,9 @@ def test_logs_that_do_not_count_are_named(tmp_path):
     assert "not looked at: 1 file (early.txt)" in FORMATS["text"](report, Style())
     SamplePackage().write(tmp_path / "University")
     (tmp_path / "loose.txt").write_text("")
-    unread = discover([str(tmp_path)]).unread
-    assert [os.path.basename(path) for path in unread] == ["loose.txt", "result_0.txt"]
-    unread = discover([str(tmp_path), str(tmp_path / "runs"), str(tmp_path / "loose.txt")]).unread
-    assert [os.path.basename(path) for path in unread] == ["early.txt"]
+    loose, early = tmp_path / "loose.txt", tmp_path / "runs" / "early.txt"
+    assert discover([str(tmp_path)]).unread == [str(loose), str(early.with_name("result_0.txt"))]
+    assert discover([str(tmp_path), str(early.parent), str(loose)]).unread == [str(early)]
 
 
 def test_the_same_path_twice_is_one(tmp_path):

@@ -64,6 +64,11 @@ def test_a_second_seed_does_not_hide_a_shared_one(profile, tmp_path):
     assert shared.message.startswith("duplicate seed 42: also in result_1.txt, result_2")
 
 
+def test_the_official_tool_refuses_a_run_that_repeats_its_seed(tmp_path):
+    found = report(SamplePackage().edit(2, lambda log: log.double("seed")), tmp_path, "official")
+    assert errors(found) == ["RUN04"]
+
+
 def test_a_seed_too_long_for_a_number_is_told_from_a_text(tmp_path):
     found = report(SamplePackage().edit(2, lambda log: log.set("seed", 10**400)), tmp_path)
     (message,) = {finding.message for finding in find_all(found, "SET08")}

@@ -3,6 +3,7 @@
 import pytest
 
 from common.measure.devices import QUERY, Limits, find_lowest, read_gpus, read_processors
+from tests.common.programs import write_program
 
 UUIDS = ("6e5b1f34-0001", "6e5b1f34-0002")
 ROW = "GPU-{}, {}, 700.00, 1755, 1980"
@@ -13,9 +14,8 @@ def nvidia_smi(tmp_path, monkeypatch):
     """Return a function that puts a tool with this script in front of others."""
 
     def write(script):
-        tool = tmp_path / "nvidia-smi"
-        tool.write_text(f'#!/bin/sh\n[ "$1" = "--query-gpu={QUERY}" ] || exit 2\n{script}\n')
-        tool.chmod(0o755)
+        text = f'#!/bin/sh\n[ "$1" = "--query-gpu={QUERY}" ] || exit 2\n{script}\n'
+        write_program(tmp_path / "nvidia-smi", text)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     return write
@@ -52,7 +52,7 @@ def test_processors_are_read_from_the_kernel(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{value}\n")
-    packages = (Limits(250, 350, 2100, 3800), Limits(200, None, 2100, 3800))
-    assert read_processors(tmp_path / "powercap", str(tmp_path / "cpufreq")) == packages
+    found = read_processors(tmp_path / "powercap", str(tmp_path / "cpufreq"))
+    assert found == (Limits(250, 350, 2100, 3800), Limits(200, None, 2100, 3800))
     assert read_processors(tmp_path, str(tmp_path / "cpufreq")) == (Limits(None, None, 2100, 3800),)
     assert read_processors(tmp_path, str(tmp_path)) == ()

@@ -8,8 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from common.measure import power_sources
@@ -20,6 +24,7 @@ from common.record import PARTS_SCOPE
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
 from compliance.samples.package import SamplePackage
+from tests.common.programs import write_program
 
 BEGIN_S = 1_700_000_000.0
 WINDOW = (BEGIN_S * 1000, (BEGIN_S + 100) * 1000)
@@ -37,22 +42,20 @@ class Time:
         self.events(self.seconds)
 
 
-class Meter:
-    scope = "node"
-
-    def __init__(self, values=None):
-        self.values = values or itertools.repeat(250.0)
-
-    def read_watts(self):
-        return next(self.values)
+def make_meter(watts=(), scope="node"):
+    """Return a source with these readings, and then 250 W."""
+    return SimpleNamespace(scope=scope, read_watts=itertools.chain(watts, itertools.repeat(250.0)).__next__)
 
 
-def recorded(path, source, time, seconds=100, **settings):
+def recorded(path, source, time, seconds=100):
     said = []
-    measurement = Measurement("file", source, **settings)
-    summary = record_power(path, measurement, lambda passed: passed >= seconds, time.clock, said.append)
-    window = (BEGIN_S * 1000, (BEGIN_S + seconds) * 1000)
-    return summary, read_power([str(path)], [], *window).nodes[0], said
+    summary = record_power(path, Measurement("file", source), lambda s: s >= seconds, time.clock, said.append)
+    return summary, read_power([str(path)], [], BEGIN_S * 1000, (BEGIN_S + seconds) * 1000).nodes[0], said
+
+
+def record(output, *arguments, source="command:node:watts:echo 1"):
+    """Run `python -m common.measure power`; return its exit status."""
+    return main(["power", "--source", source, "-o", str(output), *arguments])
 
 
 def meter_file(tmp_path, time, runs=lambda seconds: True):
@@ -98,7 +101,7 @@ def test_a_clock_that_is_set_leaves_a_gap(jump_s, tmp_path):
         time.begin_s = BEGIN_S + (jump_s if seconds >= 50 else 0)
 
     time.events = jump
-    summary, log, said = recorded(tmp_path / "node_0.txt", Meter(), time)
+    summary, log, said = recorded(tmp_path / "node_0.txt", make_meter(), time)
     assert summary.gaps == 1 and summary.missed >= 1
     assert summary.covered_s < (100 if jump_s > 0 else 100 + jump_s)
     assert (log.backward.count, log.gaps.count) == (0, 1)
@@ -108,38 +111,20 @@ def test_a_clock_that_is_set_leaves_a_gap(jump_s, tmp_path):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e308])
 def test_what_is_no_power_is_not_written(value, tmp_path):
-    values = itertools.chain([100.0], [value] * 3, itertools.repeat(100.0))
-    summary, log, _ = recorded(tmp_path / "node_0.txt", Meter(values), Time(), 10)
+    summary, log, _ = recorded(tmp_path / "node_0.txt", make_meter([100.0, value, value, value]), Time(), 10)
     assert (summary.missed, log.readings, log.invalid.count) == (3, 17, 0)
-
-
-def ended(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @pytest.mark.parametrize(("script", "said"), [("sleep 300", "answer within"), ("exec yes", "it printed 1,048,576")])
 def test_a_command_that_does_not_answer_is_killed_with_its_children(script, said, tmp_path, capsys):
-    program = tmp_path / "meter"
-    program.write_text(f"#!/bin/sh\n{script} & echo $! > {tmp_path}/child\nwait\n")
-    program.chmod(0o755)
-    words = [
-        "power",
-        "--source",
-        f"command:node:watts:{program}",
-        "-o",
-        str(tmp_path / "node_0.txt"),
-        "--seconds",
-        "0.5",
-    ]
-    assert main(words) == 1 and said in capsys.readouterr().err
-    child = int((tmp_path / "child").read_text())
+    program = write_program(tmp_path / "meter", f"#!/bin/sh\n{script} & echo $! > {tmp_path}/child\nwait\n")
+    assert record(tmp_path / "node_0.txt", "--seconds", "0.5", source=f"command:node:watts:{program}") == 1
+    assert said in capsys.readouterr().err
     deadline = time.monotonic() + 60  # a killed process takes a moment to end
-    while not ended(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert ended(child)
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(int((tmp_path / "child").read_text())).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +135,7 @@ def test_a_command_that_does_not_answer_is_killed_with_its_children(script, said
         ("exit 3", None, "exit status 3: it printed nothing$"),
         ("printf 'a\\033[31mb' >&2; exit 3", None, r"exit status 3: a\[31mb$"),
         ("setsid sleep 3 & echo 250", None, "no answer within 1.8 s"),  # it cannot be killed with the others
+        ("cd /; X=250 && echo $X", "250", None),
     ],
 )
 def test_what_a_command_prints(script, output, told):
@@ -162,20 +148,15 @@ def test_what_a_command_prints(script, output, told):
 
 @pytest.mark.parametrize("start", ["#!/nowhere\n", "garbage"])
 def test_a_command_that_cannot_be_run_leaves_no_file(start, tmp_path, capsys):
-    command, output = tmp_path / "bad", tmp_path / "node_0.txt"
-    command.write_text(start)
-    command.chmod(0o755)
-    assert main(["power", "--source", "command:node:watts:echo 1", "-o", str(output), "--", str(command)]) == 2
+    command, output = write_program(tmp_path / "bad", start), tmp_path / "node_0.txt"
+    assert record(output, "--", str(command)) == 2
     assert f"{command}: cannot be run: " in capsys.readouterr().err and not output.exists()
 
 
 def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypatch, capsys):
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Recorder, "write_start", full)
+    monkeypatch.setattr(Recorder, "write_start", Mock(side_effect=OSError(28, "No space left on device")))
     output, ran = tmp_path / "node_0.txt", tmp_path / "ran"
-    assert main(["power", "--source", "command:node:watts:echo 1", "-o", str(output), "--", "touch", str(ran)]) == 1
+    assert record(output, "--", "touch", str(ran)) == 1
     assert "readings are missing, and the command was not run" in capsys.readouterr().err
     assert not output.exists() and not ran.exists()
 
@@ -183,8 +164,7 @@ def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_leaves_the_status_of_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Recorder, "take_reading", lambda _: Path("/dev/full").write_bytes(b"x"))
-    words = ["power", "--source", "command:node:watts:echo 1", "-o", str(tmp_path / "node_0.txt"), "--interval", "0.05"]
-    assert main([*words, "--", "sh", "-c", "sleep 0.3; exit 3"]) == 3
+    assert record(tmp_path / "node_0.txt", "--interval", "0.05", "--", "sh", "-c", "sleep 0.3; exit 3") == 3
     assert "node_0.txt: No space left on device; readings are missing" in capsys.readouterr().err
 
 
@@ -259,10 +239,9 @@ def reads(tmp_path, monkeypatch):
 
     def read(start, output, errors="", status=0):
         source = documented(start)
-        tool = tmp_path / source.split(":")[3].split()[0]
         (tmp_path / "output").write_text(output)
-        tool.write_text(f"#!/bin/sh\necho '{errors}' >&2; cat {tmp_path}/output; exit {status}\n")
-        tool.chmod(0o755)
+        text = f"#!/bin/sh\necho '{errors}' >&2; cat {tmp_path}/output; exit {status}\n"
+        write_program(tmp_path / source.split(":")[3].split()[0], text)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         return open_source(source, Clock())[1].read_watts()
 
@@ -335,14 +314,8 @@ def test_a_device_that_drops_out_is_no_reading():
     assert said[2] == "joules: waiting until the counter rises above 109 J" and said[3] == 3.0
 
 
-def test_a_command_is_what_a_shell_takes():
-    assert open_source("command:node:watts:cd /; X=250 && echo $X", Clock())[1].read_watts() == 250
-
-
 def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nprintf '70.5\\n100\\n'\n")
-    tool.chmod(0o755)
+    write_program(tmp_path / "nvidia-smi", "#!/bin/sh\nprintf '70.5\\n100\\n'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     name, source = open_source("nvml", Clock())
     assert (name, source.scope, source.read_watts()) == ("nvml", "estimate of parts", 170.5)
@@ -383,41 +356,32 @@ def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsy
 
 
 def test_estimates_are_not_written_as_power_of_a_node(powercap, tmp_path, capsys):
-    assert main(["power", "--source", f"rapl:{powercap}", "-o", str(tmp_path / "node_0.txt")]) == 2
+    assert record(tmp_path / "node_0.txt", source=f"rapl:{powercap}") == 2
     assert "choose another name, such as rapl_0.txt" in capsys.readouterr().err
-    command = ["power", "--source", "command:device:watts:printf '70\\n30\\n'", "--seconds", "0.5", "--interval", "0.1"]
-    assert main([*command, "-o", str(tmp_path / "node_0.txt")]) == 2
+    parts = "command:device:watts:printf '70\\n30\\n'"
+    assert record(tmp_path / "node_0.txt", source=parts) == 2
     assert "choose another name, such as command_0.txt" in capsys.readouterr().err
-    assert main([*command, "-o", str(tmp_path / "command_0.txt")]) == 0
+    assert record(tmp_path / "command_0.txt", "--seconds", "0.5", "--interval", "0.1", source=parts) == 0
     assert b'"value": 100.0' in (tmp_path / "command_0.txt").read_bytes()
 
 
 def test_power_is_recorded_while_a_command_runs(tmp_path, capfd):
     path = tmp_path / "node_0.txt"
-    arguments = ["power", "--source", "command:node:watts:echo 250", "-o", str(path), "--interval", "0.05"]
-    assert main([*arguments, "--", sys.executable, "-c", "import time; time.sleep(0.3); exit(3)"]) == 3
+    assert record(path, "--interval", "0.05", "--", sys.executable, "-c", "import time; time.sleep(0.3); exit(3)") == 3
     (log,) = read_power([str(path)], [], None, None).nodes
-    assert log.readings >= 3 and log.lowest == log.highest == 250 and log.stops.count == 1
+    assert log.readings >= 3 and log.lowest == log.highest == 1 and log.stops.count == 1
     assert f"{path}: {log.readings} readings, 0 missed" in capfd.readouterr().err
     before = path.read_bytes()
-    assert main(arguments) == 2
+    assert record(path) == 2
     assert path.read_bytes() == before and "already exists" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_file_is_complete_after_a_signal(number, tmp_path):
     path = tmp_path / "node_0.txt"
-    words = [
-        sys.executable,
-        "-m",
-        "common.measure",
-        "power",
-        "--source",
-        "command:node:watts:echo 250",
-        "-o",
-        str(path),
-    ]
-    with subprocess.Popen([*words, "--interval", "0.1"], stderr=subprocess.PIPE, text=True) as process:
+    words = f"-m common.measure power --interval 0.1 -o {path} --source".split()
+    command = [sys.executable, *words, "command:node:watts:echo 250"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not (path.exists() and b"power_reading" in path.read_bytes()):
             assert process.poll() is None
         process.send_signal(number)
@@ -435,13 +399,12 @@ def constant(kind, folder, time):
     return open_source(f"rapl:{folder / 'powercap'}", time.clock)[1]
 
 
-@pytest.mark.parametrize(("kind", "refused"), [("file", set()), ("rapl", {"POW14"})])
-def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, refused, powercap, tmp_path):
+@pytest.mark.parametrize(("kind", "scope", "refused"), [("file", "node", set()), ("rapl", PARTS_SCOPE, {"POW14"})])
+def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, scope, refused, powercap, tmp_path):
     time = Time()
     (tmp_path / "power").mkdir()
     _, log, _ = recorded(tmp_path / "power" / "node_0.txt", constant(kind, tmp_path, time), time)
     assert log.joules == pytest.approx(25_000, rel=1e-3)
-    scope = "node" if kind == "file" else PARTS_SCOPE
     energy = read_energy(tmp_path / "power", 1, *WINDOW)
     assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=1e-3), scope)
     assert (energy.energy_source, energy.energy_window_s) == ("file", 100)
@@ -458,9 +421,8 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
         record_power(path, measurement, lambda seconds, over=last - first: seconds >= over, time.clock, print)
         package.files[name] = path.read_bytes()
         path.unlink()
-    report = check_paths([package.write(tmp_path / "Example")], Options())
-    errors = [finding.rule for finding in report.findings if finding.severity == "error"]
-    assert {rule for rule in errors if rule.startswith("POW")} == refused
+    findings = check_paths([package.write(tmp_path / "Example")], Options()).findings
+    assert {one.rule for one in findings if one.severity == "error" and one.rule.startswith("POW")} == refused
 
 
 @pytest.mark.parametrize(
@@ -481,8 +443,7 @@ def test_a_file_of_something_else_is_not_continued(content, message, tmp_path, c
     else:
         path.write_bytes(content)
     before, ran = path.read_bytes(), tmp_path / "ran"
-    arguments = ["power", "--source", "command:node:watts:echo 1", "-o", str(path), "--append", "--efficiency", "0.9"]
-    assert main([*arguments, "--", "touch", str(ran)]) == 2 and not ran.exists()
+    assert record(path, "--append", "--efficiency", "0.9", "--", "touch", str(ran)) == 2 and not ran.exists()
     assert message in capsys.readouterr().err and path.read_bytes() == before
 
 
@@ -492,8 +453,7 @@ def test_a_continued_file_has_one_beginning_and_a_gap(end, tmp_path):
     path = tmp_path / "node_0.txt"
     power_file(path)
     path.write_bytes(path.read_bytes()[:end])
-    later = Time(BEGIN_S + 160)
-    record_power(path, Measurement("file", Meter()), lambda passed: passed >= 40, later.clock, print)
+    power_file(path, seconds=40, begin_s=BEGIN_S + 160)
     (log,) = read_power([str(path)], [], BEGIN_S * 1000, (BEGIN_S + 200) * 1000).nodes
     assert (log.problems, log.starts.count, log.stops.count, log.gaps.count) == ([], 1, 1, 1)
     assert log.backward.count == 0 and log.gaps.value == pytest.approx(60_500, abs=1000)
@@ -510,12 +470,9 @@ def energy_of(*arguments):
     return energy.energy_j, energy.energy_scope
 
 
-def power_file(path, watts=250.0, seconds=100, **settings):
-    time = Time()
-    path.parent.mkdir(exist_ok=True)
-    source = Meter(itertools.repeat(watts))
-    source.scope = settings.pop("scope", "node")
-    record_power(path, Measurement("file", source, **settings), lambda passed: passed >= seconds, time.clock, print)
+def power_file(path, watts=250.0, seconds=100, begin_s=BEGIN_S, scope="node", **settings):
+    measurement = Measurement("file", make_meter(itertools.repeat(watts), scope), **settings)
+    record_power(path, measurement, lambda passed: passed >= seconds, Time(begin_s).clock, print)
 
 
 def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
@@ -555,8 +512,7 @@ def test_files_of_other_times_are_left_out(tmp_path):
     power_file(tmp_path / "node_1.txt")
     (tmp_path / "notes.txt").write_text("of somebody else")
     assert energy_of(tmp_path, 1, *later) == (None, None)
-    time = Time(BEGIN_S + 1000)
-    record_power(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)
+    power_file(tmp_path / "rapl_0.txt", begin_s=BEGIN_S + 1000)
     assert energy_of(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
 
 

@@ -20,32 +20,10 @@ import pytest
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan
-from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
+from common.staging.stage import StagingConfig, StagingError, stage_dataset, stage_url
 from common.staging.stage_dir import UnfinishedFile
 from tests.common.data.server import FileServer
-
-SAMPLES = {"train": 12, "validation": 3}
-
-
-def make_source(root):
-    """Write a small dataset; its files have 1,000 to 1,407 bytes."""
-    for folder, n in SAMPLES.items():
-        (root / folder).mkdir(parents=True)
-        for i in range(n):
-            (root / folder / f"{i:02}.bin").write_bytes(
-                hashlib.shake_128(f"{folder}{i}".encode()).digest(1000 + 37 * i)
-            )
-
-
-def described(root, folder, i):
-    data = (root / folder / f"{i:02}.bin").read_bytes()
-    return SourceFile(f"{folder}/{i:02}.bin", len(data), sample=i, sha256=hashlib.sha256(data).hexdigest())
-
-
-def contents(root):
-    """Return the bytes of all data files below a folder."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.bin")}
-
+from tests.common.staging.test_stage import SAMPLES, contents, described, make_source
 
 CHUNK_BYTES = 1300
 """Some files are smaller, some larger."""

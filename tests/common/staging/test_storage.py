@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -112,18 +113,20 @@ def test_what_may_pass_is_tried_again(server, staging, fault):
 
 
 @pytest.mark.parametrize(
-    ("fault", "cause"), [(("status", 500), "the server answers 500"), (("cut", 100), ".*"), (("status", 403), "")]
+    ("fault", "says", "waited"),
+    [
+        (("status", 500), ", tried 5 times, the last time: the server answers 500; finished", [0.01, 0.02, 0.04, 0.08]),
+        (("cut", 100), ", tried 5 times, the last time: .*; finished", [0.01, 0.02, 0.04, 0.08]),
+        (("status", 403), ": the server answers 403", []),
+    ],
 )
-def test_what_does_not_pass_is_named_and_the_rest_resumes(server, staging, monkeypatch, fault, cause):
+def test_what_does_not_pass_is_named_and_the_rest_resumes(server, staging, monkeypatch, fault, says, waited):
     waits = []
     monkeypatch.setattr(storage.UrlStorage, "_wait_for_retry", lambda _, seconds: waits.append(seconds) or True)
     server.faults = [("", None), ("", None), *[fault] * storage.ATTEMPTS]
-    tries = (
-        f", tried {storage.ATTEMPTS} times, the last time: {cause}; finished" if cause else ": the server answers 403"
-    )
-    with pytest.raises(StagingError, match=rf"{server.url}/data/.*: cannot be read{tries}"):
+    with pytest.raises(StagingError, match=rf"{server.url}/data/.*: cannot be read{says}"):
         stage(staging)
-    assert waits == ([0.01, 0.02, 0.04, 0.08] if cause else [])
+    assert waits == waited
     assert not list(staging.stage_dir.rglob("*.part"))
     server.faults.clear()
     server.asked.clear()
@@ -224,10 +227,8 @@ def test_without_a_good_manifest_nothing_is_made(server, staging, manifest, mess
 
 
 def test_without_the_packages_the_error_names_the_extra(staging, monkeypatch):
-    def connect_nothing(*_):
-        raise ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
-
-    monkeypatch.setattr(storage, "connect_http", connect_nothing)
+    missing = ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
+    monkeypatch.setattr(storage, "connect_http", Mock(side_effect=missing))
     with pytest.raises(StagingError, match=r"no_such_aiohttp: pip install '.*\[storage\]'"):
         stage(staging)
 
@@ -311,31 +312,17 @@ def test_a_resumed_run_and_each_instance_read_a_copy(train, data):
     assert copied == [sum(map(len, files.values())), 0]
 
 
-@pytest.fixture(scope="module")
-def store_environment(tmp_path_factory):
-    with swift.object_store(tmp_path_factory.mktemp("store")) as environment:
-        yield environment
-
-
 @pytest.fixture
-def store(store_environment, monkeypatch):
+def store(tmp_path, monkeypatch):
     """Return a function that puts the files of a folder into a bucket of an object store."""
     import s3fs
 
-    for name, value in store_environment.items():
-        monkeypatch.setenv(name, value)
-    files = s3fs.S3FileSystem(skip_instance_cache=True)
-    files.mkdirs("universes", exist_ok=True)
-    return lambda folder, name: files.put(f"{folder}/", f"universes/{name}/", recursive=True)
-
-
-@pytest.mark.exhaustive  # a training from a server, and files of an object store, are proved apart
-@pytest.mark.needs("swift", swift.HERE, swift.HOW)
-def test_training_from_an_object_store_equals_training_from_files(store, train, data):
-    store(data, "small")
-    source = ("data.data_dir=nowhere", "staging.source=s3://universes/small", "staging.mode=replicate")
-    check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))
-    assert not Path("node").exists()
+    with swift.object_store(tmp_path / "store") as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        files = s3fs.S3FileSystem(skip_instance_cache=True)
+        files.mkdirs("universes", exist_ok=True)
+        yield lambda folder, name: files.put(f"{folder}/", f"universes/{name}/", recursive=True)
 
 
 @pytest.mark.exhaustive

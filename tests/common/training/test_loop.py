@@ -5,6 +5,7 @@ import re
 import signal
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -129,6 +130,15 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
     )
 
 
+def resume(*arguments, **changes):
+    """Return a run that goes on from the newest checkpoint, and the position of that."""
+    run = run_of(*arguments, **changes)
+    saved = run.checkpoints.load()
+    torch.manual_seed(99)  # whatever a new process has drawn until then
+    run.restore(saved)
+    return run, saved.position
+
+
 def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
     run = run_of(tmp_path)
     assert run.fit().how == TARGET_MET
@@ -178,10 +188,8 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
         *((key, last) for key in ("eval_stop", "eval_error")),
     ]
     # The newest checkpoint has the weights that met it.
-    again = run_of(tmp_path / "late")
-    saved = again.checkpoints.load()
-    again.restore(saved)
-    assert saved.position == Position(last, 0) and history_of(again)[-1].quality == expected[-1].quality
+    again, position = resume(tmp_path / "late")
+    assert position == Position(last, 0) and history_of(again)[-1].quality == expected[-1].quality
 
 
 class Judge(Evaluator):
@@ -220,9 +228,8 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
     assert first.fit().how == STOPPED
     folder = first.checkpoints.folder
     assert checkpoint.load(folder / "best.pt").content["position"] == [BEST_SO_FAR[stop_at[0] - 1], 0]
-    second = run_of(tmp_path / "run", target=1e-9, epochs=7, kept=config)
+    second, _ = resume(tmp_path / "run", target=1e-9, epochs=7, kept=config)
     second.evaluator = Judge(second, late)
-    second.restore(second.checkpoints.load())
     second.fit()
     assert len(second.checkpoints.list_files()) == 1 and not list(folder.glob("*.tmp"))
     content = checkpoint.load(folder / "best.pt").content
@@ -233,10 +240,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
 
 
 def test_a_best_checkpoint_is_copied_where_a_file_has_one_name(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     run = run_of(tmp_path, target=1e-9, epochs=2, kept={"best": True})
     run.fit()
     best = min(run.state.history, key=lambda epoch: epoch.quality).epoch
@@ -250,16 +254,12 @@ def ask_to_stop():
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
-@pytest.fixture
-def late_answers(monkeypatch):
-    """Read loss and stop requests one poll late, as on an accelerator."""
+class LatePolls(Polls):
+    """Reads loss and stop requests one poll late, as on an accelerator."""
 
-    class LatePolls(Polls):
-        def __init__(self, dist):
-            super().__init__(dist)
-            self.late = 1
-
-    monkeypatch.setattr(loop, "Polls", LatePolls)
+    def __init__(self, dist):
+        super().__init__(dist)
+        self.late = 1
 
 
 @pytest.mark.parametrize("evaluator", [Evaluator, Late])
@@ -276,13 +276,9 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
     # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
     epochs = stop_at[0] + (stop_at[1] == LAST_STEP)
     assert ending == Ending(STOPPED, "SIGUSR1", epochs) and len(first.state.history) == epochs
-    second = run_of(tmp_path / "parts", target=1e-9, epochs=4)
-    saved = second.checkpoints.load()
-    assert saved.position == Position(epochs, 0 if stop_at[1] == LAST_STEP else stop_at[1] + 1)
-    torch.manual_seed(99)  # whatever the new process has drawn until then
-    second.restore(saved)
-    resumed = history_of(second)
-    assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in resumed] == [
+    second, position = resume(tmp_path / "parts", target=1e-9, epochs=4)
+    assert position == Position(epochs, 0 if stop_at[1] == LAST_STEP else stop_at[1] + 1)
+    assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in history_of(second)] == [
         (e.epoch, e.loss, e.quality, e.learning_rate) for e in whole
     ]
 
@@ -297,19 +293,17 @@ def test_a_run_ends_after_the_steps_that_it_may_make(tmp_path, stop_at, max_step
     assert list(dict.fromkeys(steps)) == [(number // 7, number % 7, 7) for number in range(max_steps)]
     stopped = run_of(tmp_path / "parts", 1e-9, lambda *step: step == stop_at and ask_to_stop(), max_steps=max_steps)
     assert stopped.fit().how == STOPPED
-    resumed = run_of(tmp_path / "parts", target=1e-9, max_steps=max_steps)
-    resumed.restore(resumed.checkpoints.load())
+    resumed, _ = resume(tmp_path / "parts", target=1e-9, max_steps=max_steps)
     assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in whole.state.history]
 
 
-def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, late_answers, monkeypatch):
+def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "Polls", LatePolls)
     late = history_of(run_of(tmp_path / "late", target=1e-9, epochs=3))
     stopped = run_of(tmp_path / "stopped", epochs=3, at_step=lambda epoch, step: step == 2 and ask_to_stop())
     assert stopped.fit().cause == "SIGUSR1"
-    saved = stopped.checkpoints.load()
-    assert saved.position == Position(0, 4)  # step 3 was on its way when the request of step 2 was read
-    resumed = run_of(tmp_path / "stopped", target=1e-9, epochs=3)
-    resumed.restore(saved)
+    resumed, position = resume(tmp_path / "stopped", target=1e-9, epochs=3)
+    assert position == Position(0, 4)  # step 3 was on its way when the request of step 2 was read
     assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in late]
     monkeypatch.undo()
     plain = history_of(run_of(tmp_path / "plain", target=1e-9, epochs=3))
@@ -317,10 +311,8 @@ def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, late_answers
 
 
 def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
-    run = run_of(tmp_path)
-    epochs = len(history_of(run))
-    again = run_of(tmp_path)
-    again.restore(again.checkpoints.load())
+    epochs = len(history_of(run_of(tmp_path)))
+    again, _ = resume(tmp_path)
     assert again.fit().how == TARGET_MET and len(again.state.history) == epochs
 
 
@@ -337,12 +329,11 @@ def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
 def test_a_run_does_not_go_on_from_a_forged_state(tmp_path, changes, says):
     run = run_of(tmp_path, target=1e-9, epochs=2)
     run.fit()
-    [path] = run.checkpoints.list_files()[-1:]
+    path = run.checkpoints.list_files()[-1]
     content = torch.load(path)
     torch.save({**content, "state": {**content["state"], **changes}}, path)
-    again = run_of(tmp_path, target=1e-9, epochs=2)
     with pytest.raises(CheckpointError, match=rf"epoch-0002-step-0000000.pt: the run cannot go on from it .*{says}"):
-        again.restore(again.checkpoints.load())
+        resume(tmp_path, target=1e-9, epochs=2)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path):

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from common.training import merit
 from common.training.merit import PowerConfig, recording_power
 from compliance.logs.power import read_power
 from compliance.logs.run import parse_run
+from tests.common.programs import write_program
 from tests.cosmoflow.case import CASE
 from tests.problems import ROOT
 
@@ -62,8 +64,7 @@ def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
 
 
 def test_a_meter_that_falls_silent_gives_no_energy(run, capsys):
-    Path("once").write_text("#!/bin/sh\n[ ! -e said ] && touch said && echo 250\n")
-    Path("once").chmod(0o755)
+    write_program(Path("once"), "#!/bin/sh\n[ ! -e said ] && touch said && echo 250\n")
     assert run("power.source=command:node:watts:./once") == 4
     found, told = json.loads(Path("run/fom.json").read_text()), capsys.readouterr().out
     assert found["energy_j"] is found["energy_scope"] is found["samples_per_j"] is None
@@ -71,10 +72,8 @@ def test_a_meter_that_falls_silent_gives_no_energy(run, capsys):
 
 
 def test_a_figure_that_cannot_be_written_leaves_the_result(run, monkeypatch, capsys):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("common.training.run.compute_figure", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("common.training.run.compute_figure", Mock(side_effect=full))
     assert run("power.source=") == 4
     assert "fom.json: [Errno 28] No space left on device; going on without it" in capsys.readouterr().err
 
@@ -167,10 +166,8 @@ def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monke
     monkeypatch.setattr(merit, "FIRST_READING_S", 5.0)
     ahead = Clock(wall=lambda: time.time() + 10_000)
     (tmp_path / "power").mkdir()
-    source = open_source("command:node:watts:echo 1", ahead)[1]
-    record_power(
-        tmp_path / "power/node_0.txt", Measurement("command", source), lambda seconds: seconds > 0.5, ahead, print
-    )
+    measurement = Measurement("command", open_source("command:node:watts:echo 1", ahead)[1])
+    record_power(tmp_path / "power/node_0.txt", measurement, lambda seconds: seconds > 0.5, ahead, print)
     with (
         pytest.raises(ValueError, match="the clock was set"),
         recording_power(PowerConfig(source="command:node:watts:echo 1"), tmp_path, make_single_dist()),

@@ -182,14 +182,18 @@ def test_errors_name_the_place_and_what_is_expected(message, text, overrides, sa
     assert all(part in said for part in says), said
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
-        load(Config, tmp_path / "none.yaml")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        load(Config, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("none.yaml", r"none\.yaml: cannot be read: No such file"),
+        ("", "cannot be read: Is a directory"),
+        ("latin.yaml", r"latin\.yaml: not text in UTF-8"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, name, says):
     (tmp_path / "latin.yaml").write_bytes(b"title: Universit\xe9\n")
-    with pytest.raises(ConfigError, match=r"latin\.yaml: not text in UTF-8"):
-        load(Config, tmp_path / "latin.yaml")
+    with pytest.raises(ConfigError, match=says):
+        load(Config, tmp_path / name)
 
 
 def test_an_error_in_a_base_names_the_base(message, file):

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from unittest.mock import Mock
 
 import pytest
 
@@ -86,10 +87,7 @@ def test_a_file_becomes_another_name_of_one_or_a_copy_of_it(tmp_path, monkeypatc
         link_whole_file(source, path)
         assert path.samefile(source)
 
-    def refuse(*_):
-        raise PermissionError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "no links here")))
     write_whole_file(source, "third")
     link_whole_file(source, path)
     assert path.read_text() == "third" and not path.samefile(source)

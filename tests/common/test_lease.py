@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -180,10 +181,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path, monkeypatch):
         with pytest.raises(OSError, match=rf"^{tmp_path}/{name} cannot be .*{reason}\); set output_dir to a folder"):
             Lease(tmp_path / name).take(wait=False)
 
-    def refuse(*_):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr("common.locks.new_file", refuse)
+    monkeypatch.setattr("common.locks.new_file", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
     with pytest.raises(OSError, match=rf"^{tmp_path} cannot be used for a run \(.*: Read-only file system\); set"):
         Lease(tmp_path).take(wait=False)
 
@@ -217,12 +215,9 @@ def test_a_lease_whose_answer_nfs_has_lost_is_held(tmp_path, monkeypatch):
 
 
 def test_an_owner_whom_proc_hides_is_alive_as_long_as_its_heart_beats(holder, tmp_path, monkeypatch):
-    def hidden(pid, _):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
     began = locks._read_start_time
     monkeypatch.setattr(locks, "_read_start_time", lambda pid: "" if pid == holder.pid else began(pid))
-    monkeypatch.setattr(os, "kill", hidden)
+    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
     with pytest.raises(InUseError, match=f"process {holder.pid} "):
         Lease(tmp_path / "run").take(wait=False)
     os.utime(tmp_path / "run/lease-1.json", (1, 1))

@@ -83,16 +83,15 @@ def test_paths_for_logs():
 
 
 @pytest.mark.parametrize(
-    ("revision", "untracked", "is_known"),
+    ("own", "revision", "untracked", "is_known"),
     [
-        ("1" * 40, "", True),
-        ("1" * 40, "common/new.py", False),
-        ("2" * 40, "", False),
-        ("1" * 40 + "-dirty", "", False),
+        ("1" * 40, "1" * 40, "", True),
+        ("1" * 40, "1" * 40, "common/new.py", False),
+        ("1" * 40, "2" * 40, "", False),
+        ("1" * 40 + "-dirty", "1" * 40 + "-dirty", "", False),
     ],
 )
-def test_the_hash_of_a_revision_is_known_where_it_is_checked_out(revision, untracked, is_known, monkeypatch):
-    own = revision if revision.startswith("1") else "1" * 40
+def test_the_hash_of_a_revision_is_known_where_it_is_checked_out(own, revision, untracked, is_known, monkeypatch):
     monkeypatch.setattr(facts, "git_revision", lambda: own)
     monkeypatch.setattr(facts, "_run_git", lambda root, *arguments: untracked)
     for cached in (facts.hash_revision, facts._describe_own_tree):

@@ -128,14 +128,10 @@ def test_the_result_in_one_record_is_passed_on_to_the_next(monkeypatch):
     assert (statuses.pop(), STOP.exit_status) == (0, None)
 
 
-def sleep_on(_):
-    time.sleep(60)
-
-
 def test_processes_are_ended_with_the_work_that_needs_them():
     with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        list(in_processes(sleep_on, [1, 2], workers=2))
+        list(in_processes(time.sleep, [60, 60], workers=2))
 
 
 def test_the_work_of_threads_is_ended_and_not_finished():
@@ -234,17 +230,8 @@ def catches(process, number):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.2])
 def test_a_signal_during_the_imports_stops_the_run_in_order(tmp_path, after_s):
-    command = [
-        sys.executable,
-        "-m",
-        "cosmoflow.train",
-        "mini",
-        f"output_dir={tmp_path / 'run'}",
-        f"data.data_dir={tmp_path}/d",
-    ]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    )
+    words = f"-m cosmoflow.train mini output_dir={tmp_path}/run data.data_dir={tmp_path}/d".split()
+    process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=-1, stderr=-1, text=True)
     while not catches(process, signal.SIGUSR1):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

@@ -61,13 +61,12 @@ def header(kind, size):
 TAR = tar_of([(f"cosmo/{name}", body) for name, body in CONTENT.items()] + [("cosmo/README", b"read me")])
 
 
-def command(url, body=TAR, **changed):
+def command(url, body=TAR, md5=""):
     """Return the command of a dataset in one archive with this size."""
-    archive = Archive("all.tar", len(body), sum(map(len, EXPECTED.values())), SAMPLES)
+    archive = Archive("all.tar", len(body), sum(map(len, EXPECTED.values())), SAMPLES, md5)
     whole = Published("full", "four samples", url, {"train": 2, "validation": 2}, (archive,))
     part = replace(whole, name="small", counts={"train": None, "validation": None})
-    made = FetchCommand("cosmoflow.fetch", (whole, part), "none", "python -m cosmoflow.train config {}".format, {})
-    return replace(made, **changed)
+    return FetchCommand("cosmoflow.fetch", (whole, part), "none", "python -m cosmoflow.train config {}".format, {})
 
 
 @pytest.fixture
@@ -221,8 +220,9 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
             silent.wait()
 
     server.faults, server.on_request = [("cut", 20_000)], stop_answering
-    words = [sys.executable, "-c", SCRIPT, server.url, str(folder)]
-    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, server.url, str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert asked.wait(60)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)  # less than the time that a server may be silent
@@ -234,10 +234,8 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
 
 
 def test_a_wrong_checksum_unpacks_nothing_now_nor_later(server, folder, capsys):
-    wrong = command(server.url)
-    wrong = replace(wrong, sets=(replace(wrong.sets[0], archives=(replace(wrong.sets[0].archives[0], md5="0" * 32),)),))
     for _ in range(2):
-        assert wrong.main([str(folder)]) == 1
+        assert command(server.url, md5="0" * 32).main([str(folder)]) == 1
         assert f"{'0' * 32} is published" in capsys.readouterr().err and not (folder / "train").exists()
     assert len(server.asked) == 3  # the file is there
 
@@ -258,8 +256,8 @@ def snapshots(server):
 
 def deepcam(url):
     folders = tuple(replace(one, bytes=5000.0) for one in DEEPCAM.sets[0].folders)
-    whole = replace(DEEPCAM.sets[0], address=url, folders=folders, counts={"train": 3, "validation": 1})
-    return replace(DEEPCAM, sets=(whole,))
+    counts = {"train": 3, "validation": 1}
+    return replace(DEEPCAM, sets=(replace(DEEPCAM.sets[0], address=url, folders=folders, counts=counts),))
 
 
 def test_files_by_name(snapshots, folder, capsys):
@@ -320,6 +318,8 @@ def test_a_list_that_ends_early_is_asked_for_again(snapshots, folder):
 
 # -- what is listed
 
+(LARGE, VALIDATION), (SMALL, _) = (one.archives for one in OC20.sets)
+
 
 @pytest.mark.parametrize("fetch", [COSMOFLOW, DEEPCAM, OC20], ids=PACKAGES)
 def test_what_is_published(fetch, capsys):
@@ -331,11 +331,17 @@ def test_what_is_published(fetch, capsys):
     assert fetch.main([]) == 2
 
 
-def test_members_of_the_published_archives_have_their_places():
-    assert SAMPLES("a_v2/val/u_000.tfrecord") == "validation/u_000.tfrecord"
-    assert SAMPLES("a_v2/test/u_000.tfrecord") is None and SAMPLES("a_v2/train/u.txt") is None
-    (train, validation), (small, _) = (one.archives for one in OC20.sets)
-    assert train.dataset_path("s2ef_train_2M/s2ef_train_2M/12.extxyz.xz") == "train/12.extxyz.xz"
-    assert small.dataset_path("s2ef_train_200K/s2ef_train_200K/12.txt.xz") == "train/12.txt.xz"
-    assert validation.dataset_path("s2ef_val_id/s2ef_val_id/7.txt.xz") == "validation/7.txt.xz"
-    assert train.dataset_path("s2ef_train_2M/README") is None
+@pytest.mark.parametrize(
+    ("place_of", "member", "place"),
+    [
+        (SAMPLES, "a_v2/val/u_000.tfrecord", "validation/u_000.tfrecord"),
+        (SAMPLES, "a_v2/test/u_000.tfrecord", None),
+        (SAMPLES, "a_v2/train/u.txt", None),
+        (LARGE.dataset_path, "s2ef_train_2M/s2ef_train_2M/12.extxyz.xz", "train/12.extxyz.xz"),
+        (SMALL.dataset_path, "s2ef_train_200K/s2ef_train_200K/12.txt.xz", "train/12.txt.xz"),
+        (VALIDATION.dataset_path, "s2ef_val_id/s2ef_val_id/7.txt.xz", "validation/7.txt.xz"),
+        (LARGE.dataset_path, "s2ef_train_2M/README", None),
+    ],
+)
+def test_members_of_the_published_archives_have_their_places(place_of, member, place):
+    assert place_of(member) == place

@@ -5,6 +5,7 @@ import hashlib
 import socket
 import threading
 from importlib.util import find_spec
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -28,8 +29,9 @@ def server(monkeypatch):
 def fetch(server, folder, names=(NAME,), connections=3):
     """Download files; return the sum of the bytes that a bar shows, and the names in the order of their arrival."""
     shown, finished = [], []
-    files = dict.fromkeys(names, float(len(BODY)))
-    Downloader(server.url, folder).download_files(files, connections, shown.append, finished.append)
+    Downloader(server.url, folder).download_files(
+        dict.fromkeys(names, float(len(BODY))), connections, shown.append, finished.append
+    )
     return sum(shown), finished
 
 
@@ -207,10 +209,8 @@ def test_a_server_that_is_not_there(server, tmp_path, monkeypatch):
     with pytest.raises(DownloadError, match=r"tried 5 times, the last time: .*127\.0\.0\.1.*Connect call failed"):
         fetch(server, tmp_path)
 
-    async def resolve_nothing(*_, **__):
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", resolve_nothing)
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", AsyncMock(side_effect=unknown))
     server.url = "http://nowhere.example"
     with pytest.raises(DownloadError, match=r"nowhere\.example.*Name or service not known"):
         fetch(server, tmp_path)

@@ -16,8 +16,6 @@ from common.data import prefetch
 from common.data.prefetch import TensorBatch, carry_batches, in_order, read_batches
 from common.data.split import Split
 
-READING = {"cache": True}
-
 
 def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
@@ -111,10 +109,11 @@ def test_the_next_batch_travels_meanwhile_and_the_host_stays_near_the_device(mon
     for number, box in enumerate(carry_batches(iter(boxes(5)), torch.device("meta"))):
         done.append(f"batch {number}")
         assert box.batch.x.is_meta and side.events == min(number + 2, 5)
-    waits = [f"host waits for use {number - 1}" for number in range(2, 5)]
-    expected = [line for number in range(5) for line in (f"use waits for copy {number + 1}", f"batch {number}")]
-    assert [line for line in done if "host" not in line] == expected
-    assert [line for line in done if "host" in line] == waits and kept == [current] * 10
+    assert [line for line in done if "host" not in line] == [
+        line for number in range(5) for line in (f"use waits for copy {number + 1}", f"batch {number}")
+    ]
+    assert [line for line in done if "host" in line] == [f"host waits for use {number}" for number in (1, 2, 3)]
+    assert kept == [current] * 10
 
 
 class Numbers(Split):
@@ -135,7 +134,7 @@ class Numbers(Split):
 def test_batches_have_their_samples(workers):
     """On an accelerator also: what is computed on a batch late, while its memory waits to be used again, is right."""
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
-    samples = Numbers(Path("train"), list(map(str, range(500))), None, SimpleNamespace(**READING, workers=workers))
+    samples = Numbers(Path("train"), list(map(str, range(500))), None, SimpleNamespace(cache=True, workers=workers))
     steps = [np.arange(i, i + i % 5) for i in range(60)]
     found = []
     for batch, chosen in zip(read_batches(samples, steps, device), steps, strict=True):

@@ -1,5 +1,7 @@
 """Every sample exactly once, the same batches for any number of ranks, resuming in the middle."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,9 +45,8 @@ def test_orders_are_the_same_on_every_machine():
 def test_orders_of_other_epochs_seeds_and_purposes_differ():
     orders = [draw_permutation(1000, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0), (2**32, 0))]
     orders.append(shard_assignment(1000, 0))
-    for i, one in enumerate(orders):
-        for other in orders[:i]:
-            assert np.mean(one == other) < 0.01
+    for one, other in combinations(orders, 2):
+        assert np.mean(one == other) < 0.01
 
 
 @given(n=COUNTS, size=st.integers(1, 50), world_size=SMALL, accumulation=st.integers(1, 4))
@@ -61,8 +62,7 @@ def test_an_epoch_covers_every_sample_once(n, size, world_size, accumulation):
 def test_batches_do_not_depend_on_the_number_of_ranks(n, size, world_size):
     order = draw_permutation(n, 1, 2)
     alone = global_batches(Batching(size), order, 1)
-    shared = global_batches(Batching(size, accumulation=3), order, world_size)
-    assert all(np.array_equal(one, other) for one, other in zip(alone, shared, strict=True))
+    assert all(map(np.array_equal, alone, global_batches(Batching(size, accumulation=3), order, world_size)))
 
 
 @given(n=COUNTS, size=st.integers(1, 50), rank=st.integers(0, 3), data=st.data())
@@ -135,8 +135,7 @@ def test_seeds_of_samples_differ(seed, epoch):
 
 
 def test_seeds_of_steps_differ_by_rank_epoch_step_and_run():
-    numbers = np.ndindex(2, 40, 5, 5)
-    seeds = [step_seed(seed, part, epoch, step) for seed, part, epoch, step in numbers]
+    seeds = [step_seed(*numbers) for numbers in np.ndindex(2, 40, 5, 5)]
     assert len({seed % 2**32 for seed in seeds}) == len(seeds) and max(seeds) < 2**63
     assert step_seed(7, 0, 1, 2) == step_seed(7, 0, 1, 2)
 

@@ -42,8 +42,7 @@ def data(case, tmp_path):
 def opened(case, data):
     """Open the first sample of a split, and the samples that a run would then read."""
     dataset = import_module(f"{case.name}.data.dataset")
-    sides = {"cosmoflow": {"sample_shape": (8, 8, 8, 4)}}
-    config = dataset.DataConfig(data, **sides.get(case.name, {}))
+    config = dataset.DataConfig(data, **({"sample_shape": (8, 8, 8, 4)} if case.name == "cosmoflow" else {}))
     return lambda **ranks: dataset.Dataset(data / "train", config, 1, **ranks)
 
 

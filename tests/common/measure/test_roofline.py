@@ -1,6 +1,7 @@
 """`python -m common.measure roofline`: what it says of steps with known parts, its files, and wrong use."""
 
 import json
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -21,8 +22,7 @@ TOP = Ceilings(
 
 def test_each_ceiling_by_hand():
     found = build_report(replace(STEPS, stored_bytes_per_step=0.5e6), TOP)
-    seconds = {roof.name: roof.seconds for roof in found.roofs}
-    assert seconds == pytest.approx(
+    assert {roof.name: roof.seconds for roof in found.roofs} == pytest.approx(
         {
             "matrix products": 7e9 / 2e11,
             "convolutions": 7e9 / 1e11,
@@ -34,8 +34,7 @@ def test_each_ceiling_by_hand():
     )
     assert found.binds == "compute" and found.nearest.name == "memory"
     assert found.allowed_rate(found.nearest) == pytest.approx(16 / 0.04)
-    words = "compute limits the steps: 70% of their time; they run at 40% of the rate that memory alone would allow"
-    assert [*found.format_lines()][2] == words
+    assert re.match("compute limits .*: 70% .* 40% of the rate that memory alone ", [*found.format_lines()][2])
     assert json.loads(found.format_json())["roofs"][3]["reached"] == pytest.approx(0.065)
 
 
@@ -81,8 +80,8 @@ def test_the_roofline_has_a_line_for_each_ceiling_and_points_for_each_network():
     memory = next(line for line in lines if line["class"] == "c")
     assert float(memory["x1"]) < float(memory["x2"]) and float(memory["y1"]) > float(memory["y2"])
     assert svg.count('class="p o"') == 1 and len(tree.findall(".//{*}circle")) == 3
-    texts = [text.text for text in tree.iterfind(".//{*}text")]
-    assert {"GFLOP/s", "<&>, mini: 70 GFLOP/s", "deepcam, mini: 140 GFLOP/s", "memory 100 GB/s"} <= set(texts)
+    texts = {text.text for text in tree.iterfind(".//{*}text")}
+    assert texts >= {"GFLOP/s", "<&>, mini: 70 GFLOP/s", "deepcam, mini: 140 GFLOP/s", "memory 100 GB/s"}
 
 
 def test_the_analysis_reads_the_ceilings(tmp_path):

@@ -30,7 +30,6 @@ from common.stop import StopAsked  # noqa: E402
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("ranks.py")
 PACKAGES = ("common", "cosmoflow", "deepcam", "oc20", "submission")
-BESIDE_PYTHON = Path(sys.executable).parent
 HANGS_S = 100
 """After so long a test has found a hang."""
 
@@ -51,8 +50,7 @@ def torchrun(ranks):
 
 def mpirun(ranks):
     pytest.importorskip("mpi4py")
-    found = BESIDE_PYTHON / "mpirun"
-    command = str(found) if found.exists() else shutil.which("mpirun")
+    command = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if command is None:
         pytest.skip("no mpirun: pip install mlperf-hpc-suite[mpi] brings one")
     return [command, "-n", str(ranks), sys.executable]
@@ -296,13 +294,19 @@ def test_no_message_between_ranks_is_pickled():
     assert len(sources) > 100 and [path for path in sources if named.search(path.read_text())] == []
 
 
-def test_wrong_configuration(alone):
-    with pytest.raises(ValueError, match="timeout_s is 0"):
-        DistConfig(timeout_s=0)
-    for wrong in (0, math.inf, math.nan, 1e30):
-        with pytest.raises(ValueError, match=r"bucket_mb is .*; expected MiB above 0"):
-            DistConfig(bucket_mb=wrong)
-    with pytest.raises(LaunchError, match=r"dist.device is 'tpu'.*expected auto, cpu"), connect(DistConfig("tpu")):
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"bucket_mb": 0}, r"bucket_mb is .*; expected MiB above 0"),
+        ({"bucket_mb": math.inf}, r"bucket_mb is .*; expected MiB above 0"),
+        ({"bucket_mb": math.nan}, r"bucket_mb is .*; expected MiB above 0"),
+        ({"bucket_mb": 1e30}, r"bucket_mb is .*; expected MiB above 0"),
+        ({"device": "tpu"}, r"dist.device is 'tpu'.*expected auto, cpu"),
+    ],
+)
+def test_wrong_configuration(alone, wrong, says):
+    with pytest.raises((ValueError, LaunchError), match=says), connect(DistConfig(**wrong)):
         pass
 
 

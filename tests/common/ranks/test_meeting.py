@@ -39,23 +39,17 @@ def free_port():
 @contextmanager
 def service(port, message=None):
     """Listen at the port as another service does: with a message for everyone, or in silence."""
-    server = socket.create_server(("", port))
 
     def serve():
-        guests = []
         with suppress(OSError):
             while True:
-                guest, _ = server.accept()
-                guests.append(guest)
-                guest.sendall(message)
-                guest.close()
+                with server.accept()[0] as guest:
+                    guest.sendall(message)
 
-    if message is not None:
-        threading.Thread(target=serve, daemon=True).start()
-    try:
+    with socket.create_server(("", port)) as server:
+        if message is not None:
+            threading.Thread(target=serve, daemon=True).start()
         yield
-    finally:
-        server.close()
 
 
 def meet(ranks, port, size=2, timeout_s=TIMEOUT_S, host="localhost"):

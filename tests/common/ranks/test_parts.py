@@ -3,7 +3,6 @@
 import signal
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -22,27 +21,16 @@ from common.ranks.parts import Parts
 from common.stop import STOP
 
 
-class Notes:
-    """The counts in a store of this process."""
-
-    def __init__(self):
-        self.counts = Counter()
-
-    def add(self, key, number):
-        self.counts[key] += number
-        return self.counts[key]
-
-
 @pytest.mark.parametrize(("number", "after_s"), [(0, 60), (signal.SIGUSR1, 60), (signal.SIGTERM, 15)])
 def test_a_silent_rank_is_lost_after_a_time_that_the_signal_sets(monkeypatch, number, after_s):
     """A rank that shows life now and then is not."""
     monkeypatch.setattr(STOP, "number", number)
-    notes, seen = Notes(), dict.fromkeys(range(3), (0, 0))
+    store, seen = td.HashStore(), dict.fromkeys(range(3), (0, 0))
     for second in range(after_s):
-        notes.add("alive/0", 1)
-        notes.add("alive/1", second % 10 == 0)
-        assert parts._find_lost(notes, seen) is None
-    assert parts._find_lost(notes, seen) == 2
+        store.add("alive/0", 1)
+        store.add("alive/1", int(second % 10 == 0))
+        assert parts._find_lost(store, seen) is None
+    assert parts._find_lost(store, seen) == 2
 
 
 class Rank(Dist):

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from common.training import optim
 from common.training.optim import OptimConfig, build
 from common.training.step import Step
 from tests import amp_c
+from tests.common.training.test_loop import Rows
 from tests.tape import Tapes
 
 SOURCES = os.environ.get("MLPERF_HPC_APEX")
@@ -49,12 +49,6 @@ def real(importable, monkeypatch):
     monkeypatch.setattr(torch, "tensor", make_here)
 
 
-@dataclass
-class Rows:
-    x: torch.Tensor
-    wait_s: float = 0.0
-
-
 class Squares:
     """A network whose loss is the mean of squares of what it returns."""
 
@@ -66,7 +60,7 @@ class Squares:
         self.model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
 
     def loss(self, model, batch):
-        return model(batch.x).square().sum()
+        return model(batch.rows).square().sum()
 
     def penalty(self):
         return None

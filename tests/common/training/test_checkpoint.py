@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.ranks.dist import Dist
+from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.training import checkpoint, weights
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
@@ -19,13 +19,8 @@ STATE = {"model": {"layer.weight": torch.arange(6.0).reshape(2, 3)}, "config": {
 
 
 @pytest.fixture
-def dist():
-    return Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
-
-
-@pytest.fixture
-def checkpoints(tmp_path, dist):
-    return Checkpoints(tmp_path / "checkpoints", "cosmoflow", CheckpointConfig(keep=2), dist)
+def checkpoints(tmp_path):
+    return Checkpoints(tmp_path / "checkpoints", "cosmoflow", CheckpointConfig(keep=2), make_single_dist())
 
 
 @pytest.mark.parametrize("earlier", [{}, {"generators": [{"cpu": torch.get_rng_state()}]}])
@@ -61,10 +56,9 @@ def test_rank_0_reads_a_file_once_for_all(checkpoints, tmp_path, monkeypatch):
     opened, whole = [], Path.open
     monkeypatch.setattr(Path, "open", lambda path, *how: opened.append(path) or whole(path, *how))
     sent, folder, config = [], checkpoints.folder, CheckpointConfig()
-    main, other = (Checkpoints(folder, "cosmoflow", config, Message(rank, sent)) for rank in (0, 1))
-    read = main.load()
+    read = Checkpoints(folder, "cosmoflow", config, Message(0, sent)).load()
     path.unlink()
-    received = other.load()
+    received = Checkpoints(folder, "cosmoflow", config, Message(1, sent)).load()
     assert opened == [path] and not sent and received.path == path and received.position == Position(2, 0)
     assert torch.equal(received.state["model"]["weight"], read.state["model"]["weight"])
 
@@ -160,11 +154,11 @@ def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says, mo
     assert checkpoints.load().position == Position(1, 0)
 
 
-def test_files_of_others_are_refused(checkpoints, tmp_path, dist):
+def test_files_of_others_are_refused(checkpoints, tmp_path):
     torch.save({"weights": torch.zeros(2)}, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match="not a checkpoint of this suite"):
         checkpoints.load(tmp_path / "foreign.pt")
-    other = Checkpoints(tmp_path, "deepcam", CheckpointConfig(), dist).save(Position(), STATE)
+    other = Checkpoints(tmp_path, "deepcam", CheckpointConfig(), make_single_dist()).save(Position(), STATE)
     with pytest.raises(CheckpointError, match=r"'deepcam'.*'cosmoflow'"):
         checkpoints.load(other)
 

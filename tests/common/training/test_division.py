@@ -106,10 +106,13 @@ def check_closed_division(name, *overrides, path=None):
     return config
 
 
+def findings_of(log):
+    return judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case(log.round))).findings
+
+
 def found_in(log):
     """Return the errors about a closed log as (rule, key)."""
-    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case(log.round)))
-    return {(finding.rule, finding.key) for finding in run.findings if finding.severity == "error"}
+    return {(finding.rule, finding.key) for finding in findings_of(log) if finding.severity == "error"}
 
 
 def flat(config):
@@ -166,9 +169,7 @@ def test_what_is_free_passes_both(name):
 
 @pytest.mark.parametrize(("name", "path"), RECIPES)
 def test_the_recipes_pass_both(name, path):
-    log = log_of(name, check_closed_division(name, path=path))
-    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
-    assert not run.findings
+    assert not findings_of(log_of(name, check_closed_division(name, path=path)))
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -185,9 +186,8 @@ def test_a_log_that_contradicts_its_configuration_is_refused(name):
 
 
 def test_a_refused_run_makes_nothing_and_names_keys_values_and_ways_out(tmp_path):
-    command = "-m cosmoflow.train config model.conv_size=4 data.augment=symmetries train.epochs=3".split()
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, *"-m cosmoflow.train config model.conv_size=4 data.augment=symmetries train.epochs=3".split()],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -216,8 +216,9 @@ def test_rounds_have_their_own_network():
     with pytest.raises(ConfigError, match=r"model\.kernel_size is 3; closed: 2 "):
         check_closed_division("cosmoflow", *first)
     assert not found_in(SampleLog("cosmoflow", "0.7").by_suite())
-    changed = SampleLog("cosmoflow", "0.7").by_suite({"model.kernel_size": 3})
-    assert found_in(changed) == {("SET11", "model.kernel_size")}
+    assert found_in(SampleLog("cosmoflow", "0.7").by_suite({"model.kernel_size": 3})) == {
+        ("SET11", "model.kernel_size")
+    }
 
 
 def test_a_small_network_is_found_however_its_log_is_edited(tmp_path):

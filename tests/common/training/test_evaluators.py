@@ -4,19 +4,7 @@ import torch
 from torch import nn
 
 from common.training import evaluators
-
-
-class Wire:
-    """A link of one rank: rank 0's messages go to `sent`, and the others take them from there."""
-
-    def __init__(self, rank, sent):
-        self.rank, self.sent = rank, sent
-
-    def broadcast(self, tensor, src=0):
-        if self.rank:
-            return tensor.copy_(self.sent.pop(0))
-        self.sent.append(tensor.clone())
-        return tensor
+from tests.common.training.test_checkpoint import Message
 
 
 def network(seed):
@@ -33,9 +21,9 @@ def test_weights_travel_in_one_message():
     sent = []
     first, second = network(1), network(2)
     before = {name: (tensor.data_ptr(), tensor.stride()) for name, tensor in second.state_dict().items()}
-    evaluators._send_weights(first, Wire(0, sent))
+    evaluators._send_weights(first, Message(0, sent))
     assert len(sent) == 1
-    evaluators._send_weights(second, Wire(1, sent))
+    evaluators._send_weights(second, Message(1, sent))
     for name, tensor in second.state_dict().items():
         assert torch.equal(tensor, first.state_dict()[name]), name
         assert before[name] == (tensor.data_ptr(), tensor.stride()), name

@@ -83,8 +83,11 @@ def test_without_a_source_nothing_is_recorded(run):
 
 
 def test_a_resumed_run_goes_on_with_its_file(run):
-    words = [sys.executable, "-m", "cosmoflow.train", "small.yaml", METER, "train.epochs=100000"]
-    with subprocess.Popen(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "cosmoflow.train", "small.yaml", METER, "train.epochs=100000"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+    ) as process:
         while not list(Path().glob("run/checkpoints/epoch-0002*")):
             assert process.poll() is None
             time.sleep(0.02)

@@ -29,8 +29,10 @@ class Problem:
 
     def __init__(self, recorder):
         torch.manual_seed(1)
-        layers = (nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 2))
-        self.model, self.recorder, self.evaluated = nn.Sequential(*layers), recorder, 0
+        self.recorder, self.evaluated = recorder, 0
+        self.model = nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 2)
+        )
 
     def loss(self, model, batch):
         return model(batch[0]).square().sum()
@@ -91,15 +93,10 @@ def test_it_is_for_accelerators_and_for_what_is_recorded():
 
 
 def test_the_wrapper_that_averages_gradients_makes_its_first_step_in_the_run():
-    problem, precision, ranks = (
-        Problem(None),
-        Precision(PrecisionConfig("fp32"), torch.device("cpu")),
-        make_single_dist(),
-    )
-    wrapped = []
+    problem, ranks, wrapped = Problem(None), make_single_dist(), []
+    precision = Precision(PrecisionConfig("fp32"), torch.device("cpu"))
     ranks.world_size, ranks.sharing, ranks.wrap = 2, make_single_dist(), lambda module: wrapped.append(module) or module
-    optimizer = optim.build(OptimConfig(), problem.model.parameters(), 0.1)
-    step = Step(problem, optimizer, precision, ranks)
+    step = Step(problem, optim.build(OptimConfig(), problem.model.parameters(), 0.1), precision, ranks)
     warm_up(problem, precision, ranks, step)
     assert not wrapped and all(parameter.grad is None for parameter in problem.model.parameters())
     for _ in range(2):

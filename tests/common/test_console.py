@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.problems import ROOT
+
 PROGRAM = """
 import os, sys
 from pathlib import Path

@@ -12,8 +12,8 @@ import pytest
 from common import installed
 from common.benchmarks import PACKAGES, Package
 from common.installed import missing_extra
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "predict oc20": "oc20 predict",
     "data synthesize deepcam": "deepcam.synthesize",

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from common.settings.machine import DistConfig
 from common.staging.stage import StagingConfig, StagingError, source_files, stage_dataset
 from tests.common.commands.test_fetch import TAR, command
 from tests.common.data.server import FileServer
+from tests.common.files import write_files
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
 
@@ -25,8 +25,8 @@ def disk(tmp_path):
     folder.mkdir()
 
     def mounted(options):
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", folder]
-        if subprocess.run(command, check=False, capture_output=True).returncode:
+        words = ["mount", "-t", "tmpfs", "-o", options, "none", folder]
+        if subprocess.run(words, check=False, capture_output=True).returncode:
             pytest.skip("mounting is not allowed here")
         return folder
 
@@ -47,8 +47,10 @@ def save(part):
 @pytest.mark.parametrize("options", ["size=1m", "size=9m,nr_inodes=1"])
 def test_a_file_that_does_not_fit_is_named(disk, options, write):
     path = disk(options) / "a.pt"
-    expected = rf"No space left on device(: .* no free inodes.*)?: '{path}'"
-    with pytest.raises(OSError, match=expected) as raised, whole_file(path) as part:
+    with (
+        pytest.raises(OSError, match=rf"No space left on device(: .* no free inodes.*)?: '{path}'") as raised,
+        whole_file(path) as part,
+    ):
         write(part)
     assert ("inodes" in str(raised.value)) == ("inodes" in options)
     assert not list(path.parent.iterdir())
@@ -60,14 +62,10 @@ def test_a_file_that_does_not_fit_is_named(disk, options, write):
 )
 def test_staging_tells_a_lack_of_inodes_from_one_of_bytes(disk, tmp_path, inodes, expected):
     names = {f"{folder}/{i}": i for folder in ("train", "validation") for i in range(10)}
-    for name in names:
-        path = tmp_path / "source" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * 100)
+    write_files(tmp_path / "source", dict.fromkeys(names, b"x" * 100))
     config = StagingConfig(mode="shard", stage_dir=disk(f"size=9m,nr_inodes={inodes}") / "staged", workers=1)
     with connect(DistConfig(device="cpu")) as dist, pytest.raises(StagingError, match=expected):
-        source: Path = tmp_path / "source"
-        stage_dataset(source_files(source, names), source, config, dist, {})
+        stage_dataset(source_files(tmp_path / "source", names), tmp_path / "source", config, dist, {})
     assert bool(config.stage_dir.exists()) == (inodes == 25)  # what is finished serves the next call
 
 

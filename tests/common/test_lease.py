@@ -15,8 +15,8 @@ import pytest
 
 from common import locks
 from common.locks import InUseError, Lease, LeaseLostError
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -8,14 +8,7 @@ from common.benchmarks import PACKAGES
 from common.config import ConfigError
 from common.installed import find_config, named_configs
 from cosmoflow.train import main as train
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def elsewhere(empty_folder, tmp_path):
-    """Make a folder without a checkout the working directory."""
-    return tmp_path
+from tests.problems import ROOT
 
 
 @pytest.mark.parametrize("benchmark", PACKAGES)
@@ -26,7 +19,7 @@ def test_every_configuration_has_a_name(benchmark):
     assert set(configs) == {"config", "mini"} | presets
 
 
-def test_presets_are_listed_by_size_with_their_description(elsewhere, capsys):
+def test_presets_are_listed_by_size_with_their_description(empty_folder, capsys):
     with pytest.raises(SystemExit, match="2"):
         train(["--list-configs", "--nope"])
     assert train(["--list-configs"]) == 0
@@ -36,13 +29,13 @@ def test_presets_are_listed_by_size_with_their_description(elsewhere, capsys):
     assert lines[1].startswith("mini         CosmoFlow, mini problem: small universes")
 
 
-def test_the_train_command_takes_names_with_overrides(elsewhere, capsys):
+def test_the_train_command_takes_names_with_overrides(empty_folder, capsys):
     assert train(["gbs512", "train.seed=7", "--print-config"]) == 0
     printed = capsys.readouterr().out
     assert "global_batch_size: 512\n" in printed and "seed: 7\n" in printed
 
 
-def test_a_path_is_a_path_and_a_name_is_a_name_whatever_lies_here(elsewhere):
+def test_a_path_is_a_path_and_a_name_is_a_name_whatever_lies_here(empty_folder):
     Path("mini").write_text("")
     Path("mini.yaml").write_text("")
     assert find_config("oc20", "mini") == ROOT / "oc20/mini.yaml"
@@ -59,7 +52,7 @@ def test_a_path_is_a_path_and_a_name_is_a_name_whatever_lies_here(elsewhere):
         ("cosmoflow/presets/gbs512.yaml", "is named gbs512"),
     ],
 )
-def test_what_does_not_exist_is_an_error_that_names_what_does(given, said, elsewhere, capsys):
+def test_what_does_not_exist_is_an_error_that_names_what_does(given, said, empty_folder, capsys):
     with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
         find_config("cosmoflow", given)
     assert train([given, "--print-config"]) == 2

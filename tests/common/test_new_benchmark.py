@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from common.errors import UsageError
 from common.new_benchmark import write_project
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[2]
 SHORT, LONG = "ab", "ocean_eddies_of_2026"
 
 
@@ -56,13 +55,11 @@ def test_a_folder_of_the_suite_or_with_files_is_refused(tmp_path):
         write_project("heat_flow", tmp_path)
 
 
-@pytest.fixture
-def environment():
-    """Return the environment in which the suite is that of this checkout, and no other package is found."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "MLPERF_HPC_BENCHMARKS_FROM": ""}
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "MLPERF_HPC_BENCHMARKS_FROM": ""}
+"""In which the suite is that of this checkout, and no other package is found."""
 
 
-def test_what_is_written_is_short_formatted_and_typed(tmp_path, environment):
+def test_what_is_written_is_short_formatted_and_typed(tmp_path):
     """Whatever the length of name and title, and the name's place in the alphabet."""
     for name, title in ((SHORT, None), (LONG, "Kältebrücken " + "x" * 17)):
         folder = tmp_path / name
@@ -72,18 +69,22 @@ def test_what_is_written_is_short_formatted_and_typed(tmp_path, environment):
         assert f'\n{name} = "{name}"\n' in (folder / "pyproject.toml").read_text()
         for command in (["check"], ["format", "--check"]):
             subprocess.run([sys.executable, "-m", "ruff", *command, "--no-cache", "--quiet"], cwd=folder, check=True)
-    mypy = [sys.executable, "-m", "mypy", "--config-file", ROOT / "setup.cfg", "-p", LONG]
-    subprocess.run(mypy, cwd=folder, env=environment | {"MYPYPATH": str(ROOT)}, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", ROOT / "setup.cfg", "-p", LONG],
+        cwd=folder,
+        env=os.environ | ENVIRONMENT | {"MYPYPATH": str(ROOT)},
+        check=True,
+    )
 
 
 @pytest.mark.usefixtures("untraced")
-def test_its_own_tests_pass(tmp_path, environment):
+def test_its_own_tests_pass(tmp_path):
     """Not installed. 20 s: the gate's one proof that a benchmark outside the tree trains, and that its log is valid."""
     write_project("ocean_eddies", tmp_path / "project")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
         cwd=tmp_path / "project",
-        env=environment,
+        env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,

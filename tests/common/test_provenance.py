@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from common import provenance as facts
+from tests.common.files import write_files
 
 
 @pytest.fixture
 def repository(tmp_path):
     def git(*arguments):
-        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-        command = ["git", "-C", str(tmp_path), *identity, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        command = f"git -C {tmp_path} -c user.name=a -c user.email=a@example.org -c commit.gpgsign=false".split()
+        return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
     git("init", "-q")
     return git
@@ -54,17 +54,15 @@ def test_git_revision_never_fails(tmp_path, monkeypatch):
 
 def test_source_hash_depends_on_names_and_contents_of_python_files_only(tmp_path):
     def tree(name, files):
-        for path, text in files.items():
-            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name / path).write_text(text)
+        write_files(tmp_path / name, files)
         return facts.source_hash(("b", "a"), tmp_path / name)
 
-    files = {"a/x.py": "1", "a/sub/y.py": "2", "b/z.py": ""}
+    files = {"a/x.py": b"1", "a/sub/y.py": b"2", "b/z.py": b""}
     first = tree("first", files)
     assert len(first) == 64
-    assert first == tree("same", files | {"a/notes.txt": "n", "a/__pycache__/x.pyc": "p", "c/other.py": "o"})
+    assert first == tree("same", files | {"a/notes.txt": b"n", "a/__pycache__/x.pyc": b"p", "c/other.py": b"o"})
     assert first == facts.source_hash(("a", "b"), tmp_path / "first")
-    changed = [files | {"a/x.py": "3"}, files | {"b/w.py": ""}, {"a/x.py": "1", "a/sub/v.py": "2", "b/z.py": ""}]
+    changed = [files | {"a/x.py": b"3"}, files | {"b/w.py": b""}, {"a/x.py": b"1", "a/sub/v.py": b"2", "b/z.py": b""}]
     assert len({first, *(tree(str(number), other) for number, other in enumerate(changed))}) == 4
     with pytest.raises(FileNotFoundError, match="package 'd'"):
         facts.source_hash(("a", "d"), tmp_path / "first")

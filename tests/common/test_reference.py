@@ -52,13 +52,6 @@ def test_the_open_division_fixes_only_that_samples_are_logged():
     assert [s.key for s in REFERENCES["openfold"].settings_of("3.0", "open")] == ["train_samples", "eval_samples"]
 
 
-def test_the_mini_problem_of_cosmoflow():
-    mini, first = MINIS["cosmoflow"]
-    assert (mini.variant, mini.name, mini.runs, mini.epoch_unit) == ("mini2", "cosmoflow", 10, "epochs")
-    assert mini.target.key == "eval_error" and mini.target.value < first.target.value == 0.21
-    assert mini.dataset.train_samples["3.0"] == (2_048,) and mini.dataset.eval_samples["3.0"] == (256,)
-
-
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_a_mini_problem_asks_for_all_settings_in_any_division_and_leaves_their_values_free(reference):
     mini = mini_of(reference, "mini", 0.5, (20, 10), "tests")

@@ -14,8 +14,7 @@ import pytest
 from common.ending import Ending
 from common.processes import in_processes, in_threads
 from common.stop import NAMES, STOP, StopAsked, find_signals
-
-ROOT = Path(__file__).parents[2]
+from tests.problems import ROOT
 
 
 @pytest.mark.parametrize("number", find_signals(NAMES))

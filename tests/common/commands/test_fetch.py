@@ -9,8 +9,6 @@ import sys
 import tarfile
 import threading
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -23,11 +21,10 @@ from cosmoflow.fetch import FETCH as COSMOFLOW
 from cosmoflow.fetch import SAMPLES
 from deepcam.fetch import FETCH as DEEPCAM
 from oc20.fetch import FETCH as OC20
-from tests.common.data.server import FileServer
+from tests.common.data.server import FileServer, needs_storage
+from tests.problems import ROOT
 
-HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp")))
-pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec and aiohttp: pip install '.[storage]'")
-ROOT = Path(__file__).parents[3]
+pytestmark = needs_storage
 CONTENT = {
     f"{split}/{name}.tfrecord": bytes([number]) * 3000
     for number, (split, name) in enumerate((split, name) for split in ("train", "val", "test") for name in "ab")

@@ -4,6 +4,12 @@ import re
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+
+import pytest
+
+HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp", "s3fs")))
+needs_storage = pytest.mark.needs("storage", HAS_STORAGE, "fsspec, aiohttp and s3fs: pip install '.[storage]'")
 
 
 class FileServer:
@@ -31,10 +37,9 @@ class FileServer:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_port}"
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     def __enter__(self):
-        self.thread.start()
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
     def __exit__(self, *_):
@@ -60,15 +65,16 @@ class FileServer:
             return to.send_error(404)
         part = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted) if self.ranges else None
         first, end = (int(part[1]), min(int(part[2] or len(body)) + 1, len(body))) if part else (0, len(body))
+        headers = {
+            "Content-Range": f"bytes {first}-{end - 1}/{len(body)}" if part else "",
+            "ETag": self.etag,
+            "Content-Encoding": self.encoding,
+            "Content-Length": str(end - first) if self.length else "",
+        }
         to.send_response(206 if part else 200)
-        if part:
-            to.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(body)}")
-        if self.etag:
-            to.send_header("ETag", self.etag)
-        if self.encoding:
-            to.send_header("Content-Encoding", self.encoding)
-        if self.length:
-            to.send_header("Content-Length", str(end - first))
+        for name, text in headers.items():
+            if text:
+                to.send_header(name, text)
         to.end_headers()
         sent = body[first:end]
         with suppress(ConnectionError):  # who asks for a size hangs up

@@ -153,12 +153,3 @@ def test_reading_threads_follow_cores_and_device(monkeypatch, device, cores, thr
     monkeypatch.setattr(prefetch, "usable_cores", lambda: cores)
     assert prefetch.reading_threads(None, torch.device(device)) == threads
     assert prefetch.reading_threads(7, torch.device(device)) == 7
-
-
-@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator")
-def test_on_an_accelerator_tensors_arrive_unchanged():
-    device = torch.accelerator.current_accelerator()
-    given = [TensorBatch(torch.full((1 << 22,), i, pin_memory=True), torch.zeros(1), np.arange(1)) for i in range(20)]
-    totals = [batch.x.sum() for batch in carry_batches(iter(given), device)]
-    assert all(total.device.type == device.type for total in totals)
-    assert [int(total) for total in totals] == [i << 22 for i in range(20)]

@@ -13,6 +13,7 @@ from common.data.split import DatasetError
 from common.files import is_foreign
 from common.tree import RefusedFileError
 from cosmoflow.prepare import find_universes
+from tests.common.files import write_files
 
 FOREIGN = [
     "._SAMPLE",
@@ -113,9 +114,8 @@ def test_files_of_other_systems_are_passed_over_whether_or_not_a_manifest_lists_
 
 
 def test_universes_are_made_without_files_of_other_systems(tmp_path):
-    for name in ("a/u.hdf5", "a/._u.hdf5", "__MACOSX/a/u.hdf5", ".Trash-1000/files/u.hdf5"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n")
+    names = ("a/u.hdf5", "a/._u.hdf5", "__MACOSX/a/u.hdf5", ".Trash-1000/files/u.hdf5")
+    write_files(tmp_path, dict.fromkeys(names, b"\x89HDF\r\n\x1a\n"))
     assert find_universes(tmp_path) == {"a_u": tmp_path / "a/u.hdf5"}
 
 

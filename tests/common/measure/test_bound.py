@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.problems import ROOT
+
 pytestmark = pytest.mark.exhaustive
 
-ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 BLKIO = Path("/sys/fs/cgroup/blkio")
 SPACES = ("mlhpc-a", "mlhpc-b")
@@ -45,7 +46,7 @@ def ip(*words):
 
 @pytest.fixture
 def veth():
-    """Yield how to run a module on two ranks at 20 Mbit/s, and how to count the bytes that the first has sent."""
+    """Join two network namespaces at 20 Mbit/s."""
     if os.geteuid() or not (shutil.which("ip") and shutil.which("tc")):
         pytest.skip("needs root, ip and tc")
     for space in SPACES:
@@ -76,9 +77,9 @@ def veth():
             ip("-n", space, "addr", "add", f"10.231.7.{number + 1}/24", "dev", device)
             for one in ("lo", device):
                 ip("-n", space, "link", "set", one, "mtu", "9000", "up")
-            limit = ["tbf", "rate", "20mbit", "burst", "64kb", "latency", "100ms"]
-            subprocess.run(["tc", "-n", space, "qdisc", "add", "dev", device, "root", *limit], check=True)
-        yield on_two_ranks, sent
+            limit = f"tc -n {space} qdisc add dev {device} root tbf rate 20mbit burst 64kb latency 100ms"
+            subprocess.run(limit.split(), check=True)
+        yield
     finally:
         for space in SPACES:
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
@@ -102,7 +103,7 @@ def on_two_ranks(folder, *words):
     return out
 
 
-def sent():
+def count_sent_bytes():
     """Return the bytes that the interface of rank 0 has sent."""
     shown = subprocess.run(
         ["ip", "-n", SPACES[0], "-s", "-j", "link", "show", "rank0"], check=True, capture_output=True, timeout=20
@@ -111,18 +112,17 @@ def sent():
 
 
 def test_a_slow_network(veth, tmp_path):
-    run, count = veth
     counted = []
     for steps in (4, 16):
-        before = count()
-        run(tmp_path, "cosmoflow", "measure", "mini", "--steps", steps, "-o", "fom.json")
-        counted.append(count() - before)
+        before = count_sent_bytes()
+        on_two_ranks(tmp_path, "cosmoflow", "measure", "mini", "--steps", steps, "-o", "fom.json")
+        counted.append(count_sent_bytes() - before)
     found = json.loads((tmp_path / "fom.json").read_text())
     assert len(found["step_ms"]) == 16 and found["nodes"] == 2
     assert (counted[1] - counted[0]) / 12 == pytest.approx(found["bytes_reduced_per_step"], rel=0.05)
-    told = run(tmp_path, "common.measure", "roofline", "fom.json", "-o", "out")
+    assert "network limits" in on_two_ranks(tmp_path, "common.measure", "roofline", "fom.json", "-o", "out")
     roofline = json.loads((tmp_path / "out/roofline.json").read_text())
-    assert roofline["binds"] == "network" and "network limits" in told
+    assert roofline["binds"] == "network"
     assert roofline["ceilings"]["unit_network"] == pytest.approx(20e6 / 8, rel=0.1)
     (messages,) = (roof for roof in roofline["roofs"] if roof["part"] == "network")
     assert 0.5 < messages["reached"] < 1.1
@@ -150,8 +150,8 @@ def slow_disk(tmp_path):
 def test_slow_files(slow_disk, tmp_path):
     measure = [sys.executable, "-m", "deepcam", "measure", "mini", "-o", "fom.json", "--steps"]
     ran([*measure, 3], tmp_path)
-    data = ["--data", "data/deepcam-measure-mini2", "data.cache=false", "data.direct=true"]
-    ran([*slow_disk, *measure, 4, *data], tmp_path)
+    measure += [4, "--data", "data/deepcam-measure-mini2", "data.cache=false", "data.direct=true"]
+    ran([*slow_disk, *measure], tmp_path)
     found = json.loads((tmp_path / "fom.json").read_text())
     if found["stored_bytes_per_step"] < 0.9 * found["bytes_read_per_step"]:
         pytest.skip(f"{tmp_path} is on no device that a cgroup can limit")
@@ -164,5 +164,4 @@ def test_slow_files(slow_disk, tmp_path):
 
 def test_neither(tmp_path):
     ran([sys.executable, "-m", "cosmoflow", "measure", "mini", "--steps", 4, "-o", "fom.json"], tmp_path)
-    told = ran([sys.executable, "-m", "common.measure", "roofline", "fom.json"], tmp_path)
-    assert "compute limits" in told
+    assert "compute limits" in ran([sys.executable, "-m", "common.measure", "roofline", "fom.json"], tmp_path)

@@ -11,9 +11,9 @@ import pytest
 
 from common.measure.__main__ import main
 from common.measure.power_sources import Clock, ReadingError, open_source
+from tests.common.measure.test_power import documented
 
 MISSING = [name for name in ("ipmitool", "ipmi_sim", "cc") if shutil.which(name) is None]
-PAGE = Path(__file__).parents[3] / "docs/guide/power.md"
 MODULE = Path(__file__).with_name("dcmi.c")
 LAN = """\
 name "test"
@@ -43,8 +43,7 @@ def controller(tmp_path, monkeypatch):
     monkeypatch.setenv("IPMI_PASSWORD", "secret")
     words = ["ipmi_sim", "-n", "-c", tmp_path / "lan.conf", "-f", tmp_path / "commands", "-s", tmp_path / "state"]
     options = f"-I lanplus -C 3 -H 127.0.0.1 -p {port} -U admin -E"
-    (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith("command:node:watts:ipmitool dcmi")]
-    source = line.replace("ipmitool", f"ipmitool {options}")
+    source = documented("command:node:watts:ipmitool dcmi").replace("ipmitool", f"ipmitool {options}")
     with subprocess.Popen(words) as process:
         try:
             wait_for(source)

@@ -3,7 +3,7 @@
 import pytest
 
 from common.measure.devices import QUERY, Limits, find_lowest, read_gpus, read_processors
-from tests.common.programs import write_program
+from tests.common.files import write_files, write_program
 
 UUIDS = ("6e5b1f34-0001", "6e5b1f34-0002")
 ROW = "GPU-{}, {}, 700.00, 1755, 1980"
@@ -41,17 +41,14 @@ def test_what_one_gpu_does_not_tell_is_unknown(nvidia_smi):
 
 def test_processors_are_read_from_the_kernel(tmp_path):
     files = {
-        "powercap/intel-rapl:0/constraint_0_power_limit_uw": 250_000_000,
-        "powercap/intel-rapl:0/constraint_0_max_power_uw": 350_000_000,
-        "powercap/intel-rapl:1/constraint_0_power_limit_uw": 200_000_000,
-        "powercap/intel-rapl:0:0/constraint_0_power_limit_uw": 1,  # a part of package 0
-        "cpufreq/scaling_cur_freq": 2_100_000,
-        "cpufreq/cpuinfo_max_freq": 3_800_000,
+        "powercap/intel-rapl:0/constraint_0_power_limit_uw": b"250000000\n",
+        "powercap/intel-rapl:0/constraint_0_max_power_uw": b"350000000\n",
+        "powercap/intel-rapl:1/constraint_0_power_limit_uw": b"200000000\n",
+        "powercap/intel-rapl:0:0/constraint_0_power_limit_uw": b"1\n",  # a part of package 0
+        "cpufreq/scaling_cur_freq": b"2100000\n",
+        "cpufreq/cpuinfo_max_freq": b"3800000\n",
     }
-    for name, value in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{value}\n")
+    write_files(tmp_path, files)
     found = read_processors(tmp_path / "powercap", str(tmp_path / "cpufreq"))
     assert found == (Limits(250, 350, 2100, 3800), Limits(200, None, 2100, 3800))
     assert read_processors(tmp_path, str(tmp_path / "cpufreq")) == (Limits(None, None, 2100, 3800),)

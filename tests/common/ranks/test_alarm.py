@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,8 +20,7 @@ from common.ending import Ending
 from common.ranks.alarm import Alarm, AnsweringStore, LostRanksError, Stopped, Stores, describe_main_thread
 from common.ranks.groups import is_lost
 from common.stop import STOP
-
-ROOT = Path(__file__).parents[3]
+from tests.problems import ROOT
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import pickle
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,8 +25,9 @@ from common.ranks.dist import parse_json  # noqa: E402
 from common.ranks.launch import LAUNCHERS, LaunchError  # noqa: E402
 from common.settings.machine import DistConfig  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
+from tests.common.ranks.test_meeting import free_port  # noqa: E402
+from tests.problems import ROOT  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("ranks.py")
 PACKAGES = ("common", "cosmoflow", "deepcam", "oc20", "submission")
 HANGS_S = 100
@@ -68,10 +68,7 @@ def run(command, environment):
 
 def by_hand(ranks, environment, folder, *steps):
     """Start the ranks without a launcher that would stop the others; return exit codes and error outputs."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = str(probe.getsockname()[1])
-    meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     started = [
         subprocess.Popen(
             [sys.executable, str(WORKER), str(folder), *steps],
@@ -150,27 +147,25 @@ def test_failure_under_mpirun(environment, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_a_rank_that_fails_before_mpi_begins_lets_no_other_wait_for_ever(environment, tmp_path):
+def test_a_rank_that_fails_before_mpi_begins_lets_no_other_wait_for_ever(environment):
     """MPI itself would wait in its start, where it hears no signal, and mpirun ends nothing that it does not know."""
-    script = tmp_path / "rank.py"
-    script.write_text(
+    code = (
         "import os, sys\nfrom common.ranks.connect import connect\nfrom common.settings.machine import DistConfig\n"
         "'0' in (os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')) and sys.exit(5)\n"
         "with connect(DistConfig(device='cpu', start_timeout_s=5)):\n    pass\n"
     )
-    done = run([*mpirun(2), str(script)], environment)
+    done = run([*mpirun(2), "-c", code], environment)
     assert done.returncode != 0 and "in _open_by_mpi" in done.stderr, done.stderr
 
 
 @pytest.mark.exhaustive
-def test_a_script_may_have_begun_mpi(environment, tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(
+def test_a_script_may_have_begun_mpi(environment):
+    code = (
         "from mpi4py import MPI\nfrom common.ranks.connect import connect\n"
         "from common.settings.machine import DistConfig\n"
         "with connect(DistConfig(device='cpu')) as dist:\n    print(dist.broadcast_json(f'rank {dist.rank}', src=1))\n"
     )
-    done = run([*mpirun(2), str(script)], environment)
+    done = run([*mpirun(2), "-c", code], environment)
     assert done.returncode == 0 and done.stdout.count("rank 1") == 2, done.stderr
 
 

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +21,8 @@ from common.settings.machine import DistConfig
 from common.staging import plan
 from common.staging.stage import StagingConfig, StagingError, stage_dataset, stage_url
 from common.staging.stage_dir import UnfinishedFile
-from tests.common.data.server import FileServer
+from tests.common.data.server import FileServer, needs_storage
+from tests.common.files import write_files
 from tests.common.staging.test_stage import SAMPLES, contents, described, make_source
 
 CHUNK_BYTES = 1300
@@ -48,9 +48,8 @@ class Rank:
     def main(self):
         for local_size in (2, 1):
             node, nodes = self.rank // local_size, 4 // local_size
-            places = (("LOCAL_RANK", self.rank % local_size), ("LOCAL_WORLD_SIZE", local_size))
-            for name, value in (*places, ("GROUP_RANK", node), ("GROUP_WORLD_SIZE", nodes)):
-                os.environ[name] = str(value)
+            local = {"LOCAL_RANK": str(self.rank % local_size), "LOCAL_WORLD_SIZE": str(local_size)}
+            os.environ.update(local | {"GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(nodes)})
             with connect(DistConfig(device="cpu", timeout_s=60)) as dist:
                 self.stage("replicate", dist)
                 self.stage("shard", dist, mode="shard")
@@ -84,9 +83,8 @@ class Rank:
         """Both nodes have a file, one node has another one too."""
         for name, ranks in (("train/00.bin", (0, 2)), ("train/01.bin", (2,))):
             if dist.rank in ranks:
-                path = node_folder(self.folder, "resumed", 2, dist.node_rank) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes((self.source / name).read_bytes())
+                body = (self.source / name).read_bytes()
+                write_files(node_folder(self.folder, "resumed", 2, dist.node_rank), {name: body})
         dist.barrier()
         self.stage("resumed", dist)
 
@@ -152,7 +150,7 @@ def test_replicate_reads_every_byte_once_over_all_nodes(ranks, nodes):
         assert contents(node_folder(ranks.folder, "replicate", nodes, node)) == source
 
 
-@pytest.mark.needs("storage", find_spec("aiohttp"), "fsspec and aiohttp: pip install '.[storage]'")
+@needs_storage
 def test_a_server_is_asked_for_every_byte_once_by_all_nodes_together(ranks):
     source = contents(ranks.folder / "source")
     for nodes in (2, 4):

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
-import psutil
 import pytest
 
 from common.ranks.connect import connect
@@ -454,14 +453,21 @@ def refused(run, files, config, samples=SAMPLES):
     return str(error.value)
 
 
-def test_too_little_disk_is_refused_with_numbers(run, files, config, monkeypatch):
-    monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: SimpleNamespace(free=9000))
-    assert refused(run, files, config).startswith(f"{config.stage_dir}: 17.6 kB to be staged, 9 kB free; free disk")
-
-
-def test_too_little_memory_is_refused_with_numbers(run, files, config, monkeypatch):
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=20 * 1024))
-    assert "17.6 kB to be staged in memory, 20.5 kB available" in refused(run, files, replace(config, mode="memory"))
+@pytest.mark.parametrize(
+    ("mode", "function", "status", "message"),
+    [
+        ("shard", "shutil.disk_usage", SimpleNamespace(free=9000), "node: 17.6 kB to be staged, 9 kB free; free disk"),
+        (
+            "memory",
+            "psutil.virtual_memory",
+            SimpleNamespace(available=20 * 1024),
+            "17.6 kB to be staged in memory, 20.5 kB available; staging may use 80%",
+        ),
+    ],
+)
+def test_too_little_space_is_refused_with_numbers(run, files, config, mode, function, status, message, monkeypatch):
+    monkeypatch.setattr(function, lambda *_: status)
+    assert message in refused(run, files, replace(config, mode=mode))
 
 
 def test_inflated_sizes_count(run, source, config, monkeypatch):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -15,19 +14,18 @@ from common.address import check_redirect
 from common.config import ConfigError, load
 from common.data import fetch
 from common.ranks.connect import connect
-from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir, storage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
 from cosmoflow.settings import Config
-from tests.common.data.server import FileServer
+from tests.common.data.server import FileServer, needs_storage
+from tests.common.files import write_files
 from tests.common.staging import swift
+from tests.common.staging.test_stage import CPU
 from tests.cosmoflow.case import CASE
 from tests.problems import curve
 
-HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp", "s3fs")))
-pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec, aiohttp and s3fs: pip install '.[storage]'")
+pytestmark = needs_storage
 MANIFEST = "/data/manifest.json"
-CPU = DistConfig(device="cpu", timeout_s=60)
 NAMES = ("train/a b.bin", "train/empty.bin", "validation/c#d.bin", "stats.h5")
 FILES = {name: hashlib.shake_128(name.encode()).digest(1200 * ("empty" not in name)) for name in NAMES}
 
@@ -78,9 +76,7 @@ def test_files_and_record_are_those_of_a_copy_from_a_folder(server, staging, tmp
     staged = stage(staging)
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
     assert (staged.root / "manifest.json").read_bytes() == server.files[MANIFEST]
-    for name, body in FILES.items():
-        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "source" / name).write_bytes(body)
+    write_files(tmp_path / "source", FILES)
     files = [SourceFile(name, len(body), sha256=describe(body)["sha256"]) for name, body in FILES.items()]
     local = StagingConfig(mode="replicate", stage_dir=tmp_path / "other", keep=True)
     with connect(CPU) as dist:
@@ -177,15 +173,25 @@ def test_https_never_becomes_http():
         check_redirect("https://example.org/a", "http://example.org/a")
 
 
-def test_a_manifest_is_read_up_to_a_limit(server, staging, monkeypatch):
-    monkeypatch.setattr(storage, "MOST_MANIFEST_BYTES", len(server.files[MANIFEST]) - 1)
-    with pytest.raises(StagingError, match=rf"{server.url}{MANIFEST}: more than .* bytes; expected a manifest"):
-        stage(staging)
-
-
-def test_a_signal_ends_the_reading_of_a_manifest(staging, monkeypatch):
-    monkeypatch.setattr(storage, "STOP", SimpleNamespace(number=15))
-    with pytest.raises(StagingError, match=r"manifest.json: stopped by a signal"):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "MOST_MANIFEST_BYTES",
+            len(write_manifest(FILES)) - 1,
+            rf"{MANIFEST}: more than .* bytes; expected a manifest",
+        ),
+        ("STOP", SimpleNamespace(number=15), rf"{MANIFEST}: stopped by a signal"),
+        (
+            "connect_http",
+            Mock(side_effect=ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")),
+            r"no_such_aiohttp: pip install '.*\[storage\]'",
+        ),
+    ],
+)
+def test_what_ends_the_reading_of_a_manifest(staging, monkeypatch, name, value, message):
+    monkeypatch.setattr(storage, name, value)
+    with pytest.raises(StagingError, match=message):
         stage(staging)
 
 
@@ -224,13 +230,6 @@ def test_without_a_good_manifest_nothing_is_made(server, staging, manifest, mess
     with pytest.raises(StagingError, match=re.escape(message)):
         stage(staging)
     assert not staging.stage_dir.exists()
-
-
-def test_without_the_packages_the_error_names_the_extra(staging, monkeypatch):
-    missing = ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
-    monkeypatch.setattr(storage, "connect_http", Mock(side_effect=missing))
-    with pytest.raises(StagingError, match=r"no_such_aiohttp: pip install '.*\[storage\]'"):
-        stage(staging)
 
 
 @pytest.mark.parametrize(
@@ -277,39 +276,42 @@ def train(run):
     return trained
 
 
+@pytest.fixture
+def data_server(data):
+    """Serve the small dataset."""
+    with FileServer(
+        {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    ) as running:
+        yield running
+
+
 def check_equal(first, second):
     assert first[0] == second[0] and first[1].keys() == second[1].keys()
     assert all(tensor.equal(second[1][name]) for name, tensor in first[1].items())
 
 
-def test_training_from_a_server_equals_training_from_files(train, data, capsys):
-    files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    local = train("local")
-    with FileServer(files) as server:
-        source = ("data.data_dir=nowhere", f"staging.source={server.url}", "staging.mode=replicate")
-        check_equal(local, train("remote", *source, "staging.stage_dir=node"))
+def test_training_from_a_server_equals_training_from_files(train, data_server, capsys):
+    source = ("data.data_dir=nowhere", f"staging.source={data_server.url}", "staging.mode=replicate")
+    check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))
     assert not Path("node").exists()
     log = Path("remote/result_0.txt").read_text()
     assert log.index("staging_stop") < log.index("init_stop") and log.count("staging_start") == 1
-    assert json.loads(f'"{server.url}"') in log
+    assert data_server.url in log
     capsys.readouterr()
     assert CASE.train.main(["small.yaml", *source, "submission.round='2.0'", "staging.stage_dir=node"]) == 2
     assert "staging.source names is copied before" in capsys.readouterr().err
 
 
-def test_a_resumed_run_and_each_instance_read_a_copy(train, data):
-    local = train("local")
-    files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    with FileServer(files) as server:
-        source = ("data.data_dir=nowhere", f"staging.source={server.url}", "staging.mode=memory")
-        assert CASE.train.main(["small.yaml", *source, "output_dir=run", "train.epochs=1"]) == 4
-        check_equal(local, train("run", *source, "--resume"))
-        many = ("output_dir=many", "train.epochs=1", "instances.count=2", "instances.ranks=1")
-        assert CASE.train.main(["small.yaml", *source, *many]) == 4
+def test_a_resumed_run_and_each_instance_read_a_copy(train, data_server):
+    source = ("data.data_dir=nowhere", f"staging.source={data_server.url}", "staging.mode=memory")
+    assert CASE.train.main(["small.yaml", *source, "output_dir=run", "train.epochs=1"]) == 4
+    check_equal(train("local"), train("run", *source, "--resume"))
+    many = ("output_dir=many", "train.epochs=1", "instances.count=2", "instances.ranks=1")
+    assert CASE.train.main(["small.yaml", *source, *many]) == 4
     assert Path("run/result_0.txt").read_text().count("staging_stop") == 2
     logs = [Path(f"many/instance_{number}/result_0.txt").read_text() for number in (0, 1)]
     copied = [int(re.search(r'"staging_bytes_read": (\d+)', log)[1]) for log in logs]
-    assert copied == [sum(map(len, files.values())), 0]
+    assert copied == [sum(map(len, data_server.files.values())), 0]
 
 
 @pytest.fixture
@@ -329,9 +331,7 @@ def store(tmp_path, monkeypatch):
 @pytest.mark.needs("swift", swift.HERE, swift.HOW)
 def test_files_come_in_pieces_from_an_object_store_or_the_error_names_the_address(store, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "CHUNK_BYTES", 500)
-    for name, body in (FILES | {"manifest.json": write_manifest(FILES)}).items():
-        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "source" / name).write_bytes(body)
+    write_files(tmp_path / "source", FILES | {"manifest.json": write_manifest(FILES)})
     store(tmp_path / "source", "pieces")
     staged = stage(StagingConfig(mode="replicate", stage_dir=tmp_path / "n", source="s3://universes/pieces", keep=True))
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES

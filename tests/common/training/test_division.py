@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +19,8 @@ from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.judging import Case
 from compliance.samples.log import SampleLog
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[3]
 EVERYWHERE = {
     "instances.bagging": "bootstrap",
     "train.init_from": "before.safetensors",

@@ -1,5 +1,7 @@
 """Work that cannot be recorded; tests/test_steps.py has work that can."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,11 +10,8 @@ from common.training.graph import WARM_UP, Replay, make_recorder
 from tests.tape import Tapes
 
 
-class Failing:
+class Failing(Tapes):
     """Fails as CUDA does: work raises what is wrong, and the end of the recording another error."""
-
-    def prepare(self, work):
-        work()
 
     def record(self, work):
         try:
@@ -31,24 +30,15 @@ def test_work_that_cannot_be_recorded_is_done_once_for_each_batch_and_the_first_
     assert line.endswith("cannot be recorded: operation not permitted")
 
 
-class Others:
-    """Ranks that record together, of which another one says whether it could."""
-
-    def __init__(self, fail):
-        self.fail = fail
-
-    def all_reduce(self, failed, _operation):
-        return failed | self.fail
-
-
-def test_work_with_messages_is_recorded_by_all_ranks_or_by_none(capsys):
-    for fail in (0, 1):
-        total, tapes = torch.zeros(()), Tapes()
-        replay = Replay(total.add_, tapes, make_single_dist(), Others(fail))
-        for _ in range(WARM_UP + 3):
-            replay(torch.ones(()))
-        assert total == WARM_UP + 3 and (tapes.played == 0) == bool(fail)
-    assert capsys.readouterr().out.count("another rank cannot") == 1
+@pytest.mark.parametrize("fail", [0, 1])
+def test_work_with_messages_is_recorded_by_all_ranks_or_by_none(fail, capsys):
+    total, tapes = torch.zeros(()), Tapes()
+    others = SimpleNamespace(all_reduce=lambda failed, _operation: failed | fail)
+    replay = Replay(total.add_, tapes, make_single_dist(), others)
+    for _ in range(WARM_UP + 3):
+        replay(torch.ones(()))
+    assert total == WARM_UP + 3 and (tapes.played == 0) == bool(fail)
+    assert capsys.readouterr().out.count("another rank cannot") == fail
 
 
 def test_after_the_warm_up_other_shapes_are_done_as_they_are(capsys):

@@ -52,10 +52,8 @@ def test_what_does_not_fit_has_no_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert synthesize("data --grid 16 --particles 16 --train 24 --validation 2 --workers 1".split()) == 0
     words = "mini data.data_dir=data data.sample_shape=[16,16,16,4] data.augment=none output_dir=run"
-    large = ("model.conv_layers=2", "model.fc1=65_536")  # 0.5 GB of weights
-    ran = subprocess.run(
-        [sys.executable, "-c", LIMITED, *words.split(), *large], capture_output=True, text=True, check=False
-    )
+    words += " model.conv_layers=2 model.fc1=65_536"  # 0.5 GB of weights
+    ran = subprocess.run([sys.executable, "-c", LIMITED, *words.split()], capture_output=True, text=True, check=False)
     expected = "error: the node has not enough memory for this process: a rank computes 16 sample(s)"
     assert ran.returncode == 1 and ran.stderr.startswith(expected), ran.stderr
     assert "a smaller network" in ran.stderr and not Path("run").exists()

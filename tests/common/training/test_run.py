@@ -16,15 +16,14 @@ def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
     monkeypatch.setattr(run, "collect_provenance", lambda packages: {"packages": packages, "host": {}})
     monkeypatch.setattr(run, "read_variant_and_digest", lambda folder: ("full", "0" * 64))
     monkeypatch.setattr(run.mllog, "log_beginning", lambda *given, **instance: stated.append(given[-1]))
-    config = SimpleNamespace(
-        drop_page_cache=False, submission=SubmissionConfig(), data=SimpleNamespace(data_dir="data")
-    )
     training = SimpleNamespace(
-        config=config,
+        config=SimpleNamespace(
+            drop_page_cache=False, submission=SubmissionConfig(), data=SimpleNamespace(data_dir="data")
+        ),
         shared=None,
         instance=None,
         dist=SimpleNamespace(is_main=main, local_rank=0, local_size=1, device=torch.device("cpu")),
-        benchmark=SimpleNamespace(name="cosmoflow", config=type(config.submission)),
+        benchmark=SimpleNamespace(name="cosmoflow", config=SubmissionConfig),
         resolved={"a": 1},
         recorded_code={},
         _log_copying=lambda log: None,
@@ -46,6 +45,8 @@ def test_the_log_says_that_the_prologue_cleared_the_caches(drop, cleared, tmp_pa
         _log_copying=lambda log: None,
     )
     events = {}
-    log = SimpleNamespace(event=lambda key, value, **fields: events.update({key: value}), start=lambda key: None)
-    Training._begin_log(training, log)
+    Training._begin_log(
+        training,
+        SimpleNamespace(event=lambda key, value, **fields: events.update({key: value}), start=lambda key: None),
+    )
     assert events["cache_clear"] is cleared

@@ -13,12 +13,12 @@ from common.command import clean
 from common.console import print_warning
 from common.errors import UsageError
 from common.own_code import OWN_CODE
-from common.values import as_count, is_number, shared_value
+from common.values import as_count, group_pairs, is_number, shared_value
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
-from compliance.model.judging import FAIL, Case, JudgedRun
+from compliance.model.judging import FAIL, Case
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
@@ -60,19 +60,16 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
 
 def list_rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
-    unsorted = (row_of(results, report) for results in report.sets)
     return sorted(
-        unsorted,
+        (row_of(results, report) for results in report.sets),
         key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()),
     )
 
 
 def every_set(report: Report) -> list[ResultSet]:
     """Return the results, and the logs outside of them as loose sets, one for each round, benchmark and variant."""
-    kinds: dict[tuple[str, str | None, str], list[JudgedRun]] = {}
-    for run in alone(report):
-        kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
     sets = result_sets(report)
+    kinds = group_pairs(((run.round, run.benchmark, run.variant), run) for run in alone(report))
     for (round_, benchmark, variant), runs in kinds.items():
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
         case = Case(

@@ -29,6 +29,7 @@ from common.data.build import readable_bytes
 from common.files import LOG_NAME
 from common.record import METRICS
 from common.reference import FULL, MINI, OWN
+from common.values import group_pairs
 from compliance.benchmarks import reference_of
 from compliance.logs.run import read_run
 from submission.runs.plan import RECORD, PlanError, PlannedRun, check_records, has_ended, is_finished
@@ -74,8 +75,7 @@ def read_progress(run: PlannedRun) -> RunProgress:
 
 def _read_progress(run: PlannedRun) -> RunProgress:
     if run.instances:
-        ended = sum(map(has_ended, run.result_folders))
-        return RunProgress(run, f"{ended} of {run.instances} instances have ended")
+        return RunProgress(run, f"{sum(map(has_ended, run.result_folders))} of {run.instances} instances have ended")
     log = run.folder / LOG_NAME
     record = read_run(str(log)) if run.kind == "training" and log.exists() else None
     if record is None or not record.epochs_trained:
@@ -146,10 +146,7 @@ class Estimator:
         self, missing: Sequence[PlannedRun], finished: Collection[PlannedRun], active: Sequence[RunProgress] = ()
     ) -> Estimate:
         """Return the estimate for the missing runs, the active ones among them included."""
-        took: dict[str, list[float]] = {}
-        for run in finished:
-            if run_s := measure_seconds(run):
-                took.setdefault(run.benchmark, []).append(run_s)
+        took = group_pairs((run.benchmark, run_s) for run in finished if (run_s := measure_seconds(run)))
         total, bases, unknown, bounded = 0.0, dict[str, None](), dict[str, None](), False
         own = {progress.run.folder: progress for progress in active}
         for run in missing:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
+from common.values import group_pairs
 from submission.results.figures.labels import format_amount
 from submission.results.fits.laws import TWO_VARIABLES, Law, Observation, fit_law
 from submission.results.fits.least_squares import NoFitError
@@ -81,9 +82,7 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     names: tuple[str, ...] = ()
     if not all(is_number(run.get(spec.x)) for run in kept):
         names = tuple(dict.fromkeys(str(run.get(spec.x)) for run in kept))
-    groups: dict[tuple[tuple[str, Value], ...], list[StudyRun]] = {}
-    for run in kept:
-        groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
+    groups = group_pairs((tuple(sorted(run.values.items())), run) for run in kept)
     points = sorted(
         (_gather_point(group, spec, names) for group in groups.values()),
         key=lambda point: point.x,
@@ -101,9 +100,7 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     elif spec.law in TWO_VARIABLES and kept:
         law, problem = _fit_points(spec, points)
     elif spec.law:
-        for number, line in enumerate(lines):
-            line_law, line_problem = _fit_points(spec, line.points)
-            lines[number] = replace(line, law=line_law, problem=line_problem)
+        lines = [CurveLine(line.label, line.by, line.points, *_fit_points(spec, line.points)) for line in lines]
     left_out = tuple((run.name, reason) for run, reason in reasons if reason)
     return Curve(spec, tuple(lines), names, law, problem, left_out)
 

@@ -23,6 +23,7 @@ from common.measure.devices import POWERCAP
 from common.measure.fom import NAME as FIGURE
 from common.processes import usable_cores
 from common.tree import ANYWHERE
+from common.values import group_pairs
 from compliance.benchmarks import require_reference
 from compliance.logs.run import read_run
 from submission.runs.plan import (
@@ -135,9 +136,7 @@ def set_threads(point: StudyPoint, threads: int) -> StudyPoint:
 
 def find_changeable(points: Sequence[StudyPoint]) -> list[StudyPoint]:
     """Return the points that have no result yet, whose settings may change; PlanError if others have changed."""
-    groups = {point.run.folder.parent: list[StudyPoint]() for point in points}
-    for point in points:
-        groups[point.run.folder.parent].append(point)
+    groups = group_pairs((point.run.folder.parent, point) for point in points)
     empty = [group for group in groups.values() if not any(has_result(point.run) for point in group)]
     check_records([point.run for group in groups.values() if group not in empty for point in group])
     return [point for group in empty for point in group]

@@ -184,19 +184,13 @@ def merge_fields(nodes: Sequence[Fields]) -> tuple[Fields, list[Difference]]:
 
 def collect_notes(differences: Sequence[Difference], nodes: int) -> dict[str, list[str]]:
     """Return the texts about the differences for each field of notes."""
-    notes: dict[str, list[str]] = {}
-    for difference in differences:
-        text = difference.format_note(nodes)
-        if text and difference.name not in NOTES:
-            notes.setdefault(NOTES_OF.get(difference.name, "hw_notes"), []).append(text)
-    return notes
+    texts = ((difference.name, difference.format_note(nodes)) for difference in differences)
+    return group_pairs((NOTES_OF.get(name, "hw_notes"), text) for name, text in texts if text and name not in NOTES)
 
 
 def _by_value(values: Sequence[str]) -> dict[str, list[int]]:
     """Return the nodes with each value, the most frequent value first; that it is unknown comes last."""
-    nodes: dict[str, list[int]] = {}
-    for node, value in enumerate(values):
-        nodes.setdefault(value, []).append(node)
+    nodes = group_pairs((value, node) for node, value in enumerate(values))
     return dict(sorted(nodes.items(), key=lambda item: (not item[0], -len(item[1]))))
 
 
@@ -361,8 +355,7 @@ def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Opt
     findings = judging.apply_rules(rules, package)
     for results in _make_results(runs, description, options):
         applicable = rules_of(SetRule, results.round, results.division, options.profile)
-        together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
-        findings += judging.apply_rules(together, results)
+        findings += judging.apply_rules(tuple(rule for rule in applicable if rule.id in WITH_LOGS), results)
     silent = (run.path for run, _ in runs if run.benchmark is None)
     findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
     judging.report.packages.append(structs.replace(package, findings=findings))

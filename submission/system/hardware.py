@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from common.values import group_pairs
+
 Fields = dict[str, str]
 
 NONE: Final = "N/A"
@@ -58,36 +60,35 @@ def parse_processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Field
     cores = _parse_integer(facts.get("Core(s) per socket")) if count == _parse_integer(facts.get("Socket(s)")) else 0
     if not cores and cpus and count:
         cores = cpus // threads // count
-    fields = {
-        "host_processors_per_node": str(count or ""),
-        "host_processor_model_name": model,
-        "host_processor_core_count": str(cores or ""),
-        "host_processor_vcpu_count": str(cpus or ""),
-        "host_processor_frequency": _format_frequency(facts, base_khz),
-        "host_processor_caches": ", ".join(
-            f"{name.removesuffix(' cache')} {facts[name]}"
-            for name in ("L1d cache", "L1i cache", "L2 cache", "L3 cache")
-            if name in facts
-        ),
-        "host_processor_interconnect": NONE if count == 1 else "",
-        "hw_notes": f"virtual machine ({facts['Hypervisor vendor']})" if "Hypervisor vendor" in facts else "",
-    }
-    return _clean_fields(fields)
+    caches = [name for name in ("L1d cache", "L1i cache", "L2 cache", "L3 cache") if name in facts]
+    return _clean_fields(
+        {
+            "host_processors_per_node": str(count or ""),
+            "host_processor_model_name": model,
+            "host_processor_core_count": str(cores or ""),
+            "host_processor_vcpu_count": str(cpus or ""),
+            "host_processor_frequency": _format_frequency(facts, base_khz),
+            "host_processor_caches": ", ".join(f"{name.removesuffix(' cache')} {facts[name]}" for name in caches),
+            "host_processor_interconnect": NONE if count == 1 else "",
+            "hw_notes": f"virtual machine ({facts['Hypervisor vendor']})" if "Hypervisor vendor" in facts else "",
+        }
+    )
 
 
 def parse_apple(sysctl: str) -> Fields:
     """Return the processor and memory fields from `sysctl` on macOS, called with APPLE_KEYS."""
     facts = dict(re.findall(r"^([\w.]+): (.+)$", sysctl, re.MULTILINE))
     packages, cores, cpus, size = (_parse_integer(facts.get(f"hw.{name}")) for name in APPLE_NAMES)
-    fields = {
-        "host_processors_per_node": str(packages or ""),
-        "host_processor_model_name": facts.get(APPLE_BRAND, ""),
-        "host_processor_core_count": str(cores // packages if packages and cores else ""),
-        "host_processor_vcpu_count": str(cpus or ""),
-        "host_processor_interconnect": NONE if packages == 1 else "",
-        "host_memory_capacity": f"{round(size / 2**30)} GiB" if size else "",
-    }
-    return _clean_fields(fields)
+    return _clean_fields(
+        {
+            "host_processors_per_node": str(packages or ""),
+            "host_processor_model_name": facts.get(APPLE_BRAND, ""),
+            "host_processor_core_count": str(cores // packages if packages and cores else ""),
+            "host_processor_vcpu_count": str(cpus or ""),
+            "host_processor_interconnect": NONE if packages == 1 else "",
+            "host_memory_capacity": f"{round(size / 2**30)} GiB" if size else "",
+        }
+    )
 
 
 def _parse_lscpu(text: str) -> Fields:
@@ -108,24 +109,22 @@ def _parse_lscpu(text: str) -> Fields:
 
 def _parse_cpuinfo(text: str) -> Fields:
     """Return the values of /proc/cpuinfo, under the names of lscpu."""
-    values: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            values.setdefault(name.strip(), []).append(value.strip())
+    lines = (line.partition(":") for line in text.splitlines())
+    values = group_pairs((name.strip(), value.strip()) for name, colon, value in lines if colon)
     first = {name: texts[0] for name, texts in values.items()}
     vendor, model = ARM_PARTS.get((first.get("CPU implementer", ""), first.get("CPU part", "")), ("", ""))
     sockets, cores = len(set(values.get("physical id", ()))), _parse_integer(first.get("cpu cores"))
     cpus = len(values.get("processor", ()))
-    facts = {
-        "Vendor ID": first.get("vendor_id", vendor),
-        "Model name": first.get("model name", model),
-        "CPU(s)": str(cpus or ""),
-        "Socket(s)": str(sockets or ""),
-        "Core(s) per socket": str(cores or ""),
-        "Thread(s) per core": str(cpus // (sockets * cores)) if sockets and cores else "",
-    }
-    return _clean_fields(facts)
+    return _clean_fields(
+        {
+            "Vendor ID": first.get("vendor_id", vendor),
+            "Model name": first.get("model name", model),
+            "CPU(s)": str(cpus or ""),
+            "Socket(s)": str(sockets or ""),
+            "Core(s) per socket": str(cores or ""),
+            "Thread(s) per core": str(cpus // (sockets * cores)) if sockets and cores else "",
+        }
+    )
 
 
 def _model_name(facts: Fields) -> str:
@@ -179,11 +178,12 @@ def describe_storage(disks: Iterable[Disk]) -> Fields:
         else:
             kind = "hard disk" if disk.rotates else "SSD"
         kinds[kind, _format_size(disk.bytes)] += 1
-    fields = {
-        "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
-        "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
-    }
-    return _clean_fields(fields)
+    return _clean_fields(
+        {
+            "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
+            "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
+        }
+    )
 
 
 def describe_network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int] = ()) -> Fields:
@@ -247,12 +247,13 @@ def parse_amd(listing: str) -> Fields:
     if not cards:
         return {}
     vram = _parse_integer(str(cards[0].get("VRAM Total Memory (B)", "")))
-    fields = {
-        "accelerators_per_node": str(len(cards)),
-        "accelerator_model_name": _count_names(map(_card_name, cards)),
-        "accelerator_memory_capacity": f"{round(vram / 2**30)} GiB" if vram else "",
-    }
-    return _clean_fields(fields)
+    return _clean_fields(
+        {
+            "accelerators_per_node": str(len(cards)),
+            "accelerator_model_name": _count_names(map(_card_name, cards)),
+            "accelerator_memory_capacity": f"{round(vram / 2**30)} GiB" if vram else "",
+        }
+    )
 
 
 def _card_name(card: Mapping[str, Any]) -> str:

@@ -133,9 +133,8 @@ def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
             # Ports with Ethernet as link layer (RoCE) are among the Ethernet ports.
             active = "ACTIVE" in machine.read_text(card, "ports", port, "state")
             if active and machine.read_text(card, "ports", port, "link_layer") == "InfiniBand":
-                kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
                 yield (
-                    kind,
+                    "Omni-Path" if name.startswith("hfi1") else "InfiniBand",
                     machine.read_text(card, "ports", port, "rate"),
                     machine.read_text(card, "hca_type"),
                 )

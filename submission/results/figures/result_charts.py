@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from common.reference import Target
+from common.values import group_pairs
 from compliance.formats.table import shortened
 from compliance.formats.words import minutes as duration
 from compliance.formats.words import plain
@@ -164,10 +164,7 @@ def _draw_distribution(drawing: Drawing, curves: Sequence[Curve], x: Scale, y: S
 
 def quality_by_epoch(curves: Sequence[Curve]) -> dict[float, list[float]]:
     """Return the qualities of all runs by epoch, ascending."""
-    qualities = defaultdict(list)
-    for curve in curves:
-        for epoch, value in curve.points:
-            qualities[epoch].append(value)
+    qualities = group_pairs(point for curve in curves for point in curve.points)
     return {epoch: sorted(values) for epoch, values in qualities.items()}
 
 
@@ -280,9 +277,8 @@ def _stack_runs(timed: Sequence[Timed], x: Scale) -> list[list[Timed]]:
 
 
 def _draw_histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: float) -> None:
-    columns = defaultdict(list)
-    for minutes, _ in sorted(timed, key=lambda pair: pair[0]):
-        columns[math.floor((x(limit_value(minutes)) - x.start) / DOT)].append(minutes)
+    ascending = sorted(minutes for minutes, _ in timed)
+    columns = group_pairs((math.floor((x(limit_value(each)) - x.start) / DOT), each) for each in ascending)
     most = max(map(len, columns.values()))
     step = 120 / most
     highest = next(column for column, times in sorted(columns.items()) if len(times) == most)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from typing import Final, NamedTuple
 
+from common.values import group_pairs
 from compliance.model.layout import STRONG
 from submission.results.fits.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
 from submission.results.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES, AnalysedSet
@@ -177,10 +178,8 @@ def _group_results(
     sets: Iterable[AnalysedSet], key: Callable[[AnalysedSet], tuple[object, ...]]
 ) -> list[list[AnalysedSet]]:
     """Return the results that share a key together, in the order of keys and names."""
-    groups: dict[tuple[object, ...], list[AnalysedSet]] = {}
-    for result in sorted(sets, key=lambda result: (tuple(map(str, key(result))), result.full_name)):
-        groups.setdefault(key(result), []).append(result)
-    return list(groups.values())
+    ordered = sorted(sets, key=lambda result: (tuple(map(str, key(result))), result.full_name))
+    return list(group_pairs((key(result), result) for result in ordered).values())
 
 
 def fit_exponent(sets: Iterable[AnalysedSet]) -> float:

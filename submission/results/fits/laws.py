@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from common.command import counted
 from common.installed import missing_extra
+from common.values import group_pairs
 from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, fit_line, power_law
 
 BY_MEANS: Final = "Student's t over the means of the points, as these miss the law by more than repetitions differ"
@@ -184,9 +185,7 @@ def fit_law(name: str, observations: Iterable[Observation], variables: Sequence[
     if name == ISOFLOP:
         parabolas, kept, outside = _find_minima(kept)
         left_out += outside
-    points: dict[tuple[float, ...], list[float]] = {}
-    for each in kept:
-        points.setdefault(each.x, []).append(math.log(each.y))
+    points = group_pairs((each.x, math.log(each.y)) for each in kept)
     if len(points) < form.least:
         minima = " with a minimum inside the sizes tried" if name == ISOFLOP else ""
         reasons = "".join(f"; {text}" for text in list(dict.fromkeys(each.reason for each in left_out))[:MOST_REASONS])
@@ -227,9 +226,10 @@ def _fit_points(
     for each in parameters:
         if each.name in form.exponents and (problem := _explain_empty(each)):
             raise NoFitError(f"no fit: {problem} ({counted(len(points), 'point')})")
+    formula = form.formula.format_map({each.name: _write_number(each.value) for each in parameters})
     return Law(
         name=name,
-        formula=_write_formula(form, parameters),
+        formula=formula.replace("--", ""),  # N^-{a} becomes N^0.3 where a is -0.3
         parameters=parameters,
         count=len(kept),
         points=len(points),
@@ -242,11 +242,6 @@ def _fit_points(
         _at=solution.at,
         _band=band,
     )
-
-
-def _write_formula(form: Form, parameters: Iterable[Parameter]) -> str:
-    """Return the formula with values; N^-{a} becomes N^0.3 where a is -0.3."""
-    return form.formula.format_map({each.name: _write_number(each.value) for each in parameters}).replace("--", "")
 
 
 def _write_number(value: float) -> str:

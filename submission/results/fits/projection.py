@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any, Final
 
 from common.command import counted
+from common.values import group_pairs
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from submission.results.cost_model import CostModel
@@ -142,18 +143,22 @@ def project_sets(
     if missing and not projected:
         counts = Counter(result.reason for result in missing)
         sentence = "no projections: " + "; ".join(f"{counted(n, 'result')}: {reason}" for reason, n in counts.items())
-    off: tuple[float | None, float | None, float | None] = (None, None, None)
-    if scored:
-        runs, epochs = [error.error for error in scored], [error.epoch_time_error for error in scored]
-        off = median(runs), max(runs), median(epochs)
-    return Projections(projected, errors, *off, sentence, tuple(missing), method.largest_factor)
+    return Projections(
+        projected,
+        errors,
+        median_error=median(error.error for error in scored) if scored else None,
+        worst_error=max((error.error for error in scored), default=None),
+        median_epoch_time_error=median(error.epoch_time_error for error in scored) if scored else None,
+        said=sentence,
+        not_projected=tuple(missing),
+        largest_factor=method.largest_factor,
+    )
 
 
 def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
     """Return the error of the method by factor of extrapolation, in a sentence."""
-    by_factor: dict[str, list[float]] = {}
-    for error in sorted(scored, key=lambda error: error.factor):
-        by_factor.setdefault(f"{error.factor:.3g}", []).append(error.error)
+    ascending = sorted(scored, key=lambda error: error.factor)
+    by_factor = group_pairs((f"{error.factor:.3g}", error.error) for error in ascending)
     parts = [
         f"{format_percent(median(errors))} at {factor} times the units ({counted(len(errors), 'pair')}, at worst "
         f"{format_percent(max(errors))})"
@@ -175,16 +180,15 @@ def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[P
         method = _Method([result for result in sets if identify_runs(result) not in same], model, math.inf)
         projected, minutes = method.project_result(first, second.units or 0), second.mean(RUN_TIME)
         if isinstance(projected, Projection) and minutes:
-            predicted, names = projected.minutes_low, (first.full_name, second.full_name)
-            epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
-            errors = abs(predicted / minutes - 1), epoch_error
             yield PairError(
-                *names,
-                predicted,
-                minutes,
-                *errors,
-                projected.factor,
-                first.row.round != FIRST_ROUND,
+                first=first.full_name,
+                second=second.full_name,
+                predicted_minutes=projected.minutes_low,
+                published_minutes=minutes,
+                error=abs(projected.minutes_low / minutes - 1),
+                epoch_time_error=abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1),
+                factor=projected.factor,
+                scored=first.row.round != FIRST_ROUND,
             )
 
 
@@ -283,12 +287,11 @@ class _Method:
     def _limit_batch(self, result: AnalysedSet, units: int, notes: list[str]) -> int:
         """Return the batch size on these units, within those of comparable results."""
         wanted = (result.row.batch_size or 0) * units / (result.units or units)
-        group = [
+        sizes = [
             other.row.batch_size
             for other in (*self.sets, result)
-            if comparison_group(other) == comparison_group(result)
+            if other.row.batch_size and comparison_group(other) == comparison_group(result)
         ]
-        sizes = [size for size in group if size]
         nearest = min(max(wanted, min(sizes)), max(sizes))
         if nearest != wanted:
             text = plain(wanted) if wanted >= 0.01 else f"{wanted:.1g}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.command import clean, counted
+from common.values import group_pairs
 from compliance.formats.findings import Shown, lowered, shown_of
 from compliance.formats.table import shortened
 from compliance.formats.words import aligned, plain
@@ -104,14 +105,13 @@ def _list_names(line: ResultLine, site: Site) -> dict[str, object]:
     """Return the cells of a result before its numbers, by heading."""
     row = line.row
     states = (element("div", state, class_="quiet") for state in line.results.states)
-    framework = _with_title(short_framework(row.framework), row.framework)
     return {
         "Verdict": join_parts([draw_badge(row.verdict), *states]),
         "Round": row.round,
         "Benchmark": join_parts([row.benchmark, draw_tags(row)]),
         "Division": row.division,
         "Organisation": break_name(row.organisation),
-        "System": link_system(line, site, draw_model(row), framework),
+        "System": link_system(line, site, draw_model(row), _with_title(short_framework(row.framework), row.framework)),
     }
 
 
@@ -254,8 +254,7 @@ def draw_best(lines: Sequence[ResultLine], previous: Sequence[Row], site: Site) 
             caption += "; previous round and speed-up with staging" if previous else ""
             tables += [_findings_table(rows, unit, caption, bool(previous), site)] if rows else []
     if scored:
-        outside = all(line.row.plugin for line in scored)
-        yield element("h2", f"Best passing results{' (not MLPerf)' if outside else ''}")
+        yield element("h2", "Best passing results" + " (not MLPerf)" * all(line.row.plugin for line in scored))
         yield from tables or [element("p", "No result passes.")]
 
 
@@ -370,16 +369,14 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
         ]
     if line.incomplete and not causes:
         causes.append(Cause(f"{line.incomplete}: the others are missing", "", line.name))
-    name = f"{row.organisation}: {result}" if row.organisation else result
-    return Failure(row.verdict, line.name, name, causes)
+    return Failure(row.verdict, line.name, f"{row.organisation}: {result}" if row.organisation else result, causes)
 
 
 def _find_causes(entries: Sequence[Shown], section: str) -> list[Cause]:
     """Return the first error of each broken rule and its files, without errors that follow from another."""
     errors = [entry for entry in entries if entry.severity == ERROR]
-    by_rule: dict[str, list[Shown]] = {}
-    for entry in [entry for entry in errors if not entry.finding.cause] or errors:
-        by_rule.setdefault(entry.finding.rule, []).append(entry)
+    first = [entry for entry in errors if not entry.finding.cause] or errors
+    by_rule = group_pairs((entry.finding.rule, entry) for entry in first)
     causes = [Cause(f"{_name_files(several)}{several[0].text}", rule, section) for rule, several in by_rule.items()]
     return sorted(causes, key=lambda cause: cause.rule == "RUN02")  # broken as logs break others, which say more
 
@@ -415,12 +412,6 @@ def _draw_failure(failure: Failure, site: Site) -> Html:
         causes.append(element("div", element("a", cause.text, href=address), *rule))
     more = len(failure.causes) - MAX_CAUSES
     if more > 0:
-        words = f"and {counted(more, 'more broken rule')}"
-        causes.append(
-            element(
-                "div",
-                element("a", words, href=site.find_address(failure.section)),
-                class_="quiet",
-            )
-        )
+        link = element("a", f"and {counted(more, 'more broken rule')}", href=site.find_address(failure.section))
+        causes.append(element("div", link, class_="quiet"))
     return element("li", draw_badge(failure.verdict), " ", element("b", failure.name), *causes)

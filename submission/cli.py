@@ -51,12 +51,10 @@ def complete(list_next: Callable[[Sequence[str]], list[str]], run: Callable[[Seq
 
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
     _, prefix, _, (_, *words), _ = argcomplete.split_line(line, point)
-    start = 0
-    while start < len(words) and list_next(words[:start]):
-        start += 1
+    start = next((at for at in range(len(words)) if not list_next(words[:at])), len(words))
     choices = list_next(words)
-    rest = f"{os.path.basename(line.split()[0])} {shlex.join(words[0 if choices else start :])}".strip()
-    rest = f"{rest} {prefix}" if not choices else f"- {prefix}"
+    call = f"{os.path.basename(line.split()[0])} {shlex.join(words[start:])}".strip()
+    rest = f"- {prefix}" if choices else f"{call} {prefix}"
     os.environ.update(COMP_LINE=rest, COMP_POINT=str(len(rest.encode())))
     if choices:
         parser = argparse.ArgumentParser(add_help=False)
@@ -256,8 +254,7 @@ def _benchmarks_of(name: str) -> list[str]:
     """Return the benchmarks that have a command, [] for a command without a benchmark."""
     if name not in COMMANDS:
         return []
-    command = COMMANDS[name]
-    return [benchmark for benchmark in list_benchmarks() if has_command(locate_package(benchmark), command)]
+    return [each for each in list_benchmarks() if has_command(locate_package(each), COMMANDS[name])]
 
 
 def _print_text(text: str, status: int) -> int:

@@ -48,8 +48,7 @@ def _run_demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> 
     )
     wrong = demonstrate(paths, None)
     print(f"\n=== Training: {names} ===", flush=True)
-    plan = read_plan("mini", benchmarks, runs=1)
-    verdict = make_round(plan, output, JobRunner(), RoundInputs())
+    verdict = make_round(read_plan("mini", benchmarks, runs=1), output, JobRunner(), RoundInputs())
     examples = "not all examples got the expected verdict" if wrong else "all examples got the expected verdict"
     package = "INCOMPLETE as expected, with one run of each" if verdict == INCOMPLETE else verdict
     report = output / REPORT

@@ -39,9 +39,12 @@ def verify_package(root: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    description = f"Compare the files of a package with its {PROVENANCE_FILE}."
-    statuses = {0: "all files match", 1: f"some differ, or {PROVENANCE_FILE} is missing"}
-    parser = CommandParser("python -m submission.manifest", description=description, epilog=EXAMPLES, statuses=statuses)
+    parser = CommandParser(
+        "python -m submission.manifest",
+        description=f"Compare the files of a package with its {PROVENANCE_FILE}.",
+        epilog=EXAMPLES,
+        statuses={0: "all files match", 1: f"some differ, or {PROVENANCE_FILE} is missing"},
+    )
     parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {PROVENANCE_FILE}")
     args = parser.parse_args(arguments)
     return run_command(lambda: sum(map(_print_differences, args.packages)) and 1, (ManifestError, OSError))

@@ -73,8 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--title", default="", help="heading of the page")
     add("--facts", metavar="FILE", help="facts missing from the logs (YAML, in the form of facts.yaml)")
     add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of accelerators.yaml")
-    units = "project results to these numbers of accelerators"
-    add("--project", type=_parse_units, default=(), metavar="N,...", help=units)
+    add(
+        "--project",
+        type=_parse_units,
+        default=(),
+        metavar="N,...",
+        help="project results to these numbers of accelerators",
+    )
     add_result_options(parser)
     options = parser.parse_args(arguments)
     return run_command(lambda: _report_results(options), (OSError, NoResultsError), NOTHING_WRITTEN)

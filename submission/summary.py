@@ -166,9 +166,11 @@ def _read_runs(report: Report, arguments: argparse.Namespace) -> list[Operations
         if arguments.n:
             raise UsageError("--n is for runs: add --runs")
         return []
-    runs = read_operations(report, arguments.n)
-    chosen = (run for run in runs if arguments.runs or run.log in outside)
-    return [run for run in chosen if arguments.benchmark in (None, run.benchmark)]
+    return [
+        run
+        for run in read_operations(report, arguments.n)
+        if (arguments.runs or run.log in outside) and arguments.benchmark in (None, run.benchmark)
+    ]
 
 
 def _show_comparison(arguments: argparse.Namespace) -> int:

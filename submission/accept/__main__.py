@@ -110,8 +110,15 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("baseline", type=file_path, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
-    fom = "measurements of one job instead of measuring; once for each job"
-    parser.add_argument("--fom", nargs="+", type=any_path, action="append", default=[], metavar="FILE", help=fom)
+    parser.add_argument(
+        "--fom",
+        nargs="+",
+        type=any_path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="measurements of one job instead of measuring; once for each job",
+    )
     parser.add_argument("-o", "--output", type=folder_path, metavar="DIR", help="default: runs/accept/<time>")
     add = parser.add_argument_group("verdict").add_argument
     add(
@@ -137,8 +144,12 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument_group("baseline").add_argument
     add("--record", action="store_true", help="add the measurements of this job to the baseline")
-    words = "BENCHMARK [CONFIG] [section.key=value ...], as for measure: a benchmark to add to the baseline"
-    add("words", nargs="*", metavar="BENCHMARK", help=words)
+    add(
+        "words",
+        nargs="*",
+        metavar="BENCHMARK",
+        help="BENCHMARK [CONFIG] [section.key=value ...], as for measure: a benchmark to add to the baseline",
+    )
     add("--ranks", type=positive, default=1, help="processes on this node (default 1)")
     add("--steps", type=positive, help="steps of a measurement")
     add(

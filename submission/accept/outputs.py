@@ -78,8 +78,7 @@ def render_junit(acceptance: Acceptance) -> str:
     for row in acceptance.workloads:
         case = Xml.SubElement(suite, "testcase", classname="accept", name=row.name)
         if row.verdict in (FAIL, UNDECIDED):
-            tag = "failure" if row.verdict == FAIL else "error"
-            Xml.SubElement(case, tag, type=row.verdict, message=row.reason)
+            Xml.SubElement(case, "failure" if row.verdict == FAIL else "error", type=row.verdict, message=row.reason)
         Xml.SubElement(case, "system-out").text = "\n".join([row.reason, *row.warnings, *acceptance.provisional])
     return xml_text(suite)
 

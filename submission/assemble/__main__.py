@@ -64,12 +64,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
-    pruned_help = "instances of a throughput result that do not count"
-    add("--pruned", nargs="+", type=Path, default=[], metavar="PATH", help=pruned_help)
+    add(
+        "--pruned",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="instances of a throughput result that do not count",
+    )
     add("--implementation", metavar="ID", help="folder of the code (default: that of --sources, or mlperf-hpc-suite)")
     add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
-    redact_help = "remove mail addresses and home directories from the copied logs; code stays as it is"
-    add("--redact", action="store_true", help=redact_help)
+    add(
+        "--redact",
+        action="store_true",
+        help="remove mail addresses and home directories from the copied logs; code stays as it is",
+    )
     add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
     add("--draft", action="store_true", help="accept placeholders in the description, to be completed in the package")
     add("--dry-run", action="store_true", help="list what would be written, and write nothing")

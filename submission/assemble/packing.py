@@ -244,10 +244,9 @@ class Packing:
         for name, record in (self.earlier.logs if self.earlier else {}).items():
             if name in self.present and record.redaction:
                 existing[record.redaction.original_sha256] = name
-        redacted = self.assembly.redact
         for log in logs:
-            parts = (RESULTS, self.system, self.assembly.scaling, str(log.run.benchmark), *([below] if below else ()))
-            folder = "/".join(parts)
+            parts = (RESULTS, self.system, self.assembly.scaling, str(log.run.benchmark), below)
+            folder = "/".join(filter(None, parts))
             existing_name = existing.get(log.sha256) or existing.get(log.original_sha256)
             if existing_name and os.path.dirname(existing_name) != folder:
                 raise AssemblyError(f"{log.path} is already in the package, as {existing_name}; a run counts once")
@@ -259,7 +258,7 @@ class Packing:
             name = existing_name or f"{folder}/result_{self._next_number(folder)}.txt"
             self.read_runs[name] = log.run
             self.redactions[name] = Redaction(log.original_sha256, log.redacted) if log.redacted else None
-            yield PackageFile(name, str(log.path), partial(_read_log_copy, log.path, redacted))
+            yield PackageFile(name, str(log.path), partial(_read_log_copy, log.path, self.assembly.redact))
             if not below:
                 yield from self._plan_power(log.path, f"{folder}/{POWER}/{result_name(name)}")
 

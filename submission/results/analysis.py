@@ -52,10 +52,14 @@ def analyse_report(
     if ceilings_file:
         devices = dict.fromkeys(result.row.device for result in good if not result.row.mini)
         unknown = (device for device in devices if not ceilings_of(device, model.ceilings))
-        end = "the cost model leaves it out"
-        warnings += [f"{ceilings_file}: no entry matches {device!r}; {end}" for device in unknown]
-    fits = fit.epochs_against_batch(good) + fit.against_units(good)
-    fits += fit.against_power_cap(good, facts.power_cap_watts)
+        warnings += [
+            f"{ceilings_file}: no entry matches {device!r}; the cost model leaves it out" for device in unknown
+        ]
+    fits = [
+        *fit.epochs_against_batch(good),
+        *fit.against_units(good),
+        *fit.against_power_cap(good, facts.power_cap_watts),
+    ]
     projected = project_sets(good, units, model, read_published())
     bounded = (each for each in projected.projections if each.ceilings)
     bounds = (model.cost_step(p.workload, p.ceilings, p.units, p.batch_size, p.spatial) for p in bounded)

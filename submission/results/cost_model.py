@@ -30,7 +30,7 @@ from submission.results.fits.fit import format_percent, scaling_pairs
 from submission.results.quantities import CACHEABLE, EPOCH_TIME, AnalysedSet
 from submission.results.quantity_tables import format_number
 
-HERE: Final = Path(__file__).parent
+FILE: Final = Path(__file__).with_name("workloads.yaml")
 STATED_VALUE_BYTES: Final = 2
 """Bytes of a value for which workloads state memory and halo traffic."""
 STORAGE_BYTES_PER_S: Final = 1e9
@@ -70,10 +70,10 @@ class _WorkloadsFile:
 
 
 @cache
-def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
-    """Return the workloads of a file by name; UsageError as for ceilings."""
-    entries = load(_WorkloadsFile, path).workloads
-    return {name: rebuild(Workload, entry, f"{path}: workloads.{name}") for name, entry in entries.items()}
+def read_workloads() -> dict[str, Workload]:
+    """Return the workloads by name."""
+    entries = load(_WorkloadsFile, FILE).workloads
+    return {name: rebuild(Workload, entry, f"{FILE}: workloads.{name}") for name, entry in entries.items()}
 
 
 def workload_of(benchmark: str, round_: str, workloads: Mapping[str, Workload]) -> str:
@@ -250,10 +250,23 @@ class CostModel:
             first_ratio, second_ratio = predicted[0] / times[0], predicted[1] / times[1]
             growth = steps[1].units / steps[0].units
             published, model, storage = (first / second / growth for first, second in (times, predicted, with_storage))
-            names = both[0].full_name, both[1].full_name, steps[0].binds, steps[1].binds
-            ratios = first_ratio, second_ratio, second_ratio / first_ratio
             first_data_in, second_data_in = (result.data.held_by if result.data else "" for result in both)
-            pairs.append(CostedPair(*names, *ratios, published, model, storage, first_data_in, second_data_in))
+            pairs.append(
+                CostedPair(
+                    first=both[0].full_name,
+                    second=both[1].full_name,
+                    first_binds=steps[0].binds,
+                    second_binds=steps[1].binds,
+                    first_ratio=first_ratio,
+                    second_ratio=second_ratio,
+                    calibrated_ratio=second_ratio / first_ratio,
+                    published_efficiency=published,
+                    efficiency=model,
+                    storage_efficiency=storage,
+                    first_data_in=first_data_in,
+                    second_data_in=second_data_in,
+                )
+            )
         if not pairs:
             return ModelError(())
         return ModelError(

@@ -331,7 +331,6 @@ AMOUNT: Final = re.compile(r"(?:(\d{1,4})\s*[x×*]\s*)?(\d[\d,]{0,12}(?:\.\d{1,6
 POWERS: Final = {prefix: power for power, prefix in enumerate("KMGTP", 1)}
 CACHEABLE: Final = 0.75
 """Assumed share of a node's memory that can cache files; programs and their buffers have the rest."""
-"""No node has as much memory or disk: a description that states more means the file system of the whole machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +360,8 @@ class NodeData:
 def parse_bytes(text: object) -> float | None:
     """Return the bytes that a field of a system description states; None without an amount and its unit.
 
-    The first amount counts, as in "144GB /tmp on a 240GB SSD", and the first ones of parts joined by + are added.
+    The first amount counts, as in "144GB /tmp on a 240GB SSD", and the first ones of parts joined by + are added. No
+    node has LARGEST: a description that states more means the file system of the whole machine.
     """
     parts = map(AMOUNT.search, text.split("+")) if isinstance(text, str) else ()
     total = 0.0

@@ -50,7 +50,7 @@ from submission.results.quantities import (
 from submission.results.read_rows import every_set, row_of
 from submission.results.rows import Row
 
-HERE: Final = Path(__file__).parent
+FILE: Final = Path(__file__).with_name("facts.yaml")
 MOST: Final = 1e9
 """Numbers of epochs and watts are below it."""
 FASTEST, SLOWEST = "the fastest run", "the slowest run"
@@ -116,7 +116,7 @@ class Facts:
         return None if entry is None else rebuild(Normalisation, entry, f"{source}: reference_epochs: {name}")
 
 
-def read_facts(path: Path = HERE / "facts.yaml") -> Facts:
+def read_facts(path: Path = FILE) -> Facts:
     """Return the facts of a file, those of published results by default; UsageError if it is broken."""
     facts = load(Facts, path)
     for name in facts.reference_epochs:

@@ -233,9 +233,8 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
         ),
     ]
     columns[4:6] = columns[4:6] if apart else []
-    title = f"Best passing score, now and in the previous round; speed-up{' (both with staging)' if apart else ''}"
     return make_table(
-        title,
+        f"Best passing score, now and in the previous round; speed-up{' (both with staging)' if apart else ''}",
         columns,
         changes,
         [f"{_name_benchmark(each)}, {clean(each.division)}" for each in changes],

@@ -88,8 +88,12 @@ def _make_parser() -> argparse.ArgumentParser:
         "--instance-ranks", type=positive, metavar="S", help="ranks of each instance (default: 1; with --emit, all / M)"
     )
     add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")
-    generated = "made if missing; the command generates missing mini data"
-    add("--data", type=Path, metavar="DIR", help=f"parent folder of the datasets, {generated}")
+    add(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="parent folder of the datasets, made if missing; the command generates missing mini data",
+    )
     add = parser.add_argument_group("where and how").add_argument
     add("-o", "--output", type=Path, default=Path("runs/round"), help="default: runs/round")
     add("--jobs", type=positive, default=1, help="concurrent runs or instances (default: 1)")

@@ -22,7 +22,6 @@ from common.ending import TARGET_MET, read_ending
 from common.errors import UsageError
 from common.files import LOG_NAME, instance_folders, write_whole_file
 from common.reference import FULL, OWN
-from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
@@ -224,8 +223,7 @@ def make_throughput(plan: Sequence[Series], output: Path, runner: JobRunner, inp
         announce_runs(jobs, setups, 1, {})
         prepare_benchmarks(setups, output, locked_runner)
         execute_plan(jobs, replace(locked_runner, size=1), _describe_job)
-        trained = {job.benchmark: _read_results(job) for job in jobs}
-        return _package_models(package, trained, setups)
+        return _package_models(package, {job.benchmark: _read_results(job) for job in jobs})
 
 
 def _plan_job(setup: Setup, inputs: RoundInputs, output: Path, size: int) -> PlannedRun:
@@ -271,7 +269,7 @@ def plan_instances(series: Series, output: Path, count: int, ranks: int) -> Plan
     )
 
 
-def _package_models(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:
+def _package_models(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]]) -> str:
     """Write and check the package, and print the scores; return its verdict, FAIL without a model."""
     assembled = None
     for benchmark, (met, missed) in trained.items():
@@ -284,11 +282,10 @@ def _package_models(package: RoundPackage, trained: Mapping[str, tuple[Logs, Log
     if assembled is None:
         return FAIL
     report = package.show_package(assembled)
-    for setup in setups:
-        reference = reference_of(setup.benchmark, setup.variant)
+    for benchmark in trained:
         for results in report.sets:
-            if results.scaling == WEAK and results.benchmark == setup.benchmark and reference:
-                print("\n".join(describe_score(results, reference.runs)), flush=True)
+            if results.scaling == WEAK and results.benchmark == benchmark and results.reference:
+                print("\n".join(describe_score(results, results.reference.runs)), flush=True)
     return report.verdict if all(met for met, _ in trained.values()) else FAIL
 
 
@@ -361,10 +358,15 @@ def render_round(plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path
             )
     else:
         by_benchmark = {series.benchmark: series for series in plan}
-        runs = plan_runs(out, {series.benchmark: series.runs for series in plan})
-        for number, run in enumerate(runs):
-            series = by_benchmark[run.benchmark]
-            runs[number] = replace(run, config=series.config, overrides=series.overrides, ranks=ranks)
+        runs = [
+            replace(
+                run,
+                config=by_benchmark[run.benchmark].config,
+                overrides=by_benchmark[run.benchmark].overrides,
+                ranks=ranks,
+            )
+            for run in plan_runs(out, {series.benchmark: series.runs for series in plan})
+        ]
     describe = "" if inputs.system else _describe_system(setups[0], nodes, out)
     return Script(
         runs=runs,

@@ -152,13 +152,16 @@ def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:
                 f"{benchmark} has {present} runs in this round, but {counts.get(benchmark, 0)} are requested: a round "
                 "can only grow; for a smaller round choose another folder with -o"
             )
-    runs = []
-    for benchmark, count in counts.items():
-        config = str(folder / benchmark / CONFIG)
-        runs += [
-            PlannedRun(benchmark=benchmark, kind="training", config=config, folder=folder / benchmark / f"run_{number}")
-            for number in range(count)
-        ]
+    runs = [
+        PlannedRun(
+            benchmark=benchmark,
+            kind="training",
+            config=str(folder / benchmark / CONFIG),
+            folder=folder / benchmark / f"run_{number}",
+        )
+        for benchmark, count in counts.items()
+        for number in range(count)
+    ]
     return keep_seeds(runs, draw_seeds())
 
 

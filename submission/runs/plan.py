@@ -150,10 +150,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise PlanError(f"{path} is not the plan of a run ({error}); restore it, or use another folder") from error
-    return record
 
 
 def has_result(run: PlannedRun) -> bool:

@@ -311,5 +311,5 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
 
 
 def quote_yaml(text: str) -> str:
-    """Return the text as a quote_yaml YAML string."""
+    """Return the text as a quoted YAML string."""
     return "'" + text.replace("'", "''") + "'"

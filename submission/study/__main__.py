@@ -246,8 +246,7 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
         )
     except ValueError as error:
         raise UsageError(f"{source}: {error}") from error
-    name = Path(arguments.plan or "axes").stem
-    return plan, source, arguments.output or Path("runs") / f"study-{name}"
+    return plan, source, arguments.output or Path("runs", f"study-{Path(arguments.plan or 'axes').stem}")
 
 
 if __name__ == "__main__":

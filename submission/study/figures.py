@@ -38,8 +38,7 @@ def draw_curve(curve: Curve) -> Html:
     spec, points = curve.spec, [point for line in curve.lines for point in line.points]
     if not points:
         return Html("")
-    title = f"{spec.title[:1].upper()}{spec.title[1:]}"
-    figure = Figure(figure_name(spec), title, _describe_curve(curve), HALF)
+    figure = Figure(figure_name(spec), f"{spec.title[:1].upper()}{spec.title[1:]}", _describe_curve(curve), HALF)
     panel = _make_panel(figure, curve, points)
     looks = list(islice(zip(cycle(SHAPES), cycle(COLOURS), strict=False), len(curve.lines)))
     for line, (_, colour) in zip(curve.lines, looks, strict=True):
@@ -57,11 +56,8 @@ def draw_curve(curve: Curve) -> Html:
             _draw_point(panel, curve, line, point, look)
     if spec.law == "isoflop" and curve.law:
         for parabola in curve.law.parabolas:
-            spot, hint = (
-                panel.locate_point(parabola.minimum, parabola.loss),
-                f"minimum at {format_amount(parabola.minimum)}",
-            )
-            figure.draw_cross(spot, "failing", hint)
+            spot = panel.locate_point(parabola.minimum, parabola.loss)
+            figure.draw_cross(spot, "failing", f"minimum at {format_amount(parabola.minimum)}")
     return _write_legend(figure, curve, looks)
 
 

@@ -98,16 +98,17 @@ def _format_value(value: object) -> str:
 
 def _draw_section(curve: Curve) -> Html:
     """Return figure, laws, residuals and what was left out."""
-    figures = []
-    for draw in (draw_curve, draw_best_sizes):
-        if drawing := draw(curve):
-            figures.append(element("figure", make_scrollable(drawing, curve.spec.title), class_="plots"))
+    figures = [
+        element("figure", make_scrollable(drawing, curve.spec.title), class_="plots")
+        for drawing in (draw_curve(curve), draw_best_sizes(curve))
+        if drawing
+    ]
     if not figures:
         figures.append(element("p", "No run has a point on this curve."))
-    laws = [_describe_law(curve, *each) for each in curve.laws]
+    laws = element("div", *(_describe_law(curve, *each) for each in curve.laws))
     parts = [
         element("h2", curve.spec.title),
-        element("div", *figures, element("div", *laws), class_="pairs"),
+        element("div", *figures, laws, class_="pairs"),
     ]
     if curve.left_out:
         rows = draw_table(("run", "reason"), curve.left_out, "Left out", 2)
@@ -143,18 +144,16 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
 
 
 def _list_residuals(law: Law) -> Html:
-    rows = []
-    for observation, fitted, relative in law.residuals:
-        at = ", ".join(map(format_amount, observation.x))
-        rows.append(
-            (
-                observation.name,
-                at,
-                format_number(observation.y),
-                format_number(fitted),
-                f"{100 * relative:+.2g} %",
-            )
+    rows = [
+        (
+            observation.name,
+            ", ".join(map(format_amount, observation.x)),
+            format_number(observation.y),
+            format_number(fitted),
+            f"{100 * relative:+.2g} %",
         )
+        for observation, fitted, relative in law.residuals
+    ]
     return draw_table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
 
 

@@ -151,13 +151,11 @@ class StudyPlan:
 
     def _check_keys(self) -> None:
         """Raise ValueError for a setting that two parts of the plan give, or that is not the plan's to give."""
-        points = {key for point in self.points for key in point}
-        overrides = {override.partition("=")[0].strip() for override in self.overrides}
         parts = {
             "axes": {*self.axes},
-            "points": points,
+            "points": {key for point in self.points for key in point},
             "scales": {*self.scales},
-            "overrides": overrides,
+            "overrides": {override.partition("=")[0].strip() for override in self.overrides},
         }
         for name, keys in parts.items():
             if OUTPUT in keys:

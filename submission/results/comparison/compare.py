@@ -297,13 +297,16 @@ def compare_with_published(path: Path) -> TextTable:
     """Return a measurement beside the published results whose number of units is nearest; UsageError without any."""
     measured = read_measurement(path)
     if measured.benchmark not in REFERENCES:
-        names = ", ".join(REFERENCES)
-        raise UsageError(f"{path}: benchmark is {clean(measured.benchmark)!r}; expected one of {names}")
+        raise UsageError(f"{path}: benchmark is {clean(measured.benchmark)!r}; expected one of {', '.join(REFERENCES)}")
     if measured.network != FULL:
-        network = clean(measured.network)
-        raise UsageError(f"{path}: the {network} network was measured, published results have the full one")
-    published = [result for result in read_published() if result.row.benchmark == measured.benchmark]
-    results = [result for result in published if result.mean(EPOCH_TIME) and result.units]
+        raise UsageError(
+            f"{path}: the {clean(measured.network)} network was measured, published results have the full one"
+        )
+    results = [
+        result
+        for result in read_published()
+        if result.row.benchmark == measured.benchmark and result.mean(EPOCH_TIME) and result.units
+    ]
     if not results:
         raise UsageError(f"{path}: there are no published results of {measured.benchmark} with the time of an epoch")
     results.sort(key=lambda result: abs(math.log((result.units or 1) / measured.units)))

@@ -63,10 +63,9 @@ def _make_comparison_table(title: str, comparison: Comparison, sections: Sequenc
     """Return sections as one table, with their titles as groups and their lines indented."""
     a, b = (clean(side.name) for side in (comparison.a, comparison.b))
     cells = [(clean(section.title), (f"  {name}", *row)) for section in sections for name, *row in _list_cells(section)]
-    headings = (("", ""), ("A", a), ("B", b), ("B / A", ""))
     return TextTable(
         title,
-        headings,
+        (("", ""), ("A", a), ("B", b), ("B / A", "")),
         tuple(row for _, row in cells),
         (False,) * 4,
         tuple(group for group, _ in cells),

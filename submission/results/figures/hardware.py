@@ -41,8 +41,11 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     Results on devices whose watts no data sheet gives are left out; without others there is no figure.
     """
     rated = {device: entry for device, entry in read_ceilings().items() if entry.watts}
-    sets = [each for each in sets if each.row.operations.accelerator in rated]
-    sets = [each for each in sets if is_drawable(each.row.operations.training_utilization)]
+    sets = [
+        each
+        for each in sets
+        if each.row.operations.accelerator in rated and is_drawable(each.row.operations.training_utilization)
+    ]
     if not sets:
         return Html("")
     formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
@@ -58,15 +61,11 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str) -> Html:
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
     panel.draw_iso_lines(Iso(slope=1, factor=1e-3, unit=" GFLOPS/W"))
     benchmarks = sorted({each.row.benchmark for each in sets})
-    spots = []
-    for each, point in zip(sets, points, strict=True):
-        across, up = panel.locate_point(*point)
-        spots.append(
-            (
-                across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2),
-                up,
-            )
-        )
+    middle = (len(benchmarks) - 1) / 2
+    spots = [
+        (panel.x(watts) + SIDE * (benchmarks.index(each.row.benchmark) - middle), panel.y(achieved))
+        for each, (watts, achieved) in zip(sets, points, strict=True)
+    ]
     spots = spread_points(spots, MARK)
     panel.covered += [enclose_point(spot, 6) for spot in spots]
     labels = [

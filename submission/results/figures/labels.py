@@ -77,22 +77,20 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
     benchmarks: dict[str, dict[tuple[object, ...], AnalysedSet]] = {}
     for each in sorted(sets, key=lambda each: (each.row.mini, each.row.benchmark, each.row.round, each.name)):
         row = each.row
-        runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
         same = (
             choose_colour(row.organisation),
             row.system.lower(),
             row.scaling,
             row.division,
             each.units,
-            runs,
+            tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs)),
         )
         results = benchmarks.setdefault(each.marked_benchmark, {})
         if first := results.get(same):
-            names = (*(first.drawn_for or [first.full_name]), each.full_name)
             each = replace(
                 first,
                 row=replace(first.row, round=f"{first.row.round}, v{row.round}"),
-                drawn_for=names,
+                drawn_for=(*(first.drawn_for or [first.full_name]), each.full_name),
             )
         results[same] = each
     return {name: list(results.values()) for name, results in benchmarks.items()}
@@ -107,9 +105,11 @@ def name_results(sets: Sequence[AnalysedSet]) -> list[str]:
         r"\2",
         r"\g<0>",
     ):  # of what follows "_pytorch": nothing, what says more than the software, all
-        rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
-        systems = [shortened(FRAMEWORK.sub(kept, row.system), 24, "…") for row, _ in rows]
-        names = [f"{row.organisation} {name}".strip() + end for (row, end), name in zip(rows, systems, strict=True)]
+        systems = [shortened(FRAMEWORK.sub(kept, each.row.system), 24, "…") for each in sets]
+        names = [
+            f"{each.row.organisation} {system}".strip() + f" v{each.row.round}" * several
+            for each, system in zip(sets, systems, strict=True)
+        ]
         counts = Counter(names)
         texts = [text or (name if counts[name] == 1 else "") for text, name in zip(texts, names, strict=True)]
     kinds = (f"{each.row.division} {'throughput' if each.row.scaling == WEAK else ''}".strip() for each in sets)
@@ -146,12 +146,17 @@ class Box:
     bottom: float
 
     def overlaps(self, other: Box) -> bool:
-        across = self.left < other.right and other.left < self.right
-        return across and self.top < other.bottom and other.top < self.bottom
+        return (
+            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
+        )
 
     def contains(self, other: Box) -> bool:
-        across = self.left <= other.left and other.right <= self.right
-        return across and self.top <= other.top and other.bottom <= self.bottom
+        return (
+            self.left <= other.left
+            and other.right <= self.right
+            and self.top <= other.top
+            and other.bottom <= self.bottom
+        )
 
     def nearest(self, point: Point) -> Point:
         """Return the point of the box that is nearest to another one."""

@@ -147,12 +147,7 @@ def draw_variation(sets: Sequence[AnalysedSet], name: str) -> Html:
     items = [
         *mark_items([*chain(*benchmarks.values())]),
         ("ellipse", "1 and 2 standard deviations"),
-    ]
-    items += [
-        (
-            "component",
-            "first component: its share of the variance and its direction; r: correlation",
-        )
+        ("component", "first component: its share of the variance and its direction; r: correlation"),
     ]
     return figure.finish_figure(top + 8, items)
 

@@ -104,12 +104,10 @@ def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
 
 def _describe_times(sets: Sequence[AnalysedSet]) -> str:
     fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
-    system, minutes = (
-        f"{fastest.row.organisation} on {fastest.row.system}",
-        format_amount(fastest.mean("run_time") or 0),
+    return (
+        f"{len(sets)} results; the shortest runs are those of {fastest.row.organisation} on {fastest.row.system}, with "
+        f"{format_amount(fastest.mean('run_time') or 0)} minutes and {fastest.units} {fastest.unit}."
     )
-    units = f"{fastest.units} {fastest.unit}"
-    return f"{len(sets)} results; the shortest runs are those of {system}, with {minutes} minutes and {units}."
 
 
 # -- what a time to solution is made of ------------------------------------------------------------------------
@@ -121,12 +119,13 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str) -> Html:
     sets = [each for each, means in zip(sets, quantities, strict=True) if all(map(is_drawable, means))]
     if not sets:
         return Html("")
-    title = title_of("Batch size, epochs to solution and throughput", sets)
-    figure = Figure(name, title, [_describe_batches(sets)])
+    figure = Figure(name, title_of("Batch size, epochs to solution and throughput", sets), [_describe_batches(sets)])
     figure.draw_text((8, 22), sets[0].marked_benchmark, "heading")
     bottom = _Block(figure, sets).draw(20.0)
-    items = [*mark_items(sets), ("triangle", "training"), ("cross", "evaluation")]
-    items += [
+    items = [
+        *mark_items(sets),
+        ("triangle", "training"),
+        ("cross", "evaluation"),
         ("runs", "runs and their distribution"),
         ("iso", "equal values of what the panel's title says"),
     ]
@@ -170,8 +169,7 @@ class _Block:
             return Iso(slope=1, unit="/min" if of_rates else "/unit", title=title)
         if of_rates:
             return Iso(slope=1, power=-1, unit=" min", title="lines: compute time")
-        means = [each.mean("run_steps") for each in self.sets]
-        results = zip(means, self.batches, self.epochs, strict=True)
+        results = zip((each.mean("run_steps") for each in self.sets), self.batches, self.epochs, strict=True)
         steps = [mean * batch / epochs for mean, batch, epochs in results if mean is not None]
         if not steps:
             return None
@@ -378,10 +376,8 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet]) -> Html:
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark_result(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
     items = [
-        (
-            "fit",
-            f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results",
-        )
+        ("fit", f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results"),
+        ("interval", "95 % interval of the curve"),
+        *mark_items(several),
     ]
-    items += [("interval", "95 % interval of the curve"), *mark_items(several)]
     return figure.finish_figure(FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8, items)

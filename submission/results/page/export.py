@@ -144,10 +144,9 @@ def _identify_result(result: AnalysedSet) -> dict[str, Any]:
 def _data_record(result: AnalysedSet) -> dict[str, Any]:
     """Return what a node holds of the data set, in bytes, beside its memory and disk; None where it is unknown."""
     data = result.data
-    sizes = {f"node_{name}_bytes": getattr(data, name, None) for name in ("raw", "stored", "memory", "disk")}
     return {
         "run_nodes": data.nodes if data else None,
-        **sizes,
+        **{f"node_{name}_bytes": getattr(data, name, None) for name in ("raw", "stored", "memory", "disk")},
         "data_held_by": data.held_by if data else "",
     }
 
@@ -210,12 +209,12 @@ def _fit_record(fit: Fit) -> dict[str, Any]:
     for name in ("a", "b"):
         low, high = power.get(f"{name}_interval") or (None, None)
         record |= {name: power.get(name), f"{name}_low": low, f"{name}_high": high}
-    record |= {
+    return record | {
         "r_squared": power.get("r_squared"),
         "e0": critical.get("e0"),
         "critical_batch_size": critical.get("bc"),
+        "said": fit.said,
     }
-    return record | {"said": fit.said}
 
 
 def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from submission.results.page.html import (
     disclosure,
     draw_table,
     element,
-    escape_text,
     file_link,
     generator_tag,
     join_parts,
@@ -57,9 +56,11 @@ def provenance_of(root: str) -> tuple[Provenance | None, str]:
 def package_provenance(provenance: Provenance) -> Html:
     """Return the provenance of a package as tables: the package, its logs and configurations."""
     state = "complete" if provenance.complete else "incomplete"
-    items = [("package", f"{state}, {len(provenance.files)} files recorded")]
-    items += list(provenance.incomplete.items())
-    items += [(name, f"sources {_shorten_hash(digest)}") for name, digest in provenance.implementations.items()]
+    items = [
+        ("package", f"{state}, {len(provenance.files)} files recorded"),
+        *provenance.incomplete.items(),
+        *((name, f"sources {_shorten_hash(digest)}") for name, digest in provenance.implementations.items()),
+    ]
     logs = [
         (
             name,
@@ -73,16 +74,14 @@ def package_provenance(provenance: Provenance) -> Html:
         for name, record in provenance.logs.items()
     ]
     head = ("log", "seed", "hash", "sources", "revision", "configuration", "redacted")
-    parts = [
+    configurations = list(provenance.configurations.items())[:MAX_ROWS]
+    return disclosure(
+        f"Provenance ({PROVENANCE_FILE})",
         draw_table(("item", "state"), items, "The package", 2),
         draw_table(head, logs[:MAX_ROWS], "Logs", len(head)),
-    ]
-    parts += [_more_rows(len(logs))]
-    parts += [
-        facts_table(f"Configuration {_shorten_hash(name)}", list(list_facts(content)))
-        for name, content in list(provenance.configurations.items())[:MAX_ROWS]
-    ]
-    return disclosure(f"Provenance ({PROVENANCE_FILE})", *parts)
+        _more_rows(len(logs)),
+        *(facts_table(f"Configuration {_shorten_hash(name)}", list(list_facts(tree))) for name, tree in configurations),
+    )
 
 
 def _shorten_hash(text: str | None) -> str:
@@ -266,17 +265,16 @@ def _draw_position(path: str, line: int, base: str, site: Site) -> Html:
         return element("p", site.link_file(path, base, line), class_="place")
     site.excerpts_left -= 1
     width = len(str(lines[-1][0]))
-    rows = []
-    for number, text in lines:
-        content = join_parts(
-            [
-                element("span", f"{number:>{width}}", class_="line-number"),
-                "  ",
-                escape_text(text),
-            ]
+    rows = [
+        element(
+            "mark" if number == line else "span",
+            element("span", f"{number:>{width}}", class_="line-number"),
+            "  ",
+            text,
         )
-        rows.append(element("mark" if number == line else "span", content))
-    code = element("pre", join_parts(rows), tabindex="0")
+        for number, text in lines
+    ]
+    code = element("pre", *rows, tabindex="0")
     return disclosure(display_name(path, base, line), code, site.link_file(path, base), class_="place")
 
 

@@ -66,9 +66,9 @@ def _start_tag(tag: str, attributes: Mapping[str, Attribute]) -> Html:
     return Html(f"<{' '.join(words)}>")
 
 
-def disclosure(summary: object, *children: object, class_: str | None = None, id_: str | None = None) -> Html:
+def disclosure(summary: object, *children: object, class_: str | None = None) -> Html:
     """Return children that open after a click on the summary."""
-    return element("details", element("summary", summary), *children, class_=class_, id=id_)
+    return element("details", element("summary", summary), *children, class_=class_)
 
 
 def file_link(path: str, folder: str, text: str) -> Html:
@@ -172,17 +172,11 @@ def read_asset(package: str, name: str) -> Html:
 
 def theme_switch() -> Html:
     """Return the switch between light and dark, which needs no JavaScript."""
-    choices = []
-    for name in ("auto", "light", "dark"):
-        button = element(
-            "input",
-            type="radio",
-            name="theme",
-            value=name,
-            id=f"theme-{name}",
-            checked=name == "auto",
-        )
-        choices.append(element("label", button, name))
+    buttons = {
+        name: element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=name == "auto")
+        for name in ("auto", "light", "dark")
+    }
+    choices = [element("label", button, name) for name, button in buttons.items()]
     return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
 
 

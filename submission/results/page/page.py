@@ -186,11 +186,10 @@ def _draw_header(
     )
     rounds = ", ".join(dict.fromkeys(map("".join, whence)))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
-    counts = summary(report, all_shown(report)).partition(": ")[2]
     facts = [
         ("Round", rounds),
         ("Rules", f"{report.profile} profile of {rules}"),
-        ("Findings", counts),
+        ("Findings", summary(report, all_shown(report)).partition(": ")[2]),
     ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
     meaning = MEANING[report.verdict]
@@ -272,7 +271,6 @@ def _draw_footer(report: Report, site: Site) -> Html:
         element("li", f"{kind} ", *_link_inputs(paths, site), f": round {round_}, {why}")
         for (round_, why, kind), paths in inputs_by_round(report).items()
     ]
-    quantities = draw_table(("name", "unit", "definition", "mean over runs"), list_definitions(), texts=4)
     return element(
         "footer",
         element("h2", "How to read this page"),
@@ -280,7 +278,7 @@ def _draw_footer(report: Report, site: Site) -> Html:
         disclosure(
             "Definitions of the quantities of the analysis",
             element("p", WHICH_RUNS),
-            quantities,
+            draw_table(("name", "unit", "definition", "mean over runs"), list_definitions(), texts=4),
         ),
         disclosure("What was checked", element("ul", *inputs)),
         element(

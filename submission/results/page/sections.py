@@ -142,9 +142,11 @@ def key_figures(results: ResultSet) -> Html:
         pairs += _list_staging(score)
         whole = "~" if results.states_whole_system else ""
         pairs.append(("accelerators per model", f"{whole}{plain(score.instance_scale)}"))
-    pairs.append(("runs", runs_text(results)))
-    pairs.append(("global batch size", plain(results.batch_size)))
-    pairs.append(("reference", convergence_text(results)))
+    pairs += [
+        ("runs", runs_text(results)),
+        ("global batch size", plain(results.batch_size)),
+        ("reference", convergence_text(results)),
+    ]
     items = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
     return element("dl", *items, class_="figures")
 
@@ -170,13 +172,12 @@ def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | N
     if goal and any(curve.points for curve in curves):
         keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= charts.MANY else MANY_KEYS
         keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
-        table_ = disclosure("Table", convergence_table(curves, goal.unit))
         figures.append(
             _draw_figure(
                 "Convergence",
                 charts.draw_convergence(f"{name}-convergence", curves, goal),
                 keys,
-                table_,
+                disclosure("Table", convergence_table(curves, goal.unit)),
             )
         )
     if any(curve.minutes is not None for curve in curves):
@@ -260,12 +261,11 @@ def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
         epoch, value = curve.points[-1] if curve.points else (None, None)
         seconds = curve.seconds or {}
         parts = [seconds[part] / 60 if part in seconds else "–" for part in PARTS]
-        quality = f"{value:.5g}" if value is not None else "–"
         facts = (
             "–" if curve.minutes is None else curve.minutes,
             plain(epoch),
             len(curve.points),
-            quality,
+            "–" if value is None else f"{value:.5g}",
         )
         rows.append((curve.name, charts.STATES[curve.state], *facts, *parts))
     columns = [aligned(column) for column in zip(*rows, strict=True)]
@@ -278,9 +278,7 @@ def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
 def run_states(results: ResultSet) -> dict[str, str]:
     """Return the state of each run by path: KEPT, DROPPED (fastest and slowest) or FAILED (rejected)."""
     states = {run.path: FAILED if run.verdict == "FAIL" else KEPT for run in results.runs}
-    for run in left_out(results):
-        states[run.path] = DROPPED
-    return states
+    return states | {run.path: DROPPED for run in left_out(results)}
 
 
 def left_out(results: ResultSet) -> list[JudgedRun]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.command import suggest_name
 from common.measure.devices import ceilings_of, read_ceilings
+from common.values import group_pairs
 from compliance.model.report import Report
 from submission.results.cost_model import CostedStep, CostModel, ModelError, read_workloads
 from submission.results.fits import fit
@@ -69,9 +70,7 @@ def analyse_report(
 
 def _cost_many_units(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:
     """Yield the cost on many units of each benchmark and hardware among the results, at their largest batch size."""
-    batches: dict[tuple[str, str], int] = {}
-    for step in filter(None, map(model.cost_result, sets)):
-        key = (step.workload, step.ceilings)
-        batches[key] = max(batches.get(key, 0), step.batch_size)
-    for (workload, ceilings), batch in sorted(batches.items()):
-        yield from model.scale_out(workload, ceilings, (10_000, 20_000, 50_000, 100_000), batch)
+    steps = filter(None, map(model.cost_result, sets))
+    batches = group_pairs(((step.workload, step.ceilings), step.batch_size) for step in steps)
+    for (workload, ceilings), sizes in sorted(batches.items()):
+        yield from model.scale_out(workload, ceilings, (10_000, 20_000, 50_000, 100_000), max(sizes))

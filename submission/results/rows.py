@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from compliance.benchmarks import describe_plugin
 from compliance.formats.words import staging_cell
@@ -213,13 +213,24 @@ def compare_rounds(previous: Sequence[Row], rows: Sequence[Row]) -> list[Differe
     changes = []
     for key in sorted({*before, *now}):
         benchmark, mini, division, scaling, organisation = key
-        unit, name = "models/min" if scaling == WEAK else "min", names.get(organisation, organisation)
-        both = before.get(key), now.get(key)
-        values: list[Any] = [row.score if row else None for row in both]
-        values += [row.score_with_staging if row else None for row in both]
-        values += [row is not None and row.waiver != "" for row in both]
-        values.append(describe_plugin(benchmark))
-        changes.append(Difference(name, benchmark, scaling, division, mini, unit, *values))
+        former, latter = before.get(key), now.get(key)
+        changes.append(
+            Difference(
+                organisation=names.get(organisation, organisation),
+                benchmark=benchmark,
+                scaling=scaling,
+                division=division,
+                mini=mini,
+                unit="models/min" if scaling == WEAK else "min",
+                before=former.score if former else None,
+                now=latter.score if latter else None,
+                before_with_staging=former.score_with_staging if former else None,
+                now_with_staging=latter.score_with_staging if latter else None,
+                before_waived=former is not None and former.waiver != "",
+                now_waived=latter is not None and latter.waiver != "",
+                plugin=describe_plugin(benchmark),
+            )
+        )
     return changes
 
 

@@ -311,8 +311,8 @@ class Panel:
                 outline = [
                     locate(curve[0][0], 2),
                     *(locate(value, 2 + peak * height) for value, height in curve),
+                    locate(curve[-1][0], 2),
                 ]
-                outline.append(locate(curve[-1][0], 2))
                 self.figure.draw_curve(outline, f"violin {colour}", closed=True)
                 self.covered.append(enclose_points(outline))
             for kept, class_ in ((True, "runs"), (False, "runs left-out")):

@@ -186,8 +186,6 @@ def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     first, *others = weights[best].tolist()
     logs = [math.log(weight) for weight in others]
     if name == "batch":
-        start: np.ndarray = np.array([math.log(first), others[0] / first])
-        return start
+        return np.array([math.log(first), others[0] / first])
     signed = np.abs(exponents[best]) if name == "joint" else exponents[best]
-    start = np.array([first, *(value for pair in zip(logs, signed, strict=True) for value in pair)])
-    return start
+    return np.array([first, *(value for pair in zip(logs, signed, strict=True) for value in pair)])

@@ -36,7 +36,7 @@ def draw_analysis(analysis: Analysis) -> Iterator[Part]:
             section, heading = "best-by-round", BEST
         for picture in several:
             # All times to solution are at the top of the page.
-            if picture.draw is not time_to_solution and (drawing := _draw_picture(picture)):
+            if picture.kind is not TIMES and (drawing := _draw_picture(picture)):
                 yield Part(section, heading, drawing)
         inside = [each for each in analysis.sets if each.row.round == round_ and not each.problem]
         yield from (Part(section, heading, body) for body in _round_tables(inside))
@@ -52,25 +52,23 @@ def draw_analysis(analysis: Analysis) -> Iterator[Part]:
 class Picture:
     """A figure of some results.
 
-    name: its id on the page and the name of its file. round: "" for one of all rounds. folded: opened by a click.
+    name: its id on the page and the name of its file. round: "" for one of all rounds.
     """
 
     name: str
     round: str
     title: str
-    caption: str
-    draw: Callable[[Sequence[AnalysedSet], str], Html]
+    kind: PictureKind
     sets: list[AnalysedSet]
-    folded: bool = False
 
     @cached_property
     def drawing(self) -> Html:
         """The drawing; empty if there is nothing to draw."""
-        return self.draw(self.sets, self.name)
+        return self.kind.draw(self.sets, self.name)
 
 
 class PictureKind(NamedTuple):
-    """A figure that each round has. title: where `{}` stands for the benchmark. folded: opened by a click."""
+    """What figures show. title: where `{}` stands for the benchmark. folded: opened by a click."""
 
     name: str
     title: str
@@ -138,9 +136,8 @@ def list_pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
             for benchmark, results in ({"": inside} if kinds is OF_ROUNDS else by_benchmark(inside)).items():
                 for kind in kinds:
                     name = make_slug(f"v{round_} {benchmark} {kind.name}")
-                    title = kind.title.format(benchmark)
-                    yield Picture(name, round_, title, kind.caption, kind.draw, results, kind.folded)
-    yield Picture("best-by-round", "", "", "", best_by_round, good)
+                    yield Picture(name, round_, kind.title.format(benchmark), kind, results)
+    yield Picture("best-by-round", "", "", PictureKind("best-by-round", "", "", best_by_round, folded=False), good)
 
 
 def _draw_picture(picture: Picture) -> Html:
@@ -148,8 +145,8 @@ def _draw_picture(picture: Picture) -> Html:
     if not picture.drawing:
         return picture.drawing
     drawing = make_scrollable(picture.drawing, picture.title or BEST)
-    caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
-    if picture.folded:
+    caption = element("p", picture.kind.caption, class_="quiet") if picture.kind.caption else ""
+    if picture.kind.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
     title = element("figcaption", picture.title) if picture.title else ""
     return element("figure", title, drawing, caption, class_="plots")
@@ -221,18 +218,12 @@ def _draw_fit_sections(analysis: Analysis) -> Iterator[Html]:
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
     yield from (disclosure(each.title, _html_table(each)) for each in make_tables(sets))
-    items = []
-    for each in sets:
-        if notes := [
-            *each.notes,
-            *(f"{key}: {reason}" for key, reason in each.excluded.items()),
-        ]:
-            items.append(
-                element(
-                    "li",
-                    f"{short_name(each)}, {each.marked_benchmark}: {'; '.join(map(clean, notes))}",
-                )
-            )
+    notes = ((each, [*each.notes, *(f"{key}: {reason}" for key, reason in each.excluded.items())]) for each in sets)
+    items = [
+        element("li", f"{short_name(each)}, {each.marked_benchmark}: {'; '.join(map(clean, texts))}")
+        for each, texts in notes
+        if texts
+    ]
     if items:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 

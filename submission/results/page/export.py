@@ -92,12 +92,11 @@ def flatten_quantities(result: AnalysedSet) -> dict[str, float | None]:
 
     run_compute_budget is its mean; ratios and principal components have one value.
     """
-    values: dict[str, float | None] = {}
-    for name in QUANTITIES:
-        statistics = result.statistics.get(name)
-        values |= {
-            f"{name}.{kind}": getattr(statistics, kind, None) for kind in ("mean", "std", "median", "min", "max")
-        }
+    values: dict[str, float | None] = {
+        f"{name}.{kind}": getattr(result.statistics.get(name), kind, None)
+        for name in QUANTITIES
+        for kind in ("mean", "std", "median", "min", "max")
+    }
     values[BUDGET] = values[f"{BUDGET}.mean"]
     components: Sequence[float | None] = [None] * len(PCA)
     if pca := result.pca:

@@ -112,11 +112,10 @@ def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return the facts of several provenances, with the number of values for those that differ."""
     several_facts = [dict(list_facts(provenance)) for provenance in several if provenance]
     names = dict.fromkeys(name for provenance in several_facts for name in provenance)
-    shared = []
-    for name in names:
-        values = {provenance.get(name, "") for provenance in several_facts}
-        shared.append((name, values.pop() if len(values) == 1 else f"differs: {len(values)} values"))
-    return shared
+    values = {name: {provenance.get(name, "") for provenance in several_facts} for name in names}
+    return [
+        (name, texts.pop() if len(texts) == 1 else f"differs: {len(texts)} values") for name, texts in values.items()
+    ]
 
 
 def facts_table(summary: str, rows: Sequence[tuple[str, str]]) -> Html:

@@ -100,10 +100,15 @@ def table_of_kinds(
 ) -> Html:
     """Return a table. kinds: the class of the cells of each column. rows: the cells and the attributes of each."""
     titles = [element("th", text, scope="col", class_=kind) for text, kind in zip(head, kinds, strict=True)]
-    lines = []
-    for (first, *rest), attributes in rows:
-        cells = [element("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)]
-        lines.append(element("tr", element("th", first, scope="row", class_=kinds[0]), *cells, **attributes))
+    lines = [
+        element(
+            "tr",
+            element("th", first, scope="row", class_=kinds[0]),
+            *(element("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)),
+            **attributes,
+        )
+        for (first, *rest), attributes in rows
+    ]
     whole = element(
         "table",
         element("caption", caption) if caption else "",

@@ -76,19 +76,23 @@ def draw_label(word: str) -> Html:
 
 def curves_of(results: ResultSet) -> list[charts.Curve]:
     """Return the curves of all runs, in the order of the set."""
-    state = run_states(results)
-    curves = []
-    for run in results.runs:
-        points = tuple(
-            (
-                float(at if evaluation.epoch is None else evaluation.epoch),
-                float(evaluation.value),
-            )
-            for at, evaluation in enumerate(run.details.evaluations, 1)
+    states = run_states(results)
+    return [
+        charts.Curve(
+            name=run_name(run.path, results.folder if results.loose else ""),
+            state=states[run.path],
+            points=tuple(
+                (
+                    float(at if evaluation.epoch is None else evaluation.epoch),
+                    float(evaluation.value),
+                )
+                for at, evaluation in enumerate(run.details.evaluations, 1)
+            ),
+            minutes=run.minutes,
+            seconds=run.details.seconds,
         )
-        name = run_name(run.path, results.folder if results.loose else "")
-        curves.append(charts.Curve(name, state[run.path], points, run.minutes, run.details.seconds))
-    return curves
+        for run in results.runs
+    ]
 
 
 def goal_of(results: ResultSet) -> charts.Goal | None:

@@ -186,6 +186,8 @@ def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     first, *others = weights[best].tolist()
     logs = [math.log(weight) for weight in others]
     if name == "batch":
-        return np.array([math.log(first), others[0] / first])
+        start: np.ndarray = np.array([math.log(first), others[0] / first])
+        return start
     signed = np.abs(exponents[best]) if name == "joint" else exponents[best]
-    return np.array([first, *(value for pair in zip(logs, signed, strict=True) for value in pair)])
+    start = np.array([first, *(value for pair in zip(logs, signed, strict=True) for value in pair)])
+    return start

@@ -12,14 +12,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from os.path import samestat
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from common.errors import UsageError
 from common.own_code import execute_spec
@@ -58,8 +57,7 @@ class PluginError(UsageError):
     """A benchmark from outside the suite cannot be used; the message names it and its origin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(NamedTuple):
     """A benchmark's package.
 
     origin: the distribution and its version, or the folder that it is in; "": the suite. home: the folder with the
@@ -209,9 +207,8 @@ def _choose_packages(packages: Iterable[Package]) -> dict[str, Package]:
     chosen: dict[str, Package] = {}
     for package in packages:
         if other := chosen.get(package.name):
-            package = replace(
-                other, origin=f"{other.origin} and {package.origin}", problem="several have that name: keep one of them"
-            )
+            origins = f"{other.origin} and {package.origin}"
+            package = other._replace(origin=origins, problem="several have that name: keep one of them")
         chosen[package.name] = package
     return chosen
 

@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any, Final, Literal, TypeVar
 
 from common.errors import UsageError
-from common.settings.optim import LOG_NAMES
 
 OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
@@ -60,6 +59,8 @@ def register_optimizer(name: str) -> Callable[[T], T]:
     It is called with the parameters, the learning rate, and the section `optim` (`common.settings.optim.OptimConfig`),
     and returns a `torch.optim.Optimizer`. Raises UsageError if it cannot be called so, or if the name is taken.
     """
+    from common.settings.optim import LOG_NAMES  # takes a while, and the checker does without
+
     if name in LOG_NAMES:
         raise UsageError(f"optimizer {name} is one of the suite's; choose another name")
     register = _make_registrar("optimizer", name)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import select
 import stat
-from dataclasses import dataclass
 from io import BufferedReader
-from typing import Final
+from typing import Final, NamedTuple
 
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
@@ -37,8 +36,7 @@ class RefusedFileError(OSError):
         return type(self), (self.filename, self.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """A folder whose files are read. root: its real path; "": links may lead anywhere."""
 
     root: str = ""
@@ -88,7 +86,6 @@ class Tree:
         return not self.root or real == self.root or real.startswith(os.path.join(self.root, ""))
 
 
-@dataclass(frozen=True, slots=True)
 class _Named(Tree):
     def open(self, path: str | os.PathLike[str]) -> BufferedReader:
         piped = NO_WAIT and stat.S_ISFIFO(os.stat(path).st_mode)

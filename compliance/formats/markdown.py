@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from common.command import clean, counted
 from compliance.formats.findings import (
@@ -53,7 +52,7 @@ def render(report: Report, style: Style) -> str:
     blocks += [_findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else ""]
     blocks += [_logs_table(report, style)]
     blocks += [
-        markdown_text(replace(table, rows=tuple((SIGNS[verdict], *cells) for verdict, *cells in table.rows)))
+        markdown_text(table._replace(rows=tuple((SIGNS[verdict], *cells) for verdict, *cells in table.rows)))
         for table in score_tables(report)
     ]
     groups = grouped(findings)

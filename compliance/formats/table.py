@@ -9,7 +9,6 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from common.command import clean
@@ -42,8 +41,7 @@ class Column(NamedTuple, Generic[Item]):
     value: Callable[[Item], Any] = str
 
 
-@dataclass(frozen=True, slots=True)
-class TextTable:
+class TextTable(NamedTuple):
     """The contents of a table.
 
     headings: (name, unit) of each column, on two lines. rows: cells that are safe to print, one for each column.

@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from io import BufferedReader
 from typing import BinaryIO, Final, NamedTuple
 
@@ -32,7 +31,6 @@ class InflateError(ValueError):
     """A file is beyond one of the limits; the message says which."""
 
 
-@dataclass(frozen=True, slots=True)
 class PlainFiles(Tree):
     """The files of a package whose compressed ones were inflated up to the limit: further ones are not read."""
 

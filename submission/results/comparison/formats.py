@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from common.command import clean, counted
@@ -39,7 +38,7 @@ def write_markdown(comparisons: Sequence[Comparison], _: int | None = None) -> s
         for section in comparison.sections:
             table = _make_comparison_table(section.title, comparison, [section])
             headings = tuple((name, "") for name, _ in table.headings)
-            blocks.append(markdown_text(replace(table, headings=headings, groups=())))
+            blocks.append(markdown_text(table._replace(headings=headings, groups=())))
     return "\n\n".join(blocks) + "\n"
 
 

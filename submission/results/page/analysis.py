@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
 from operator import attrgetter, not_
@@ -178,7 +178,7 @@ def _draw_derived(analysis: Analysis) -> Iterator[Part]:
 def _draw_projections(projected: Projections) -> Iterator[Html]:
     whole = projection_table(projected)
     rows = tuple(row[:-1] for row in whole.rows)
-    yield _html_table(replace(whole, headings=whole.headings[:-1], rows=rows, numeric=whole.numeric[:-1]))
+    yield _html_table(whole._replace(headings=whole.headings[:-1], rows=rows, numeric=whole.numeric[:-1]))
     notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in whole.rows]
     yield disclosure("How each was projected", element("ul", *notes))
 

@@ -150,8 +150,7 @@ def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
     case = complete_case(log, task)
     same_facts = case.reference is run.case.reference and case.settings is run.case.settings
     same = same_facts and case.benchmark == run.benchmark and not run.only_rule
-    official = judge_log(log, task, run if same else None)
-    return replace(official, power=run.power)
+    return replace(judge_log(log, task, run if same else None), power=run.power)
 
 
 def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> JudgedRun:
@@ -308,13 +307,11 @@ def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding
 
 def _failing_line(rule: Rule, error: BaseException) -> str:
     """Return `line 7: `, the last line of the rule's file that the error passed through; "" if it is unknown."""
+    from traceback import walk_tb  # only a rule that fails pays for it
+
     file = getattr(getattr(type(rule).check, "__code__", None), "co_filename", "")
-    line, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f"line {line}: " if line else ""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f"line {lines[-1]}: " if lines else ""
 
 
 PARALLEL_BYTES = 24 << 20

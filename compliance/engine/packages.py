@@ -60,11 +60,7 @@ def open_package(layout: PackagePlace, case: Case) -> tuple[Package, list[Result
         tree=layout.tree,
         whole=not layout.part,
     )
-    results = []
-    for folder in layout.sets:
-        made_by_suite = package.code.is_of_suite(folder.benchmark, folder.system)
-        results.append(_open_set(folder, package, replace(case, suite_code=made_by_suite), files))
-    return package, results
+    return package, [_open_set(folder, package, case, files) for folder in layout.sets]
 
 
 def _open_set(layout: SetPlace, package: Package, case: Case, files: list[ParameterFile]) -> ResultSet:
@@ -80,9 +76,10 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
     folder = name_below(package.root, layout.folder)
     read = (folder, folder.rpartition("/")[0].rpartition("/")[0])
     obeyed = [file for file in files if not case.strict and file.exact and file.folder in read]
+    made_by_suite = package.code.is_of_suite(layout.benchmark, layout.system)
     return ResultSet(
         layout.folder,
-        replace(case, benchmark=benchmark, division=division),
+        replace(case, benchmark=benchmark, division=division, suite_code=made_by_suite),
         layout.scaling,
         package.organisation,
         layout.system,

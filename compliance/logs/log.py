@@ -183,9 +183,7 @@ class Log:
 
     def in_order(self, *keys: str) -> list[Record]:
         """Return the records of several keys, in file order."""
-        of_keys = [record for key in keys for record in self.records.get(key, ())]
-        of_keys.sort(key=FILE_ORDER)
-        return of_keys
+        return sorted((record for key in keys for record in self[key]), key=FILE_ORDER)
 
     @property
     def no_log(self) -> FileKind | None:
@@ -396,8 +394,7 @@ class LogReader:
 
     def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
         """Count the lines of the data that only people take for records."""
-        tokens = data.count(TOKEN)
-        if data.count(b":::") == tokens == data.count(b"LLOG"):
+        if data.count(b":::") == data.count(TOKEN) == data.count(b"LLOG"):
             return
         for line, text in enumerate(lines, first_line):
             if (b":::" in text or b"LLOG" in text) and TOKEN not in text:

@@ -170,10 +170,7 @@ def decode_long(text: bytes) -> Record:
     value, metadata = bytes(raw.value), bytes(raw.metadata)
     if any(not is_long(part) and depth(part) > MAX_DEPTH for part in (value, metadata)):
         raise msgspec.DecodeError("nested too deeply")
-    if not is_long(value):
-        kept = msgspec.json.decode(value)
-    else:
-        kept = value[:80].decode("utf-8", "replace")
+    kept = value[:80].decode("utf-8", "replace") if is_long(value) else msgspec.json.decode(value)
     if not is_long(metadata):
         fields = msgspec.json.decode(metadata, type=dict)
     else:

@@ -49,10 +49,10 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
         first, second = (id(measured.get(id(each), each)) for each in (item, other))
         return first == second or first not in copied or copied[first] != copied.get(second)
 
-    candidates = [*_pair_results(TIMES, times, other_ids)]
-    for copies in (*_pair_results(VALUES, values, other_ids), *_pair_results(POWER, power, other_ids)):
-        candidates.append(replace(copies, pairs=[pair for pair in copies.pairs if is_news(*pair)]))
-    return [copies for copies in candidates if copies.pairs and not _same_result(copies, other_ids)]
+    same_runs = _pair_results(TIMES, times, other_ids)
+    others_alike = (*_pair_results(VALUES, values, other_ids), *_pair_results(POWER, power, other_ids))
+    news = (replace(copies, pairs=[pair for pair in copies.pairs if is_news(*pair)]) for copies in others_alike)
+    return [copies for copies in (*same_runs, *news) if copies.pairs and not _same_result(copies, other_ids)]
 
 
 def _is_empty(run: JudgedRun) -> bool:

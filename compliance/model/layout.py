@@ -155,8 +155,7 @@ def _discover_folder(path: str, places: Places) -> None:
         if package.sets:
             places.packages.append(package)
             return
-    log_folders = list(_log_folders(path, places.unread))
-    places.folders += log_folders or [SetPlace(path)]
+    places.folders += list(_log_folders(path, places.unread)) or [SetPlace(path)]
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -193,13 +192,16 @@ def _package_above(path: str) -> str | None:
 
 
 def _read_package(root: str) -> PackagePlace:
-    name = os.path.basename(os.path.abspath(root))
     tree = Tree.at(root)
-    layout = PackagePlace(root, name, tree=tree)
     results, systems = posixpath.join(root, RESULTS), posixpath.join(root, SYSTEMS)
     existing = subfolders(root, tree)
-    layout.missing = [folder for folder in (results, systems) if folder not in existing]
-    layout.systems = [path for path in _sorted_files(systems) if path.endswith(".json")] if systems in existing else []
+    layout = PackagePlace(
+        root,
+        os.path.basename(os.path.abspath(root)),
+        systems=[path for path in _sorted_files(systems) if path.endswith(".json")] if systems in existing else [],
+        missing=[folder for folder in (results, systems) if folder not in existing],
+        tree=tree,
+    )
     if results in existing:
         _read_results(results, layout)
     return layout
@@ -214,26 +216,29 @@ def _read_results(results: str, layout: PackagePlace) -> None:
     for system in systems:
         for folder in subfolders(system, tree):
             name = os.path.basename(folder)
-            if layout.flat:
-                layout.sets.append(_read_set(folder, system, STRONG, tree))
-            elif name in (STRONG, WEAK):
-                layout.sets += [_read_set(benchmark, system, name, tree) for benchmark in subfolders(folder, tree)]
-            else:
+            benchmarks = [folder] if layout.flat else subfolders(folder, tree)
+            scaling = WEAK if name == WEAK else STRONG
+            layout.sets += [_read_set(benchmark, system, scaling, tree) for benchmark in benchmarks]
+            if not layout.flat and name not in (STRONG, WEAK):
                 layout.unexpected.append((folder, "strong or weak"))
-                layout.sets += [_read_set(benchmark, system, STRONG, tree) for benchmark in subfolders(folder, tree)]
 
 
 def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
-    layout = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder), tree=tree)
-    layout.logs = _result_files(folder)
-    pruned = posixpath.join(folder, PRUNED)
-    layout.pruned = _result_files(pruned)
-    expected = {*layout.logs, *(posixpath.join(folder, name) for name in KNOWN_FILES), pruned}
-    layout.others = [path for path in _sorted_entries(folder) if path not in expected]
-    layout.power = _read_power_folders(folder, tree)
+    logs, pruned = _result_files(folder), posixpath.join(folder, PRUNED)
     scaling_file = posixpath.join(folder, SCALING_FILE)
-    layout.scaling_file = scaling_file if os.path.lexists(scaling_file) else ""
-    return layout
+    expected = {*logs, *(posixpath.join(folder, name) for name in KNOWN_FILES), pruned}
+    return SetPlace(
+        folder,
+        os.path.basename(system),
+        scaling,
+        os.path.basename(folder),
+        logs,
+        _result_files(pruned),
+        [path for path in list_entries(folder) if path not in expected],
+        scaling_file if os.path.lexists(scaling_file) else "",
+        _read_power_folders(folder, tree),
+        tree,
+    )
 
 
 def _read_power_folders(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
@@ -246,7 +251,7 @@ def _read_power_folders(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPl
 def power_files(folder: str) -> PowerPlace:
     """Return the power files in the folder of a run."""
     files = PowerPlace(folder)
-    for path in _sorted_entries(folder):
+    for path in list_entries(folder):
         name = POWER_NAME.fullmatch(os.path.basename(path))
         kinds = {"node": files.nodes, "sw": files.switches}
         (kinds[name[1]] if name and _is_file(path) else files.others).append(path)
@@ -329,7 +334,7 @@ def _walk_sorted(path: str) -> Iterator[tuple[str, list[str]]]:
         if real in seen or depth > MAX_DEPTH:
             continue
         seen.add(real)
-        entries = _sorted_entries(folder)
+        entries = list_entries(folder)
         below = dict.fromkeys(entry for entry in entries if os.path.isdir(entry))
         yield folder, [os.path.basename(entry) for entry in entries if entry not in below]
         stack += [(entry, depth + 1) for entry in reversed(below)]
@@ -341,7 +346,8 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
 
 
-def _sorted_entries(folder: str) -> list[str]:
+def list_entries(folder: str) -> list[str]:
+    """Return the paths of what is in a folder, in natural order of names; none if it cannot be read."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -351,12 +357,12 @@ def _sorted_entries(folder: str) -> list[str]:
 
 def subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
     """Return the folders in a folder, without links that lead out of the tree; none if it cannot be read."""
-    folders = [path for path in _sorted_entries(folder) if os.path.isdir(path)]
+    folders = [path for path in list_entries(folder) if os.path.isdir(path)]
     return [path for path in folders if not (os.path.islink(path) and tree.leads_out(path))]
 
 
 def _sorted_files(folder: str) -> list[str]:
-    return [path for path in _sorted_entries(folder) if _is_file(path)]
+    return [path for path in list_entries(folder) if _is_file(path)]
 
 
 def _is_file(path: str) -> bool:

@@ -24,7 +24,15 @@ from typing import Any, Final, NamedTuple
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import explain_json_error, is_number
 from common.version import DISTRIBUTION
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, is_script, natural, write_slashes
+from compliance.model.layout import (
+    BENCHMARKS,
+    IMPLEMENTATIONS,
+    PARAMETERS_FILE,
+    is_script,
+    list_entries,
+    natural,
+    write_slashes,
+)
 
 FILE: Final = "file"
 FOLDER: Final = "folder"
@@ -138,11 +146,11 @@ class Code:
 
     def links(self, benchmark: str, system: str) -> dict[str, str]:
         """Return the files <system>_<implementation>.json of a system, by the implementation in their names."""
-        folder = self.path(benchmark, system)
+        begin = self.path(benchmark, system, f"{system}_")
         return {
-            name.removeprefix(f"{system}_").removesuffix(".json"): posixpath.join(folder, name)
-            for name in _list_names(folder)
-            if name.startswith(f"{system}_") and name.endswith(".json")
+            path.removeprefix(begin).removesuffix(".json"): path
+            for path in sorted(list_entries(self.path(benchmark, system)))
+            if path.startswith(begin) and path.endswith(".json")
         }
 
     def find_linked(self, benchmark: str, system: str) -> list[str]:
@@ -163,13 +171,6 @@ class Code:
             for name in self.find_linked(benchmark, system)
         ]
         return bool(of_suite) and all(of_suite)
-
-
-def _list_names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def letters_and_digits(name: str) -> str:

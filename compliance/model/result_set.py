@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from common.reference import FULL, Reference
-from common.values import identity, is_stated, to_plain
+from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
@@ -234,8 +234,7 @@ class ResultSet(Struct, frozen=True):
     def stated_scale(self) -> int | None:
         """Accelerators of one run (host processors of a system without), as its log states, if all undamaged agree."""
         runs = [run for run in self.runs if not run.damage]
-        scales = {run.scale for run in runs}
-        scale = scales.pop() if len(scales) == 1 else None
+        scale = shared_value(run.scale for run in runs)
         if scale is None or not self.strict or self.description is None or runs[0].accelerators_per_node:
             return scale
         return scale * (self.description.count("host_processors_per_node") or 1)

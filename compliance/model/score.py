@@ -170,11 +170,7 @@ def staging_clock(runs: list[JudgedRun]) -> str:
     shortest = SHORTEST_STAGING * 60_000 * len(runs)
     inside = sum(run.staging_inside_ms for run in runs) >= shortest if runs else False
     outside = sum(run.staging_outside_ms for run in runs) >= shortest if runs else False
-    if inside and outside:
-        return BOTH
-    if inside:
-        return IN
-    return OUT if outside else ""
+    return {(True, True): BOTH, (True, False): IN, (False, True): OUT}.get((inside, outside), "")
 
 
 def _minutes_of_all(runs: list[JudgedRun], later_ms: Callable[[JudgedRun], float]) -> float | None:

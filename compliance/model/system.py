@@ -100,19 +100,14 @@ class SystemDescription(Struct):
     @property
     def scale(self) -> int | None:
         """Accelerators of the system; host processors if it has none."""
-        nodes, accelerators = self.count("number_of_nodes"), self.count("accelerators_per_node")
-        if nodes is None:
-            return None
-        if accelerators:
-            return nodes * accelerators
-        processors = self.count("host_processors_per_node")
-        return nodes * (processors or 1)
+        nodes = self.count("number_of_nodes")
+        each = self.count("accelerators_per_node") or self.count("host_processors_per_node") or 1
+        return None if nodes is None else nodes * each
 
 
 def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     """Return the system description in a file of the tree; never raises."""
-    name = os.path.basename(path).removesuffix(".json")
-    description = SystemDescription(path, name)
+    description = SystemDescription(path, os.path.basename(path).removesuffix(".json"))
     try:
         data = tree.read(path, MAX_DESCRIPTION_BYTES)
         description.encoding = _foreign_bytes(data)

@@ -115,10 +115,9 @@ def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:
     look = judge_log_example if issubclass(rule, LogRule) else judge_package_example
     by_sentence: dict[str, Finding] = {}
     for example in rule.bad:
-        for finding in look(example, profile):
-            if finding.rule == rule.id and finding.severity != SKIPPED:
-                by_sentence.setdefault(sentence(finding), finding)
-                break
+        own = (finding for finding in look(example, profile) if finding.rule == rule.id)
+        if first := next((finding for finding in own if finding.severity != SKIPPED), None):
+            by_sentence.setdefault(sentence(first), first)
     return tuple(by_sentence.values())
 
 

@@ -44,10 +44,7 @@ def json_text(content: Any) -> str:
 def document(report: Report, style: Style) -> dict[str, Any]:
     """Return the report as one JSON-like object, with numbers as they are."""
     tolerated = report.tolerated
-    counts, official = report.counts(), report.official
-    official_verdict = official.verdict if official else None
-    if report.profile == OFFICIAL:
-        official_verdict = report.verdict
+    official = report if report.profile == OFFICIAL else report.official
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
     return {
         "schema": SCHEMA,
@@ -56,12 +53,12 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "verdict": report.verdict,
         "mlperf_result": not any(run.mini or run.plugin for run in report.runs),
         "strict_verdict": None if report.profile == OFFICIAL else report.strict_verdict,
-        "official_verdict": official_verdict,
+        "official_verdict": official.verdict if official else None,
         "select": list(report.select),
         "ignore": dict(report.ignore),
         "settings": _settings_object(report.settings, style),
         "exit_code": report.exit_code,
-        "counts": {**counts, "tolerated": inside},
+        "counts": {**report.counts(), "tolerated": inside},
         "rounds": [
             {"path": relative(path, style), "round": round_, "why": why, "kind": kind}
             for path, round_, why, kind in report.rounds

@@ -43,17 +43,18 @@ def render(report: Report, style: Style) -> str:
     """Return verdict, results, scores and collapsed findings."""
     findings = all_shown(report)
     foreign = " (not an MLPerf benchmark)" if any(run.plugin for run in report.runs) else ""
+    rows = list(map(_table_cells, result_rows(report, style)))
+    scores = (
+        markdown_text(table._replace(rows=tuple((SIGNS[verdict], *cells) for verdict, *cells in table.rows)))
+        for table in score_tables(report)
+    )
     blocks = [
         f"## MLPerf HPC check: {SIGNS[report.verdict]}{foreign}",
         summary(report, findings),
         _rounds_line(report, style),
-    ]
-    rows = list(map(_table_cells, result_rows(report, style)))
-    blocks += [_findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else ""]
-    blocks += [_logs_table(report, style)]
-    blocks += [
-        markdown_text(table._replace(rows=tuple((SIGNS[verdict], *cells) for verdict, *cells in table.rows)))
-        for table in score_tables(report)
+        _findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else "",
+        _logs_table(report, style),
+        *scores,
     ]
     groups = grouped(findings)
     ending = [f"Ignored: {counted(len(report.ignored), 'finding')}"] if report.ignored else []

@@ -54,8 +54,7 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
     for point in points:
         numbers = [f"{number:.3f}" for number in (point.mean, point.std, point.min_mean)]
         marks = ["yes" if point.batch_size in kept[mode] else "no" for mode in modes]
-        cells = [str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}"]
-        rows.append(cells + marks)
+        rows.append([str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}", *marks])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from common.tree import Tree
+from common.values import group_pairs
 from compliance.logs.run import SOURCES
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import (
@@ -273,12 +274,10 @@ class NoUnusedCode(CodeRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         code = package.code
-        used: dict[str, set[str]] = {}
-        for benchmark, system in _list_described(package):
-            used.setdefault(benchmark, set()).update(code.links(benchmark, system))
-        systems: dict[str, set[str]] = {}
-        for benchmark, system in _list_results(package):
-            systems.setdefault(benchmark, set()).add(system)
+        systems = group_pairs(_list_results(package))
+        used = group_pairs(
+            (name, link) for name, system in _list_described(package) for link in code.links(name, system)
+        )
         for benchmark, folders in code.folders.items() if systems else ():
             if benchmark not in systems:
                 yield self.finding(code.path(benchmark), 0, f"there is no result of {benchmark}", "code of results")
@@ -288,7 +287,7 @@ class NoUnusedCode(CodeRule):
                     message = f"there is no result of {benchmark} on {system}"
                     yield self.finding(code.path(benchmark, system), 0, message, "systems with results")
             # Without any link, PKG26 reports it.
-            unused = code.implementations.get(benchmark, set()) - used[benchmark] if used.get(benchmark) else ()
+            unused = code.implementations.get(benchmark, set()).difference(used[benchmark]) if benchmark in used else ()
             for name in sorted(unused):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")

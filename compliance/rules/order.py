@@ -131,24 +131,20 @@ class Staging(LogRule):
     bad = (lambda log: log().stage(after="run_start").drop("staging_stop"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        starts, stops = log["staging_start"], log["staging_stop"]
-        for start in starts:
+        for start in log["staging_start"]:
             if case.round != "3.0" and not before(log, "run_start", start):
                 message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
                 yield self.finding_at(log, start, message, "after run_start")
-        for stop in stops:
+        for stop in log["staging_stop"]:
             if not before(log, "staging_start", stop):
                 yield self.finding_at(log, stop, "staging_stop without staging_start before it", "after staging_start")
         if case.strict:
-            yield from self._check_pairs(log, starts, stops)
+            yield from self._check_pairs(log)
 
-    def _check_pairs(self, log: Log, starts: list[Record], stops: list[Record]) -> Iterator[Finding]:
+    def _check_pairs(self, log: Log) -> Iterator[Finding]:
         open_since: Record | None = None
-        for record in sorted(starts + stops, key=lambda record: record.order):
-            if record.key == "staging_start":
-                open_since = open_since or record
-            else:
-                open_since = None
+        for record in log.in_order("staging_start", "staging_stop"):
+            open_since = (open_since or record) if record.key == "staging_start" else None
             if before(log, "run_stop", record):
                 yield self.finding_at(log, record, f"{record.key} after run_stop", "before run_stop")
         if open_since is not None:
@@ -156,6 +152,7 @@ class Staging(LogRule):
             yield self.finding(log.path, open_since.line, message, "a staging_stop", "staging_stop")
         training = log.first("epoch_start")
         again = {record.order - 1 for record in log["run_resumed"]}  # a run that goes on stages its data again
+        stops = log["staging_stop"]
         late = [stop for stop in stops if training and stop.order > training.order and stop.order not in again]
         if training and late:
             message = f"staging goes on while training does (since line {training.line}): its time is training time"

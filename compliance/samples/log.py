@@ -53,23 +53,25 @@ class SampleLog:
         self._write_run(epochs or example.epochs)
 
     def _write_header(self, settings: dict[str, Any]) -> None:
-        self._add_record("init_start", None)
-        self._add_record("cache_clear", None)
-        self._add_record("submission_benchmark", self.benchmark)
-        self._add_record("submission_org", "Example University")
-        self._add_record("submission_division", self.division)
-        self._add_record("submission_status", "onprem")
-        self._add_record("submission_platform", "example_n64")
+        header: list[tuple[str, Any]] = [
+            ("init_start", None),
+            ("cache_clear", None),
+            ("submission_benchmark", self.benchmark),
+            ("submission_org", "Example University"),
+            ("submission_division", self.division),
+            ("submission_status", "onprem"),
+            ("submission_platform", "example_n64"),
+        ]
         if self.round != "0.7":
-            self._add_record("seed", 1000 + self.run)
-            self._add_record("number_of_nodes", 16)
-            self._add_record("accelerators_per_node", 4)
-        for key, value in settings.items():
-            self._add_record(key, value)
+            header += [("seed", 1000 + self.run), ("number_of_nodes", 16), ("accelerators_per_node", 4)]
+        header += settings.items()
         if self.reference.variant != FULL:
-            self._add_record("dataset_variant", self.reference.variant)
-        self._add_record("train_samples", self.reference.dataset.train_samples[self.round][0])
-        self._add_record("eval_samples", self.reference.dataset.eval_samples[self.round][0])
+            header.append(("dataset_variant", self.reference.variant))
+        dataset = self.reference.dataset
+        header.append(("train_samples", dataset.train_samples[self.round][0]))
+        header.append(("eval_samples", dataset.eval_samples[self.round][0]))
+        for key, value in header:
+            self._add_record(key, value)
         self._add_record("init_stop", None, step_ms=10_000)
 
     def _write_run(self, epochs: int) -> None:

@@ -239,10 +239,7 @@ class SamplePackage:
 
     def system(self, **fields: Any) -> Self:
         """Change fields of the system description; None removes one."""
-        for name, value in fields.items():
-            self.fields[name] = value
-            if value is None:
-                del self.fields[name]
+        self.fields = {name: value for name, value in (self.fields | fields).items() if value is not None}
         self.files[f"systems/{SYSTEM}.json"] = json.dumps(self.fields, indent=1).encode()
         return self
 

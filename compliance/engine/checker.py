@@ -313,12 +313,11 @@ def _complete_results(results: ResultSet) -> ResultSet:
     """Return a result with what only its logs state: the variant; benchmark and division of a loose folder."""
     case = results.case
     variant = _find_majority(run.variant for run in results.runs) or FULL
-    benchmark, division = case.benchmark, case.division
+    benchmark = case.benchmark
     if benchmark is None:
         named = _find_majority(run.benchmark for run in results.runs)
         benchmark = named if results.loose or named == results.folder_benchmark else None
-    if division is None:
-        division = _find_majority(run.division for run in results.runs)
+    division = case.division or _find_majority(run.division for run in results.runs)
     case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
     return replace(results, case=case, variant=variant)
 

@@ -43,7 +43,6 @@ from compliance.rules.rule import LogRule, show
 
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
 OURS = "docs/reference/profiles.md (logs of this suite)"
-UNKNOWN = "the official tool ignores the records of this suite"
 PARAMETERS = "number_of_parameters"
 RESUMED = "run_resumed"
 MARKS = (("dataset_variant", FULL), (RESUMED, None))
@@ -54,12 +53,17 @@ MOST_KEYS = 8
 LONGEST_KEY = 60
 
 
-class Configuration(LogRule, strict_only=True):
+class SuiteRule(LogRule, strict_only=True):
+    """Base of the rules about what logs of this suite state of themselves."""
+
+    differs = "the official tool ignores the records of this suite"
+
+
+class Configuration(SuiteRule):
     """The configuration in a log of this suite is that of its division and round, and agrees with the log."""
 
     id = "SET11"
     cite = DIVISIONS
-    differs = UNKNOWN
     why = "The closed division fixes network, data processing and optimizer; the configuration shows what was trained."
     fix = "Submit the run to the open division, or train it with the closed division's configuration."
     once = True
@@ -123,13 +127,12 @@ class Configuration(LogRule, strict_only=True):
             yield self.finding_at(log, wrong, message, "what the run was configured with")
 
 
-class Provenance(LogRule, strict_only=True):
+class Provenance(SuiteRule):
     """A closed log of this suite has a provenance with versions, sources and configuration, and its network's size."""
 
     id = "SET12"
     cite = OURS
     divisions = ("closed",)
-    differs = UNKNOWN
     why = "The suite's own records show that a run is closed, and its trainer always writes them."
     fix = "Submit the log as the trainer wrote it."
     bad = (lambda log: log().by_suite().drop(PROVENANCE),)
@@ -186,13 +189,12 @@ class Provenance(LogRule, strict_only=True):
             yield self.finding_at(log, record, message, "keys of the trainer", WARNING)
 
 
-class NetworkSize(LogRule, strict_only=True):
+class NetworkSize(SuiteRule):
     """The network has as many parameters as that of the closed division."""
 
     id = "SET13"
     cite = "training_rules.adoc#graph-definition"
     divisions = ("closed",)
-    differs = UNKNOWN
     why = "A smaller network trains faster."
     fix = "Train the network of the reference, or submit to the open division."
     bad = (lambda log: log().add(PARAMETERS, 207_472),)
@@ -260,12 +262,11 @@ def _list_keys(keys: Iterable[str]) -> str:
     return listed([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)
 
 
-class OwnCode(LogRule, strict_only=True):
+class OwnCode(SuiteRule):
     """A closed run was computed by the suite's code alone; of an open one, what else computed is a note."""
 
     id = "SET19"
     cite = DIVISIONS
-    differs = UNKNOWN
     once = True
     why = "Your own network, loss or optimizer is not the reference's, whatever the configuration says."
     fix = (

@@ -53,17 +53,15 @@ class SeedsLogged(SetRule):
         # The run that may fail may have died before it logged its seed: RUN02 counts the failing runs.
         may_lack = results.strict and not early
         missing = [run for run in results.runs if not run.seeds and not (may_lack and run.verdict == FAIL)]
+        usual = NOTE if results.loose else ERROR
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
-            severity, fix = WARNING if early else ERROR, ""
-            if results.loose:
-                severity = NOTE
+            severity, fix = WARNING if early and not results.loose else usual, ""
             if len(missing) < len(results.runs):
                 fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
-        severity = NOTE if results.loose else ERROR
         for run in results.runs:
-            yield from self._first_problem(run, results.strict, severity)
+            yield from self._first_problem(run, results.strict, usual)
             if not results.strict and not run.parsed_clean:
                 yield self.finding(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
 

@@ -58,12 +58,17 @@ class EvaluatedEpoch(LogRule, strict_only=True):
         yield self.finding_at(log, record, message, f"epoch_start of epoch {show(number)} before it")
 
 
-class EvaluationsReport(LogRule, strict_only=True):
+class ResultRule(LogRule, strict_only=True):
+    """Base of the rules about the results that evaluations gave."""
+
+    cite = CONVERGENCE
+
+
+class EvaluationsReport(ResultRule):
     """Every evaluation that starts reports its result."""
 
     id = "QUA06"
     severity = WARNING
-    cite = CONVERGENCE
     differs = "the official tool requires one result per file"
     why = "An evaluation without a result means that a record was lost or removed."
     fix = "Restore the record from the original log; if it is missing there, too, log the metric of every evaluation."
@@ -108,12 +113,11 @@ class EvaluationsReport(LogRule, strict_only=True):
         return silent
 
 
-class Uncounted(LogRule, strict_only=True):
+class Uncounted(ResultRule):
     """Evaluations lie between the first epoch_start and run_stop."""
 
     id = "QUA07"
     severity = NOTE
-    cite = CONVERGENCE
     differs = "the official tool counts every evaluation in the file"
     why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
     fix = "Nothing to fix if the run reached its target without them."
@@ -132,11 +136,10 @@ class Uncounted(LogRule, strict_only=True):
             yield self.finding_at(log, first, message, "evaluations inside the run")
 
 
-class ResultPlace(LogRule, strict_only=True):
+class ResultPlace(ResultRule):
     """A result belongs to an evaluation: eval_start of the same epoch comes before it."""
 
     id = "QUA08"
-    cite = CONVERGENCE
     differs = "the official tool believes any result in the file"
     why = "Convergence is read from the epoch_num of a result: without an evaluation it is made up or misnumbered."
     fix = "Log the metric with the epoch_num of its eval_start, after it; never edit numbers."
@@ -158,11 +161,10 @@ class ResultPlace(LogRule, strict_only=True):
             yield self.finding_at(log, record, message, f"eval_start of epoch {show(number)} before it")
 
 
-class OneResult(LogRule, strict_only=True):
+class OneResult(ResultRule):
     """Each evaluation has one result, and a network is evaluated once per amount of training."""
 
     id = "QUA09"
-    cite = CONVERGENCE
     differs = "the official tool takes the last result, and any that meets the target"
     why = "With several results for the same network, the best one could be picked."
     fix = "Evaluate a network once and log one result; if an epoch has several evaluations, log step_num with them."
@@ -185,11 +187,10 @@ class OneResult(LogRule, strict_only=True):
             yield self.finding_at(log, first.record, message, expected)
 
 
-class Steps(LogRule, strict_only=True):
+class Steps(ResultRule):
     """step_num grows by the same number of steps in each epoch, and that of a result lies within its epoch."""
 
     id = "QUA10"
-    cite = CONVERGENCE
     differs = "the official tool does not read step_num"
     why = "step_num tells how much a network was trained: it must agree with the epochs that the log shows."
     fix = "Log the number of training steps so far; never remove or renumber epochs."

@@ -15,7 +15,7 @@ from compliance.benchmarks import MINIS, list_references
 from compliance.logs.log import Log
 from compliance.logs.run import DATA, PROVENANCE, variant_of
 from compliance.model.judging import ERROR, WARNING, Case, Finding
-from compliance.rules.closed import OURS, UNKNOWN, configured
+from compliance.rules.closed import OURS, SuiteRule, configured
 from compliance.rules.rule import LogRule, show
 
 MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for digest in ref.data_sha256}
@@ -25,14 +25,13 @@ NOTHING = ("", "none", "null", "false", "no")
 MINI_FOLDER = r"(?i)(?:^|[-_./])mini2?(?![^-_./])"
 
 
-class MachineAndData(LogRule, strict_only=True):
+class MachineAndData(SuiteRule):
     """The machine and data recorded in a log of this suite agree with its header."""
 
     id = "SET17"
     severity = WARNING
     once = True
     cite = OURS
-    differs = UNKNOWN
     why = "A run of a mini problem on a laptop can be edited to look like one of a large machine."
     fix = "Submit the log as the trainer wrote it."
     good = (lambda log: log(division="open").by_suite().set("accelerators_per_node", 0).versions(torch="2.13.0+cpu"),)

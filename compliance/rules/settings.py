@@ -241,12 +241,17 @@ class SeedLogged(LogRule, strict_only=True):
             yield self.finding_at(log, others[0], message, "one seed record, from rank 0", WARNING)
 
 
-class NoMini(LogRule, strict_only=True):
+class MiniRule(LogRule, strict_only=True):
+    """Base of the rules about the variant of the problem that a log names."""
+
+    cite = MINI_ROUND
+    differs = UNKNOWN
+
+
+class NoMini(MiniRule):
     """The run is on the full problem of an MLPerf benchmark, not on a mini one or on the user's own data."""
 
     id = "SET07"
-    cite = MINI_ROUND
-    differs = UNKNOWN
     why = "Mini problems, benchmarks from outside the suite and your own data give no MLPerf results."
     fix = (
         "Pass --allow-mini to check mini problems and benchmarks from outside the suite by their own rules, with this"
@@ -273,12 +278,10 @@ class NoMini(LogRule, strict_only=True):
             yield self.finding_at(log, first, message, "a run on the full dataset", severity)
 
 
-class KnownVariant(LogRule, strict_only=True):
+class KnownVariant(MiniRule):
     """The dataset_variant, if logged, is logged once and exists for the benchmark."""
 
     id = "SET09"
-    cite = MINI_ROUND
-    differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
     fix = "Log the name of the mini problem as dataset_variant, or own; for the full problem log full, or nothing."
     good = (lambda log: log(division="open", variant=MINI),)
@@ -298,12 +301,10 @@ class KnownVariant(LogRule, strict_only=True):
             yield self.finding_at(log, log[KEY][0], message, f"of {case.benchmark}: {' or '.join(variants)}")
 
 
-class MiniIsOpen(LogRule, strict_only=True):
+class MiniIsOpen(MiniRule):
     """A mini run belongs to the open division."""
 
     id = "SET10"
-    cite = MINI_ROUND
-    differs = UNKNOWN
     why = "The closed division is for the full problem; a mini run in it could be mistaken for an MLPerf result."
     fix = "Log submission_division open."
     good = (lambda log: log(division="open", variant=MINI),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -243,20 +243,21 @@ def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
 
     It says in how many other logs they are as well.
     """
-    shared: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
-    for number, run in enumerate(runs):
-        for finding in run.findings:
-            if finding.severity in (WARNING, NOTE) and RULES[finding.rule].once:
-                shared[finding.rule, finding.severity, finding.message][run.path] = number
-    first_of = {kind: min(numbers.values()) for kind, numbers in shared.items() if len(numbers) > 1}
-    if not first_of:
+    kinds = group_pairs(
+        ((finding.rule, finding.severity, finding.message), number)
+        for number, run in enumerate(runs)
+        for finding in run.findings
+        if finding.severity in (WARNING, NOTE) and RULES[finding.rule].once
+    )
+    shared = {kind: set(numbers) for kind, numbers in kinds.items() if len(set(numbers)) > 1}
+    if not shared:
         return runs
 
     def reduce(number: int, finding: Finding) -> Iterator[Finding]:
         kind = (finding.rule, finding.severity, finding.message)
-        if kind not in first_of:
+        if kind not in shared:
             yield finding
-        elif first_of[kind] == number:
+        elif number == min(shared[kind]):
             message = f"{finding.message} (likewise in {len(shared[kind]) - 1} other logs of this result)"
             yield finding._replace(message=message)
 

@@ -493,22 +493,20 @@ class LogReader:
         return Record(time_ms, key, value, metadata, None, UNSET)
 
     def _parse_time(self, raw: Any, line_number: int) -> float | None:
-        if type(raw) in (int, float):
-            try:
-                return float(raw)
-            except OverflowError:
-                self.log.problem("time type", line_number, "too large")
-                return None
-        if isinstance(raw, (str, bool)):
-            try:
-                time_ms = float(raw)
-            except ValueError:
-                self.log.problem("json", line_number, f"time_ms is {show_json(raw)}, not a number")
-                return None
+        if not isinstance(raw, int | float | str):
+            self.log.problem("time type", line_number, show_json(raw))
+            return None
+        try:
+            time_ms = float(raw)
+        except OverflowError:
+            self.log.problem("time type", line_number, "too large")
+            return None
+        except ValueError:
+            self.log.problem("json", line_number, f"time_ms is {show_json(raw)}, not a number")
+            return None
+        if isinstance(raw, str | bool):
             self.log.problem("time text", line_number, show_json(raw))
-            return time_ms
-        self.log.problem("time type", line_number, show_json(raw))
-        return None
+        return time_ms
 
 
 def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None) -> Log:

@@ -48,10 +48,8 @@ def official_convergence(log: Log) -> float | None:
 
     It takes the last evaluation before the last run_stop, whatever its value, if that says "success".
     """
-    if not log["run_stop"]:
-        return None
-    stop = log["run_stop"][-1]
-    if stop.meta("status") != "success":
+    stop = log.last("run_stop")
+    if stop is None or stop.meta("status") != "success":
         return None
     evaluations = [r for key in METRICS for r in log[key] if r.order < stop.order]
     last = max(evaluations, key=FILE_ORDER, default=None)

@@ -239,7 +239,7 @@ def extract_run(
     evidence |= {key: log[key][0] for key in ("number_of_nodes", PROVENANCE) if log[key]}
     if not software:
         evidence.pop(PROVENANCE, None)
-    stop = log["run_stop"][-1] if log["run_stop"] else None
+    stop = log.last("run_stop")
     convergence, converged = _read_convergence(log, reference) if reference else (None, False)
     without_target = find_completion(log) is not None
     return Run(
@@ -411,8 +411,7 @@ def _read_convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     counted = log.course(reference.target.key).counted
     if not counted:
         return None, False
-    last = counted[-1]
+    last, stop = counted[-1], log.last("run_stop")
     epoch = last.meta("epoch_num")
-    met = reference.target.met(last.value) and bool(log["run_stop"])
-    status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
-    return (epoch if is_number(epoch) else None), met and status in ("success", None)
+    succeeded = stop is not None and stop.meta("status") in ("success", None)
+    return (epoch if is_number(epoch) else None), succeeded and reference.target.met(last.value)

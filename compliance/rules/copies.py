@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import Any
 
 from common.reference import since
 from common.tree import ANYWHERE
+from common.values import group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, match_values, same_times
 from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import WEAK
@@ -124,16 +124,19 @@ class SeedsUnique(SetRule):
 
 def _seed_places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:
     """Return by seed where it is logged; in the profile official, by source file, source line and seed."""
-    places: dict[Hashable, list[tuple[JudgedRun, int]]] = defaultdict(list)
-    for run in results.runs:
-        for line, file, source_line, value in run.seeds:
-            if results.strict:
-                number = seed_of(value)
-                if number is not None:
-                    places[number].append((run, line))
-            elif not _official_problem(file, source_line, value):
-                places[file, source_line, int(value)].append((run, line))
-    return places
+    places = (
+        (_seed_key(results.strict, file, source_line, value), (run, line))
+        for run in results.runs
+        for line, file, source_line, value in run.seeds
+    )
+    return group_pairs((key, place) for key, place in places if key is not None)
+
+
+def _seed_key(strict: bool, file: Any, source_line: Any, value: Any) -> Hashable:
+    """Return what equal seeds have in common; None for what is no seed."""
+    if strict:
+        return seed_of(value)
+    return None if _official_problem(file, source_line, value) else (file, source_line, int(value))
 
 
 def _official_problem(file: Any, source_line: Any, value: Any) -> str:

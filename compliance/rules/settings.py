@@ -145,12 +145,10 @@ class SettingsAllowed(LogRule):
             if case.strict and setting.key == "seed":
                 continue  # SET08
             check = check_of(setting, case)
-            if check is None or check is ANY or (len(records) == 1 and check.allows(records[0].value)):
-                continue  # mostly
-            if all(check.allows(record.value) for record in records):
+            if check is None or check is ANY:
                 continue
-            if applies(setting, log):
-                wrong = next(record for record in records if not check.allows(record.value))
+            wrong = next((record for record in records if not check.allows(record.value)), None)
+            if wrong and applies(setting, log):
                 message, expected, fix = _describe_value(setting, wrong, check), check.text, ""
                 if isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal():
                     message, expected = f"{setting.key} is the text {show(wrong.value)}", "a number"

@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
+from operator import eq
 from types import ModuleType
 from typing import Any, Final
 
@@ -67,10 +68,6 @@ FIXED: dict[str, Any] = {
 """Keys that the closed division fixes, and their values."""
 
 
-def _fixed_setting(key: str, wanted: Any) -> Setting:
-    return Setting(key, equals(wanted), Check(repr(wanted), lambda value: value == wanted))
-
-
 _LOADERS = one_of("InitialTrainingDataloaderPT", "InitialTrainingDataloaderPQ")
 
 REFERENCE = Reference(
@@ -86,7 +83,7 @@ REFERENCE = Reference(
     ),
     settings=(
         Setting("global_batch_size", COUNT, ABOVE_ZERO),
-        *(_fixed_setting(key, wanted) for key, wanted in FIXED.items()),
+        *(Setting(key, equals(wanted), Check(repr(wanted), partial(eq, wanted))) for key, wanted in FIXED.items()),
         Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_init", AMOUNT, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE),

@@ -239,7 +239,9 @@ NO_INFLUENCE: Final = frozenset({"num_workers"})
 """Keys of the tables that say how a run was made, not how it converges."""
 
 
-def compare_hyperparameters(point: ReferencePoint, logged: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def compare_hyperparameters(
+    point: ReferencePoint | RecordedPoint, logged: Mapping[str, Any]
+) -> list[tuple[str, Any, Any]]:
     """Return (key as logged, reference value, logged value) where a log differs from the reference.
 
     Keys that the log lacks are left out. Numbers agree to 1e-6, also as strings; lists item by item;

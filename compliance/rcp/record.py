@@ -16,7 +16,7 @@ from common.values import is_integer, is_number
 from compliance.benchmarks import reference_of, require_reference, require_references
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, describe_own_code, find_completion
-from compliance.rcp.points import ReferencePoint, compare_hyperparameters
+from compliance.rcp.points import compare_hyperparameters
 from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, is_digest, read_table, write_table
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
@@ -121,8 +121,7 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
             f"point {entry.name!r} does not list its runs (a published point?), so "
             f"{logged.run.file} cannot be added; record to another table"
         )
-    point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
-    differing = compare_hyperparameters(point, logged.hyperparameters)
+    differing = compare_hyperparameters(entry, logged.hyperparameters)
     if differing:
         differences = "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in differing)
         raise ValueError(

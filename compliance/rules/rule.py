@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from common.errors import UsageError
@@ -125,7 +126,6 @@ class Rule:
 
 
 RULES: Final[dict[str, type[Rule]]] = {}
-_instances: Final[dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]]] = {}
 
 
 def _find_problem(rule: type[Rule]) -> str:
@@ -148,7 +148,7 @@ def _find_problem(rule: type[Rule]) -> str:
 
 def forget() -> None:
     """Clear the cache of applicable rules: some were defined or removed."""
-    _instances.clear()
+    rules_of.cache_clear()
 
 
 class LogRule(Rule):
@@ -203,13 +203,8 @@ class SubmissionsRule(Rule):
     """A rule about everything that is checked together, several packages and rounds: `check(submissions)`."""
 
 
+@cache
 def rules_of(kind: type[Rule], round_: str, division: str | None, profile: str) -> tuple[Rule, ...]:
     """Return an instance of each rule of a kind that applies, ordered by id."""
-    key = (kind, round_, division, profile)
-    if key not in _instances:
-        _instances[key] = tuple(
-            RULES[id_]()
-            for id_ in sorted(RULES)
-            if issubclass(RULES[id_], kind) and RULES[id_].applies(round_, division, profile)
-        )
-    return _instances[key]
+    of_kind = (rule for _, rule in sorted(RULES.items()) if issubclass(rule, kind))
+    return tuple(rule() for rule in of_kind if rule.applies(round_, division, profile))

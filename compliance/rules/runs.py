@@ -271,7 +271,9 @@ class SameBatchSize(SetRule):
             runs = [run for run in results.comparable_runs if is_stated(run.batch_size)]
             groups = _group_runs(runs, lambda run: identity(run.batch_size))
         elif results.round != "0.7" and results.division == "closed":
-            groups = _group_by_official_batch_size(results.runs)
+            # The official tool compares each size with that of the first run.
+            read = [(run, run.official.batch_size) for run in results.runs if run.official is not None]
+            groups = list(group_pairs((size == read[0][1], run) for run, size in read).values())
         else:
             return
         if len(groups) > 1:
@@ -387,12 +389,6 @@ def _by_version(runs: list[JudgedRun], name: str) -> list[list[JudgedRun]]:
 def _group_runs(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hashable]) -> list[list[JudgedRun]]:
     """Return the runs grouped by what is the same in them."""
     return list(group_pairs((identify(run), run) for run in runs).values())
-
-
-def _group_by_official_batch_size(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
-    """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
-    read = [(run, run.official.batch_size) for run in runs if run.official is not None]
-    return list(group_pairs((size == read[0][1], run) for run, size in read).values())
 
 
 def _list_groups(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:

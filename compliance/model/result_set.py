@@ -234,7 +234,7 @@ class ResultSet(Struct, frozen=True):
     def stated_scale(self) -> int | None:
         """Accelerators of one run (host processors of a system without), as its log states, if all undamaged agree."""
         runs = [run for run in self.runs if not run.damage]
-        scale = shared_value(run.scale for run in runs)
+        scale: int | None = shared_value(run.scale for run in runs)
         if scale is None or not self.strict or self.description is None or runs[0].accelerators_per_node:
             return scale
         return scale * (self.description.count("host_processors_per_node") or 1)

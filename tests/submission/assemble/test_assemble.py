@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,7 @@ class Place:
 
     def assembly(self, *runs, **options):
         given = {"sources": self.code, "implementation": "vendor"} | options
-        paths = runs or (self.folder / "runs",)
-        return Assembly(runs=paths, output=self.out, system=self.system, **given)
+        return Assembly(runs=runs or (self.folder / "runs",), output=self.out, system=self.system, **given)
 
     def make(self, *runs, dry_run=False, **options):
         return assemble_package(self.assembly(*runs, **options), dry_run=dry_run)
@@ -267,21 +267,26 @@ def test_a_draft_and_mini_runs_may_have_an_open_description(place):
     assert any("cooling" in warning for warning in place.make(place.folder / "mini").warnings)
 
 
-def test_wrong_use(place, capsys):
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"output": Path("runs/out")}, UsageError, r"is inside .*runs"),
+        ({"pruned": (Path("runs"),)}, UsageError, "--scaling weak"),
+        ({"organisation": "NAME"}, AssemblyError, r'^--organisation is "NAME", a placeholder'),
+        ({"implementation": "../x"}, UsageError, "--implementation"),
+    ],
+)
+def test_wrong_use(place, monkeypatch, options, error, message):
     place.run(1)
-    with pytest.raises(UsageError, match=r"no such file or folder: .*nowhere"):
-        place.make(place.folder / "nowhere")
-    with pytest.raises(UsageError, match=r"is inside .*runs"):
-        assemble_package(Assembly(runs=(place.folder / "runs",), output=place.folder / "runs/out", system=place.system))
-    with pytest.raises(UsageError, match="--scaling weak"):
-        place.make(pruned=(place.folder / "runs",))
-    with pytest.raises(AssemblyError, match=r'^--organisation is "NAME", a placeholder'):
-        place.make(organisation="NAME")
-    with pytest.raises(UsageError, match="--implementation"):
-        place.make(implementation="../x")
-    assert main([str(place.folder / "nowhere"), "-o", str(place.out), "--system", str(place.system)]) == 2
-    assert "error: no such file or folder" in capsys.readouterr().err
+    monkeypatch.chdir(place.folder)
+    with pytest.raises(error, match=message):
+        assemble_package(replace(place.assembly(), **options))
     assert not place.out.exists()
+
+
+def test_runs_that_are_not_there_are_wrong_use_of_the_command(place, call):
+    said = call(main, place.folder / "nowhere", "-o", place.out, "--system", place.system, status=2)
+    assert re.match("error: no such file or folder: .*nowhere", said.err) and not place.out.exists()
 
 
 def test_no_argument_and_no_log_is_left_out_silently(place):
@@ -298,12 +303,6 @@ def test_no_argument_and_no_log_is_left_out_silently(place):
     (empty := place.folder / "empty").mkdir()
     with pytest.raises(AssemblyError, match="empty: no logs"):
         place.make(paths[0], empty)
-
-
-def test_an_unfinished_run_is_accepted_on_request(place):
-    place.run(1, SampleLog(run=1).drop("run_stop"))
-    place.make(unfinished=True)
-    assert list(place.logs()) == ["result_0.txt"]
 
 
 @pytest.mark.parametrize("separator", [b'": ', b'":'])
@@ -476,24 +475,20 @@ def test_each_configuration_gets_its_own_file(place):
     assert found == {"config.yaml": {"dropout": 0.1}, "config_2.yaml": {"dropout": 0.5}}
 
 
-def test_dry_run_shows_what_the_command_then_writes(place, capsys):
+def test_dry_run_shows_what_the_command_then_writes(place, call):
     place.run(1)
-    place.out = place.folder / "my out"
-    place.root = place.out / ORGANISATION
-    given = [str(place.folder / "runs"), "-o", str(place.out), "--system", str(place.system)]
-    given += ["--sources", str(place.code)]
-    assert main([*given, "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert f"{ORGANISATION}/results/{SYSTEM}/strong/cosmoflow/result_0.txt" in shown and not place.out.exists()
+    out = place.folder / "my out"
+    given = [place.folder / "runs", "-o", out, "--system", place.system, "--sources", place.code]
+    shown = call(main, *given, "--dry-run").out
+    assert f"{ORGANISATION}/results/{SYSTEM}/strong/cosmoflow/result_0.txt" in shown and not out.exists()
     would = re.search(r"would write (\d+) files, 0 unchanged", shown)[1]
-    assert main(given) == 0
-    shown = capsys.readouterr().out
+    shown = call(main, *given).out
     assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in shown
-    assert f"wrote {would} files, 0 unchanged" in shown and f"check '{place.root}'" in shown
-    assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} unchanged" in capsys.readouterr().out
+    assert f"wrote {would} files, 0 unchanged" in shown and f"check '{out / ORGANISATION}'" in shown
+    assert f"would write 0 files, {would} unchanged" in call(main, *given, "--dry-run").out
     place.describe(cooling="air")
-    assert main(given) == 1 and "nothing was written" in capsys.readouterr().err
-    assert verify_package(place.root) == []
+    assert "nothing was written" in call(main, *given, status=1).err
+    assert verify_package(out / ORGANISATION) == []
 
 
 def test_the_official_package_checker_accepts_the_layout(place):
@@ -509,21 +504,6 @@ def test_the_official_package_checker_accepts_the_layout(place):
     done = subprocess.run(command, check=False, cwd=elsewhere, capture_output=True, text=True, env=environment)
     said = done.stdout + done.stderr + "".join(path.read_text() for path in elsewhere.glob("*.log"))
     assert "FOUND NO ERRORS" in said and "WARNING" not in said
-
-
-def test_paths_may_be_relative(place, monkeypatch):
-    place.run(1)
-    monkeypatch.chdir(place.folder)
-    made = assemble_package(Assembly(runs=(Path("runs"),), output=Path("out"), system=Path(place.system.name)))
-    assert made.root == Path("out") / ORGANISATION and verify_package(made.root) == []
-
-
-def test_code_of_others_is_named_after_its_folder(place):
-    place.run(1)
-    place.make(implementation=None)
-    folder = place.root / "benchmarks" / "cosmoflow"
-    assert [path.name for path in (folder / "implementations").iterdir()] == ["code"]
-    assert "implementations/code/" in (folder / SYSTEM / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 RUNNABLE = [name for name, command in COMMANDS.items() if command.module]
 MOVED = [name for name, call in RENAMED.items() if call.startswith("mlperf-hpc")]
 REPLACED = [name for name, call in RENAMED.items() if call.startswith("python -m")]
+SCRIPT = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
 
 
 def words_of(name):
@@ -30,40 +31,33 @@ def words_of(name):
 
 
 @pytest.fixture
-def mlperf_hpc(monkeypatch):
-    """Run a command as the installed script does; return its exit status."""
+def mlperf_hpc(monkeypatch, call):
+    """Run a command as the installed script does; return what it wrote."""
 
-    def call(*words):
+    def run(*words, status=0):
         monkeypatch.setattr(sys, "argv", ["/usr/bin/mlperf-hpc", *words])
-        try:
-            return main()
-        except SystemExit as stopped:  # of argparse
-            return stopped.code
+        return call(lambda _: main(), status=status)
 
-    return call
+    return run
 
 
-def test_help_is_one_screen_with_every_first_word(mlperf_hpc, capsys):
-    assert mlperf_hpc("--help") == 0
-    out = capsys.readouterr().out
+def test_help_is_one_screen_with_every_first_word(mlperf_hpc):
+    out = mlperf_hpc("--help").out
     assert out == render_usage() + "\n"
     assert len(out.splitlines()) <= 30 and max(map(len, out.splitlines())) <= 80
     assert re.findall(r"^  ([\w-]+) ", out, re.MULTILINE) == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
-    for words in (["help"], ["-h"]):
-        assert mlperf_hpc(*words) == 0 and capsys.readouterr().out == out
-    assert mlperf_hpc() == 2 and capsys.readouterr().err == out
+    assert mlperf_hpc("help").out == mlperf_hpc("-h").out == mlperf_hpc(status=2).err == out
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
+def test_help_names_commands_as_they_were_called(name, mlperf_hpc):
     words = words_of(name)
-    assert mlperf_hpc(*words, "--help") == 0
-    out = capsys.readouterr().out
+    out = mlperf_hpc(*words, "--help").out
     assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} ") and "python -m" not in out
     assert out.isascii(), "for terminals without UTF-8"
     for call in re.findall(r"mlperf-hpc ([a-z][\w-]* ?[\w-]* ?[\w-]*)", out):
         resolve_command(call.split())
-    assert mlperf_hpc("help", *words) == 0 and capsys.readouterr().out == out
+    assert mlperf_hpc("help", *words).out == out
     assert re.search(r"^exit status: 0 .*1\s.*2\s+wrong.*130", out, re.MULTILINE | re.DOTALL)
     assert re.search(rf"\n  .*mlperf-hpc {' '.join(words)}( |$)", out, re.MULTILINE), "an example"
 
@@ -79,32 +73,34 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
         ("data prepare deepcam verify --size x", "--size (did you mean '--sizes-only'?)"),
     ],
 )
-def test_options_are_neither_abbreviated_nor_silently_unknown(words, suggestion, mlperf_hpc, capsys):
-    assert mlperf_hpc(*words.split()) == 2
-    assert capsys.readouterr().err == f"error: there is no option {suggestion}; see --help\n"
+def test_options_are_neither_abbreviated_nor_silently_unknown(words, suggestion, mlperf_hpc):
+    said = mlperf_hpc(*words.split(), status=2)
+    assert said.err == f"error: there is no option {suggestion}; see --help\n"
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not command.module])
-def test_help_of_a_group_lists_its_commands(name, mlperf_hpc, capsys):
-    assert mlperf_hpc("help", name) == 0
-    out = capsys.readouterr().out
+@pytest.mark.parametrize("name", [*(name for name, command in COMMANDS.items() if not command.module), "measure"])
+def test_help_of_a_group_lists_its_commands(name, mlperf_hpc):
+    out = mlperf_hpc("help", name).out
     for second in (command for command in COMMANDS if command.startswith(f"{name} ")):
         assert f"\n  mlperf-hpc {second} " in out and COMMANDS[second].summary in out
-    assert mlperf_hpc(name) == 2 and "a command is missing; usage: " in capsys.readouterr().err
+    assert "a command is missing; usage: " in mlperf_hpc(name, status=2).err
 
 
-def test_version(mlperf_hpc, capsys):
-    for words in (["version"], ["--version"], ["-V"], ["help", "version"]):
-        assert mlperf_hpc(*words) == 0 and capsys.readouterr().out == f"mlperf-hpc-suite {VERSION}\n"
+@pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"], ["help", "version"]])
+def test_version(words, mlperf_hpc):
+    assert mlperf_hpc(*words).out == f"mlperf-hpc-suite {VERSION}\n"
 
 
-def test_help_shows_a_page(mlperf_hpc, capsys):
-    assert mlperf_hpc("help", "docs/guide/check.md") == 0
-    assert capsys.readouterr().out.strip() == (ROOT / "docs/guide/check.md").read_text().strip()
-    for name, page in (("README.md", "README.md"), ("cluster", "docs/guide/cluster.md")):
-        assert mlperf_hpc("help", name) == 0 and capsys.readouterr().out.strip() == (ROOT / page).read_text().strip()
-    assert mlperf_hpc("help", "./docs/guide/chekc.md") == 2
-    assert "did you mean 'docs/guide/check.md'?" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("docs/guide/check.md", "docs/guide/check.md"),
+        ("README.md", "README.md"),
+        ("cluster", "docs/guide/cluster.md"),
+    ],
+)
+def test_help_shows_a_page(name, page, mlperf_hpc):
+    assert mlperf_hpc("help", name).out.strip() == (ROOT / page).read_text().strip()
 
 
 @pytest.mark.parametrize(("output", "said"), [("/dev/full", "No space left on device"), ("", "")])
@@ -114,8 +110,7 @@ def test_help_that_cannot_be_written_ends_without_a_traceback(words, output, sai
     read, write = os.pipe()
     os.close(read)
     target = os.open(output, os.O_WRONLY) if output else os.dup(write)
-    code = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, *words]
+    command = [sys.executable, "-c", SCRIPT, *words]
     ended = subprocess.run(command, check=False, stdout=target, stderr=subprocess.PIPE, text=True)
     os.close(write)
     os.close(target)
@@ -138,8 +133,7 @@ def test_a_shell_completes_words_and_options(line, expected, tmp_path):
     answer = tmp_path / "answer"
     variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "COMP_TYPE": "9"}
     environment = os.environ | variables | {"COMP_LINE": line, "COMP_POINT": str(len(line))}
-    code = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
-    subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, capture_output=True, timeout=60, check=True)
     assert answer.read_text().strip() == expected
 
 
@@ -151,62 +145,45 @@ def test_commands_of_the_pages_exist(page):
         resolve_command(call.split())
 
 
-def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc, capsys):
-    assert mlperf_hpc("train", "--help") == 0
-    assert capsys.readouterr().out.startswith(f"usage: mlperf-hpc train {{{','.join(PACKAGES)}}} ...")
+def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc):
+    assert mlperf_hpc("train", "--help").out.startswith(f"usage: mlperf-hpc train {{{','.join(PACKAGES)}}} ...")
 
 
-def test_the_package_of_a_benchmark_runs_its_commands(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        run_deepcam(["--help"])
-    words = re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE)
+def test_the_package_of_a_benchmark_runs_its_commands(call):
+    words = re.findall(r"^    (\w+)(?: |$)", call(run_deepcam, "--help").out, re.MULTILINE)
     assert words == "synthesize fetch prepare split summarize train evaluate predict measure".split()
     for word in words:
-        with pytest.raises(SystemExit, match="0"):
-            run_deepcam([word, "--help"])
-        assert capsys.readouterr().out.startswith("usage: python -m deepcam")
-    with pytest.raises(SystemExit, match="2"):
-        run_deepcam(["baselines"])
-    assert capsys.readouterr().err.count("\n") == 1
+        assert call(run_deepcam, word, "--help").out.startswith("usage: python -m deepcam")
+    assert call(run_deepcam, "baselines", status=2).err.count("\n") == 1
 
 
-def test_help_of_a_command_with_second_words_lists_them(mlperf_hpc, capsys):
-    assert mlperf_hpc("measure", "--help") == 0
-    out = capsys.readouterr().out
-    for word in ("roofline", "power"):
-        assert f"\n  mlperf-hpc measure {word} " in out and COMMANDS[f"measure {word}"].summary in out
-
-
-def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
+def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path):
     log = tmp_path / "result_0.txt"
     log.write_bytes(SampleLog("cosmoflow").bytes())
-    assert mlperf_hpc("check", str(log)) == 0 and "PASS" in capsys.readouterr().out
+    assert "PASS" in mlperf_hpc("check", str(log)).out
     log.write_bytes(SampleLog("cosmoflow").last_evaluation(0.2).bytes())
-    assert mlperf_hpc("check", str(log)) == 1
+    mlperf_hpc("check", str(log), status=1)
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_a_command_that_moved_answers_with_the_present_call(name, mlperf_hpc, capsys):
-    assert mlperf_hpc(name, "deepcam", "a b") == 2
-    out, error = capsys.readouterr()
-    assert out == "" and error == f"error: {name} is now {RENAMED[name]} deepcam 'a b'\n"
+def test_a_command_that_moved_answers_with_the_present_call(name, mlperf_hpc):
+    said = mlperf_hpc(name, "deepcam", "a b", status=2)
+    assert said == ("", f"error: {name} is now {RENAMED[name]} deepcam 'a b'\n")
     assert RENAMED[name].removeprefix("mlperf-hpc ") in RUNNABLE
 
 
 @pytest.mark.parametrize("name", REPLACED)
-def test_a_command_that_another_replaced_answers_with_the_present_call(name, mlperf_hpc, capsys):
-    assert mlperf_hpc(name, "--help") == 2
-    out, error = capsys.readouterr()
+def test_a_command_that_another_replaced_answers_with_the_present_call(name, mlperf_hpc):
+    out, error = mlperf_hpc(name, "--help", status=2)
     present = re.match(rf"error: {name} is now mlperf-hpc (\w+) .*(--\w+)", error)
     assert out == "" and error.count("\n") == 1 and present
-    assert mlperf_hpc(present[1], "--help") == 0 and present[2] in capsys.readouterr().out
+    assert present[2] in mlperf_hpc(present[1], "--help").out
 
 
 @pytest.mark.parametrize("name", sorted(set(RENAMED) - {*MOVED, *REPLACED}))
-def test_a_command_that_left_the_suite_answers_with_what_to_run(name, mlperf_hpc, capsys):
-    assert mlperf_hpc(*name.split(), "deepcam") == 2
-    assert capsys.readouterr() == ("", f"error: {name} is now {RENAMED[name]}\n")
-    assert mlperf_hpc("help", *name.split()) == 2
+def test_a_command_that_left_the_suite_answers_with_what_to_run(name, mlperf_hpc):
+    assert mlperf_hpc(*name.split(), "deepcam", status=2) == ("", f"error: {name} is now {RENAMED[name]}\n")
+    mlperf_hpc("help", *name.split(), status=2)
     assert all((ROOT / script).exists() for script in re.findall(r"\S+\.py", RENAMED[name]))
 
 
@@ -227,14 +204,11 @@ def test_a_command_that_left_the_suite_answers_with_what_to_run(name, mlperf_hpc
         (["data", "--help", "x"], "unexpected argument 'x'"),
         (["help", "docs/guide/check.md", "x"], "unexpected argument 'x'"),
         (["help", "evaluat"], "(did you mean 'evaluate'?)"),
+        (["help", "./docs/guide/chekc.md"], "did you mean 'docs/guide/check.md'?"),
     ],
 )
-def test_unknown_names_are_an_error_that_lists_the_known_ones(words, said, mlperf_hpc, capsys):
-    assert mlperf_hpc(*words) == 2
-    assert said in capsys.readouterr().err
-
-
-SCRIPT = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
+def test_unknown_names_are_an_error_that_lists_the_known_ones(words, said, mlperf_hpc):
+    assert said in mlperf_hpc(*words, status=2).err
 
 
 @pytest.mark.parametrize(
@@ -262,14 +236,14 @@ def test_a_removed_current_folder_is_told_in_one_line(words, tmp_path):
     assert ended.returncode == 1 and re.fullmatch("error: the current folder no longer exists.*\n", ended.stderr)
 
 
-def test_an_interrupt_while_a_command_is_imported_is_told(mlperf_hpc, monkeypatch, capsys):
+def test_an_interrupt_while_a_command_is_imported_is_told(mlperf_hpc, monkeypatch):
     def interrupt(name):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("common.commands.entry.import_module", interrupt)
-    assert mlperf_hpc("check", "x") == 130 and capsys.readouterr().err == "interrupted\n"
+    assert mlperf_hpc("check", "x", status=130).err == "interrupted\n"
 
 
-def test_a_report_on_a_full_disk_is_an_error_not_wrong_use(mlperf_hpc, tmp_path, capsys):
-    assert mlperf_hpc("check", str(tmp_path), "-o", "/dev/full") == 1
-    assert "cannot write /dev/full: No space left" in capsys.readouterr().err
+def test_a_report_on_a_full_disk_is_an_error_not_wrong_use(mlperf_hpc, tmp_path):
+    said = mlperf_hpc("check", str(tmp_path), "-o", "/dev/full", status=1)
+    assert "cannot write /dev/full: No space left" in said.err

@@ -64,10 +64,10 @@ class Tab:
             self.problems.append(json.dumps(message["params"]))
         return message
 
-    def open(self, path: Path) -> None:
-        """Load a file and wait until it is there."""
-        self.call("Page.navigate", url=path.as_uri())
-        self.wait_until(f"document.readyState + location.href == 'complete{path.as_uri()}'")
+    def open(self, address: str) -> None:
+        """Load a page and wait until it is there."""
+        self.call("Page.navigate", url=address)
+        self.wait_until(f"document.readyState + location.href == 'complete{address}'")
 
     def wait_until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true."""

@@ -6,6 +6,7 @@ import os
 import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,27 +32,30 @@ def write_job(folder, hours, *rates, **fields):
 
 
 @pytest.fixture
-def baseline(tmp_path):
+def accept(call):
+    """Call the command with these words."""
+    return partial(call, main)
+
+
+@pytest.fixture
+def baseline(tmp_path, accept):
     """Return the file of a complete baseline."""
     path = tmp_path / "base.json"
     for hours in range(3):
         job = write_job(tmp_path / f"job_{hours}", hours, 100.0 + hours / 10, 101.0, 99.5)
-        assert main(["--record", str(path), "--fom", *job]) == 0
+        accept("--record", path, "--fom", *job)
     return path
 
 
-def test_recording_a_baseline(tmp_path, capsys):
+def test_recording_a_baseline(tmp_path, accept):
     path, job = tmp_path / "base.json", write_job(tmp_path / "a", 0, 100.0, 101.0)
-    assert main(["--record", str(path), "--fom", *job]) == 0
-    assert "1 of 3 jobs, not complete; the next job from 2026-01-02 01:00 UTC on" in capsys.readouterr().out
-    assert main([str(path), "--fom", *job]) == 2
-    assert "--provisional" in capsys.readouterr().err
-    assert main([str(path), "--provisional", "--fom", *job]) in (0, 3)
-    assert "PROVISIONAL" in capsys.readouterr().out
-    assert main(["--record", str(path), "--fom", *write_job(tmp_path / "b", 0.9, 100.0, 101.0)]) == 2
-    assert "less than an hour apart" in capsys.readouterr().err
-    assert main(["--record", str(path), "--fom", *write_job(tmp_path / "c", 5, 100.0)]) == 2
-    assert "no spread" in capsys.readouterr().err
+    said = accept("--record", path, "--fom", *job).out
+    assert "1 of 3 jobs, not complete; the next job from 2026-01-02 01:00 UTC on" in said
+    assert "--provisional" in accept(path, "--fom", *job, status=2).err
+    assert "PROVISIONAL" in accept(path, "--provisional", "--fom", *job).out
+    soon, single = write_job(tmp_path / "b", 0.9, 100.0, 101.0), write_job(tmp_path / "c", 5, 100.0)
+    assert "less than an hour apart" in accept("--record", path, "--fom", *soon, status=2).err
+    assert "no spread" in accept("--record", path, "--fom", *single, status=2).err
     content = json.loads(path.read_text())
     (job,) = content["series"][0]["jobs"]
     assert (
@@ -69,17 +73,17 @@ def test_recording_a_baseline(tmp_path, capsys):
         ((80.0, 100.0, 125.0), 3, "UNDECIDED"),
     ],
 )
-def test_verdict(baseline, tmp_path, capsys, rates, status, word):
-    assert main([str(baseline), "--fom", *write_job(tmp_path / "now", 9, *rates)]) == status
-    assert capsys.readouterr().out.rstrip().endswith(word)
+def test_verdict(baseline, tmp_path, accept, rates, status, word):
+    said = accept(baseline, "--fom", *write_job(tmp_path / "now", 9, *rates), status=status)
+    assert said.out.rstrip().endswith(word)
 
 
-def test_files_of_a_verdict(baseline, tmp_path, capsys):
+def test_files_of_a_verdict(baseline, tmp_path, accept):
     now = write_job(tmp_path / "now", 9, 90.0, 90.5, 89.9)
     (tmp_path / "now/run_0/output").write_text("log")
     names = {"json": "v.json", "junit": "j.xml", "archive": "a.tar.gz", "history": "h.jsonl"}
-    options = [word for name, file in names.items() for word in (f"--{name}", str(tmp_path / file))]
-    assert main([str(baseline), "--fom", *now, *options]) == 1
+    options = [word for name, file in names.items() for word in (f"--{name}", tmp_path / file)]
+    accept(baseline, "--fom", *now, *options, status=1)
     (case,) = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert "slower" in case.find("failure").get("message")
     verdict = json.loads((tmp_path / "v.json").read_text())
@@ -93,65 +97,61 @@ def test_files_of_a_verdict(baseline, tmp_path, capsys):
     assert {"verdict.json", "baseline.json", "system.json", "job_0/run_2/fom.json", "job_0/run_0/output"} <= set(
         digests
     )
-    assert main([str(baseline), "--fom", *now, "--history", str(tmp_path / "h.jsonl")]) == 1
+    accept(baseline, "--fom", *now, "--history", tmp_path / "h.jsonl", status=1)
     assert len((tmp_path / "h.jsonl").read_text().splitlines()) == 2
-    capsys.readouterr()
     for name in ("json", "junit", "archive"):
-        assert main([str(baseline), "--fom", *now, f"--{name}", str(tmp_path / names[name])]) == 2
-        assert "already exists" in capsys.readouterr().err
+        said = accept(baseline, "--fom", *now, f"--{name}", tmp_path / names[name], status=2)
+        assert "already exists" in said.err
 
 
-def test_outputs_are_checked_before_measuring(baseline, tmp_path, monkeypatch, capsys):
+def test_outputs_are_checked_before_measuring(baseline, tmp_path, monkeypatch, accept):
     now = write_job(tmp_path / "now", 9, 90.0, 90.5)
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "torn").write_text('{"kind": "acceptance"}\n{"kind": "acc')
     monkeypatch.chdir(tmp_path)
-    judge = [str(baseline), "--fom", *now]
+    judge = [baseline, "--fom", *now]
     for options, words in (
-        (["--history", str(baseline)], "no verdict of this command"),
+        (["--history", baseline], "no verdict of this command"),
         (["--history", now[0]], "no verdict of this command"),
         (["--history", "a", "--json", "./a"], "--json and --history are both"),
         (["--json", "link"], "is a link"),
         (["--junit", "nowhere/a.xml"], "there is no folder"),
         (["--archive", "/proc/a.tar.gz"], "/proc/a.tar.gz"),
     ):
-        assert main([*judge, *options]) == 2
-        assert words in capsys.readouterr().err
-    assert main([*judge, "--history", "torn"]) == 1
+        assert words in accept(*judge, *options, status=2).err
+    accept(*judge, "--history", "torn", status=1)
     assert len((tmp_path / "torn").read_text().splitlines()) == 3
 
     def fail(*arguments):
         raise OSError(28, "No space left on device", "v.json")
 
     monkeypatch.setattr("submission.accept.__main__.write_whole_file", fail)
-    assert main([*judge, "--json", "v.json", "--archive", "a.tar.gz"]) == 2
-    assert "--json: v.json: No space" in capsys.readouterr().err and (tmp_path / "a.tar.gz").exists()
-    assert main(["--record", "link", "--fom", *now]) == 2
+    said = accept(*judge, "--json", "v.json", "--archive", "a.tar.gz", status=2)
+    assert "--json: v.json: No space" in said.err and (tmp_path / "a.tar.gz").exists()
+    accept("--record", "link", "--fom", *now, status=2)
 
 
-def test_a_measurement_counts_once(baseline, tmp_path, capsys):
+def test_a_measurement_counts_once(baseline, tmp_path, accept):
     (job,) = write_job(tmp_path / "now", 9, 100.0)
     (tmp_path / "copy.json").write_bytes((tmp_path / "now/run_0/fom.json").read_bytes())
     (tmp_path / "link.json").symlink_to(job)
     for again in ("copy.json", "link.json"):
-        assert main([str(baseline), "--fom", job, "--fom", str(tmp_path / again)]) == 2
-        assert "the same measurement" in capsys.readouterr().err
+        said = accept(baseline, "--fom", job, "--fom", tmp_path / again, status=2)
+        assert "the same measurement" in said.err
 
 
-def test_what_differs_is_a_warning(baseline, tmp_path, capsys):
+def test_what_differs_is_a_warning(baseline, tmp_path, accept):
     jobs = [write_job(tmp_path / "a", 9, 100.0, 100.1), write_job(tmp_path / "b", 11, 100.2, 100.3)]
     replace(STEPS, samples_per_s=100.1, device="cuda").write_file(tmp_path / "a/run_1/fom.json")
     os.utime(jobs[0][1], (0, os.stat(jobs[0][0]).st_mtime))
-    assert main([str(baseline), "--fom", *jobs[0], "--fom", *jobs[1]]) == 0
-    assert "device is cpu or cpu and cuda, in the baseline cpu" in " ".join(capsys.readouterr().out.split())
+    out = accept(baseline, "--fom", *jobs[0], "--fom", *jobs[1]).out
+    assert "device is cpu or cpu and cuda, in the baseline cpu" in " ".join(out.split())
 
 
-def test_an_incomplete_baseline_is_completed_first(tmp_path, capsys):
-    main(["--record", str(tmp_path / "base.json"), "--fom", *write_job(tmp_path / "a", 0, 100.0, 120.0)])
-    capsys.readouterr()
+def test_an_incomplete_baseline_is_completed_first(tmp_path, accept):
+    accept("--record", tmp_path / "base.json", "--fom", *write_job(tmp_path / "a", 0, 100.0, 120.0))
     now = write_job(tmp_path / "now", 9, 80.0, 100.0, 125.0)
-    assert main([str(tmp_path / "base.json"), "--provisional", "--fom", *now]) == 3
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(accept(tmp_path / "base.json", "--provisional", "--fom", *now, status=3).out.split())
     assert "complete the baseline first, which has 1 of 3 jobs" in out and " – " in out
 
 
@@ -168,41 +168,38 @@ def test_an_incomplete_baseline_is_completed_first(tmp_path, capsys):
         (lambda content: content["series"][0]["settings"].update(ranks=0), "ranks"),
     ],
 )
-def test_a_baseline_that_record_would_not_write_is_refused(baseline, change, words, capsys):
+def test_a_baseline_that_record_would_not_write_is_refused(baseline, change, words, accept):
     content = json.loads(baseline.read_text())
     content["series"][0]["settings"] = {"benchmark": "cosmoflow", "config": "mini"}
     change(content)
     baseline.write_text(json.dumps(content))
-    assert main([str(baseline)]) == 2
-    assert words in capsys.readouterr().err
+    assert words in accept(baseline, status=2).err
 
 
 @pytest.mark.parametrize(
     "fields", [{"dtype": "bf16"}, {"batch": 32}, {"units": 4}, {"network": "full"}, {"flop_per_step": 9e9}]
 )
-def test_other_work_is_refused(baseline, tmp_path, capsys, fields):
-    assert main([str(baseline), "--fom", *write_job(tmp_path / "now", 9, 100.0, **fields)]) == 2
-    assert f"{next(iter(fields))} is " in capsys.readouterr().err
+def test_other_work_is_refused(baseline, tmp_path, accept, fields):
+    said = accept(baseline, "--fom", *write_job(tmp_path / "now", 9, 100.0, **fields), status=2)
+    assert f"{next(iter(fields))} is " in said.err
 
 
-def test_all_of_a_baseline_is_judged(baseline, tmp_path, capsys):
-    jobs = [write_job(tmp_path / f"oc20_{hours}", hours, 50.0, 50.1, benchmark="oc20") for hours in (0, 2, 4)]
-    for job in jobs:
-        assert main(["--record", str(baseline), "--fom", *job]) == 0
+def test_all_of_a_baseline_is_judged(baseline, tmp_path, accept):
+    for hours in (0, 2, 4):
+        job = write_job(tmp_path / f"oc20_{hours}", hours, 50.0, 50.1, benchmark="oc20")
+        accept("--record", baseline, "--fom", *job)
     now = write_job(tmp_path / "now", 9, 100.0, 100.5)
-    assert main([str(baseline), "--fom", *now]) == 2
-    assert "no measurement of oc20" in capsys.readouterr().err
+    assert "no measurement of oc20" in accept(baseline, "--fom", *now, status=2).err
     slow = write_job(tmp_path / "oc20", 9, 44.0, 44.1, benchmark="oc20")
-    assert main([str(baseline), "--fom", *now, *slow]) == 1
-    output = capsys.readouterr().out
+    output = accept(baseline, "--fom", *now, *slow, status=1).out
     assert (
         "oc20 mini, fp32, batch 16, units 2: FAIL" in output
         and "cosmoflow mini, fp32, batch 16, units 2: PASS" in output
     )
-    assert main([str(baseline), "--fom", *now, *slow, "--fom", *now, *slow]) == 2  # the same job is no second job
+    accept(baseline, "--fom", *now, *slow, "--fom", *now, *slow, status=2)  # the same job is no second job
 
 
-def test_measuring(empty_folder, tmp_path, monkeypatch, capsys):
+def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
     """What is measured is what the baseline names, as often as -n says."""
     made = []
 
@@ -214,22 +211,19 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, capsys):
         return []
 
     monkeypatch.setattr(baseline_module, "execute_plan", execute)
-    record = ["--record", "base.json", "cosmoflow", "mini", "data.workers=1", "--steps", "7", "-n", "2"]
-    assert main(record) == 0
-    assert main(["--record", "base.json"]) == 2
-    assert "an hour or more apart" in capsys.readouterr().err and len(made) == 2
-    assert main(["base.json", "--provisional", "-n", "4", "-o", "now"]) in (0, 3)
+    accept("--record", "base.json", "cosmoflow", "mini", "data.workers=1", "--steps", "7", "-n", "2")
+    assert "an hour or more apart" in accept("--record", "base.json", status=2).err and len(made) == 2
+    accept("base.json", "--provisional", "-n", "4", "-o", "now")
     words = ["cosmoflow", "measure", "mini", "data.workers=1", "-o", "now/cosmoflow-0/run_3/fom.json", "--steps", "7"]
     assert len(made) == 6 and made[-1].words() == words
     environment = json.loads((tmp_path / "base.json").read_text())["series"][0]["jobs"][0]["environment"]
     assert "host_processor_model_name" in environment
-    assert main(["base.json", "--provisional", "-n", "4", "-o", "now"]) == 2
-    assert "now has all measurements, from 20" in capsys.readouterr().err
-    for status, expected in ((1, 1), (2, 2)):
+    said = accept("base.json", "--provisional", "-n", "4", "-o", "now", status=2)
+    assert "now has all measurements, from 20" in said.err
+    for status in (1, 2):
         failed = [Attempt(made[0], status, 3, False, tmp_path, True)]
         monkeypatch.setattr(baseline_module, "execute_plan", lambda runs, runner, describe, failed=failed: failed)
-        assert main(["base.json", "--provisional", "-n", "5", "-o", "now"]) == expected
-        out, error = capsys.readouterr()
+        out, error = accept("base.json", "--provisional", "-n", "5", "-o", "now", status=status)
         assert "4 of 5 measurements are reused, from 20" in out and "1 measurement failed" in error
 
 
@@ -245,36 +239,33 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, capsys):
         (["--record", "base.json", "cosmoflow", "-n", "1"], "no spread"),
     ],
 )
-def test_wrong_use(arguments, words, empty_folder, tmp_path, capsys):
-    assert main(arguments) == 2
-    assert words in capsys.readouterr().err and not list(tmp_path.iterdir())
+def test_wrong_use(arguments, words, empty_folder, tmp_path, accept):
+    assert words in accept(*arguments, status=2).err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"series": []}', '{"series": [{"workload": 1}]}', "\x00"])
-def test_damaged_baselines_are_refused(content, tmp_path, capsys):
+def test_damaged_baselines_are_refused(content, tmp_path, accept):
     (tmp_path / "base.json").write_text(content)
-    assert main([str(tmp_path / "base.json")]) == 2
-    assert str(tmp_path / "base.json") in capsys.readouterr().err
+    assert str(tmp_path / "base.json") in accept(tmp_path / "base.json", status=2).err
 
 
-def test_a_machine_that_is_fast_and_wrong_is_warned_of(tmp_path, capsys):
+def test_a_machine_that_is_fast_and_wrong_is_warned_of(tmp_path, accept):
     path = tmp_path / "base.json"
     for hours in range(3):
         job = write_job(tmp_path / f"job_{hours}", hours, 100.0, 101.0, output_errors=(0.001, 0.002, 0.004))
-        assert main(["--record", str(path), "--fom", *job]) == 0
+        accept("--record", path, "--fom", *job)
     for name, errors, word in (
         ("same", {"output_errors": (0.0005, 0.002, 0.009)}, ""),
         ("worse", {"output_errors": (0.003, 0.005, 0.006)}, "outputs are 0.50% from float32's"),
         ("more", {"loss_errors": (0.1,)}, "the baseline does not say how far losses are from float32's"),
     ):
-        capsys.readouterr()
-        assert main([str(path), "--fom", *write_job(tmp_path / name, 9, 100.0, 101.0, **errors)]) in (0, 3)
-        said = " ".join(capsys.readouterr().out.split())
+        out = accept(path, "--fom", *write_job(tmp_path / name, 9, 100.0, 101.0, **errors)).out
+        said = " ".join(out.split())
         assert word in said and ("float32" in said) == bool(word)
 
 
-def test_the_former_fidelity_is_ignored(tmp_path):
+def test_the_former_fidelity_is_ignored(tmp_path, accept):
     files = write_job(tmp_path / "a", 0, 100.0, 101.0)
     for file in map(Path, files):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"loss": 1.0, "loss_fp32": 1.1, "fidelity": 0.09}))
-    assert main(["--record", str(tmp_path / "base.json"), "--fom", *files]) == 0
+    accept("--record", tmp_path / "base.json", "--fom", *files)

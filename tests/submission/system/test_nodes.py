@@ -42,38 +42,44 @@ def by_hand(rank):
     return {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
-def print_node(variables, monkeypatch, capsys, host="", power=""):
+@pytest.fixture
+def print_node(monkeypatch, call):
     """Return what --this-node prints in a process with a launcher's variables; host: that it takes itself to be on."""
-    with monkeypatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("SLURM_")]:
-            patch.delenv(name)
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        if host:
+
+    def print_lines(variables, host, *words):
+        with monkeypatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("SLURM_")]:
+                patch.delenv(name)
+            for name, value in variables.items():
+                patch.setenv(name, value)
             patch.setattr("socket.gethostname", lambda: host)
-        assert main(["--this-node", *(["--power", power] if power else [])]) == 0
-    return capsys.readouterr().out
+            return call(main, "--this-node", *words).out
+
+    return print_lines
 
 
 @pytest.fixture
-def lines(monkeypatch, capsys):
+def lines(print_node):
     """Return what makes the lines of three nodes of a job: nid0 to nid2; CUDNN_VERSION is what differs."""
 
-    def make(*versions, power=""):
+    def make(*versions, words=()):
         variables = [srun(rank, nodes=3) | {"CUDNN_VERSION": version} for rank, version in enumerate(versions)]
-        return [print_node(each, monkeypatch, capsys, f"nid{at}", power) for at, each in enumerate(variables)]
+        return [print_node(each, f"nid{at}", *words) for at, each in enumerate(variables)]
 
     return make
 
 
-def merge(tmp_path, text, *words):
-    """Merge the nodes of a text into system.json; return the status."""
-    (tmp_path / "nodes.jsonl").write_text(text)
-    return main(["--merge", str(tmp_path / "nodes.jsonl"), "-o", str(tmp_path / "system.json"), "--force", *words])
+@pytest.fixture
+def merge(tmp_path, call):
+    """Merge the nodes of a text into a description; return what is said, and the fields."""
 
+    def merge_nodes(text, *words):
+        nodes, system = tmp_path / "nodes.jsonl", tmp_path / "system.json"
+        nodes.write_text(text)
+        said = call(main, "--merge", nodes, "-o", system, "--force", *words).err
+        return said, json.loads(system.read_text())
 
-def read_fields(tmp_path):
-    return json.loads((tmp_path / "system.json").read_text())
+    return merge_nodes
 
 
 @pytest.mark.parametrize(
@@ -90,59 +96,54 @@ def read_fields(tmp_path):
     ],
     ids=["srun", "srun-2-per-node", "srun-1-node", "torchrun", "openmpi", "by-hand", "single"],
 )
-def test_one_process_of_a_node_prints_lines_that_srun_leaves_whole(tmp_path, ranks, printing, monkeypatch, capsys):
+def test_one_process_of_a_node_prints_lines_that_srun_leaves_whole(print_node, merge, ranks, printing):
     hosts = [rank.get("SLURM_NODEID", str(at // 2)) for at, rank in enumerate(ranks)]
-    printed = [print_node(rank, monkeypatch, capsys, host) for rank, host in zip(ranks, hosts, strict=True)]
+    printed = [print_node(rank, host) for rank, host in zip(ranks, hosts, strict=True)]
     said = [text for text in printed if text]
     assert len(said) == printing and all(len(line.encode()) < 1024 for text in said for line in text.splitlines())
-    assert merge(tmp_path, "".join(printed)) == 0
-    assert read_fields(tmp_path)["number_of_nodes"] == str(len(set(hosts)))
+    assert merge("".join(printed))[1]["number_of_nodes"] == str(len(set(hosts)))
 
 
-def test_lines_are_read_from_files_in_any_order_among_others(tmp_path, lines, capsys):
+def test_lines_are_read_from_files_in_any_order_among_others(tmp_path, lines, merge):
     first, second, third = lines("8", "8", "8")
     (tmp_path / "more").write_text(f"{second}{first}")
     mixed = "".join(f"1: {line}\nLoading modules\n" for line in reversed(third.splitlines()))
     text = mixed + first + '\x00\n{"node": 1}\n'
-    assert merge(tmp_path, text, "--merge", str(tmp_path / "nodes.jsonl"), str(tmp_path / "more")) == 0
-    assert "3 nodes read\n" in capsys.readouterr().err
-    assert read_fields(tmp_path)["number_of_nodes"] == "3" and "nid" not in str(read_fields(tmp_path))
+    said, fields = merge(text, "--merge", tmp_path / "nodes.jsonl", tmp_path / "more")
+    assert "3 nodes read\n" in said
+    assert fields["number_of_nodes"] == "3" and "nid" not in str(fields)
 
 
-def test_differences_are_told_and_noted(tmp_path, lines, capsys):
+def test_differences_are_told_and_noted(lines, merge):
     text = "".join(lines("8", "8", "9"))
-    assert merge(tmp_path, text) == 0
-    said, fields = capsys.readouterr().err, read_fields(tmp_path)
-    assert "3 nodes read; they differ, and the value of most is written\nwarning: other_software_stack: " in said
+    said, fields = merge(text)
+    assert "3 nodes read; they differ" in said and "warning: other_software_stack: " in said
     assert "cuDNN 9 on node 2 (nid2)" in said
     assert "cuDNN 8" in fields["other_software_stack"] and "cuDNN 9 on 1 of 3 nodes" in fields["sw_notes"]
-    assert merge(tmp_path, text, "--set", "other_software_stack=cuDNN") == 0
-    said, fields = capsys.readouterr().err, read_fields(tmp_path)
+    said, fields = merge(text, "--set", "other_software_stack=cuDNN")
     assert "3 nodes read\n" in said and "warning" not in said
     assert fields["other_software_stack"] == "cuDNN" and "cuDNN" not in fields["sw_notes"]
 
 
-def test_differences_are_noted_after_what_people_note(tmp_path, lines):
+def test_differences_are_noted_after_what_people_note(tmp_path, lines, merge):
     """And in place of those of an earlier description."""
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"sw_notes": "built with love; other_software_stack: cuDNN 7 on 1 of 2 nodes"}))
-    assert merge(tmp_path, "".join(lines("8", "8", "9")), "--from", str(other)) == 0
-    notes = read_fields(tmp_path)["sw_notes"]
+    notes = merge("".join(lines("8", "8", "9")), "--from", other)[1]["sw_notes"]
     assert notes.startswith("built with love; other_software_stack: ")
     assert "cuDNN 9 on 1 of 3 nodes" in notes and "cuDNN 7" not in notes
 
 
-def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, capsys):
+def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, merge):
     """The meter of node 1 is broken, which does not count as a difference between the nodes."""
     meter = tmp_path / "meter"
     meter.write_text('#!/bin/sh\n[ $1 = nid1 ] && echo "no answer" >&2 && exit 3\necho $((240 + SLURM_NODEID * 10))\n')
     meter.chmod(0o755)
-    assert merge(tmp_path, "".join(lines("8", "8", "8", power=f"command:node:watts:{meter} {{host}}"))) == 0
-    said = capsys.readouterr().err
+    words = ("--power", f"command:node:watts:{meter} {{host}}")
+    said, fields = merge("".join(lines("8", "8", "8", words=words)))
     assert "3 nodes read\n" in said and "\nnode 0 (nid0): 240 W\n" in said and "\nnode 2 (nid2): 260 W\n" in said
     assert f"warning: no power of node 1 (nid1): {meter} nid1: exit status 3: no answer" in said
-    notes = read_fields(tmp_path)["hw_notes"]
-    assert notes.endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
+    assert fields["hw_notes"].endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +163,10 @@ def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, capsys):
         (lambda one, two, three: one.partition("{")[1] + '"mlperf_hpc_node":' + "[" * 100_000, "not the description"),
     ],
 )
-def test_lines_that_do_not_describe_all_nodes_are_refused(tmp_path, lines, capsys, change, said):
-    assert merge(tmp_path, change(*lines("8", "8", "8"))) == 1
-    assert said in capsys.readouterr().err and not (tmp_path / "system.json").exists()
+def test_lines_that_do_not_describe_all_nodes_are_refused(tmp_path, lines, call, change, said):
+    (tmp_path / "nodes.jsonl").write_text(change(*lines("8", "8", "8")))
+    assert said in call(main, "--merge", tmp_path / "nodes.jsonl", "-o", tmp_path / "system.json", status=1).err
+    assert not (tmp_path / "system.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -175,13 +177,12 @@ def test_lines_that_do_not_describe_all_nodes_are_refused(tmp_path, lines, capsy
         (["--this-node", "--power", "rapl"], "reads parts of a node"),
     ],
 )
-def test_wrong_use_ends_all_ranks_and_is_told_once(words, said, monkeypatch, capsys):
+def test_wrong_use_ends_all_ranks_and_is_told_once(words, said, monkeypatch, call):
     errors = []
     for rank in range(2):
         for name, value in srun(rank).items():
             monkeypatch.setenv(name, value)
-        assert main(words) == 2
-        errors.append(capsys.readouterr().err)
+        errors.append(call(main, *words, status=2).err)
     assert said in errors[0] and errors[1] == ""
 
 
@@ -194,11 +195,7 @@ def test_a_launcher_must_say_how_many_ranks_there_are():
 def test_most_nodes_decide_and_unknown_values_never():
     large, small, unknown = {"host_memory_capacity": "512 GB", "cooling": "air"}, {"host_memory_capacity": "384 GB"}, {}
     fields, differences = merge_fields([small, large, unknown, unknown, large, unknown])
-    assert fields == {
-        "number_of_nodes": "6",
-        "host_memory_capacity": "512 GB",
-        "cooling": "air",
-    }
+    assert fields == {"number_of_nodes": "6", "host_memory_capacity": "512 GB", "cooling": "air"}
     assert collect_notes(differences, 6) == {"hw_notes": ["host_memory_capacity: 384 GB on 1 of 6 nodes"]}
     told = [difference.format_warning([f"{node}" for node in range(6)]) for difference in differences]
     assert told == [
@@ -215,7 +212,6 @@ def test_many_differences_stay_short():
     assert difference.format_warning([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")
 
 
-def test_the_former_way_is_answered_with_the_present_one(capsys):
-    with pytest.raises(SystemExit):
-        main(["--timeout", "3"])
-    assert "--this-node prints lines on each node, and --merge reads them" in capsys.readouterr().err
+def test_the_former_way_is_answered_with_the_present_one(call):
+    said = call(main, "--timeout", "3", status=2).err
+    assert "--this-node prints lines on each node, and --merge reads them" in said

@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Return what calls the `main` of a command, checks its exit status, and returns what it wrote: `out` and `err`."""
 
     def call_main(main: Callable[[list[str]], int], *arguments: object, status: int = 0) -> Any:
@@ -15,7 +15,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
             ended = main([str(argument) for argument in arguments])
         except SystemExit as stopped:  # of argparse
             ended = stopped.code
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert ended == status, said.err
         return said
 

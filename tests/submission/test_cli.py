@@ -133,7 +133,9 @@ def test_a_shell_completes_words_and_options(line, expected, tmp_path):
     answer = tmp_path / "answer"
     variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "COMP_TYPE": "9"}
     environment = os.environ | variables | {"COMP_LINE": line, "COMP_POINT": str(len(line))}
-    subprocess.run([sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, capture_output=True, timeout=60, check=True)
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, capture_output=True, timeout=60, check=True
+    )
     assert answer.read_text().strip() == expected
 
 

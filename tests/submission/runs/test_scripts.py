@@ -78,11 +78,10 @@ def cluster(tmp_path, monkeypatch):
     Path("calls").touch()
 
 
-def emitted(capsys, *arguments, config="closed"):
-    status = main(["--config", config, *arguments])
-    said = capsys.readouterr()
-    assert status == 0, said.err
-    return said.out
+@pytest.fixture
+def emit(call):
+    """Return the script for a scheduler that the command prints."""
+    return lambda scheduler, *words, config="closed": call(main, "--config", config, "--emit", scheduler, *words).out
 
 
 def check_script(script):
@@ -111,14 +110,14 @@ def calls(command):
     return [line for line in Path("calls").read_text().splitlines() if line.startswith(command)]
 
 
-def slurm_job(capsys, *arguments):
-    assert bash(emitted(capsys, "--emit", "slurm", "--benchmarks", "cosmoflow", *arguments)) == 0
+def slurm_job(emit, *arguments):
+    assert bash(emit("slurm", "--benchmarks", "cosmoflow", *arguments)) == 0
     return Path("job_1.sh").read_text()
 
 
-def test_a_second_script_keeps_the_plans_of_the_first(cluster, capfd, tmp_path):
-    arguments = ["--emit", "plain", "--benchmarks", "cosmoflow", "--runs", "1", "-o", "r"]
-    first, second = (emitted(capfd, *arguments, config="mini") for _ in range(2))
+def test_a_second_script_keeps_the_plans_of_the_first(cluster, emit, capfd):
+    arguments = ["plain", "--benchmarks", "cosmoflow", "--runs", "1", "-o", "r"]
+    first, second = (emit(*arguments, config="mini") for _ in range(2))
     assert trained(first, "stopped 3") == 3
     seed = read_record(Path("r/cosmoflow/run_0"))["seed"]
     Path("data/cosmoflow-mini").mkdir(parents=True)
@@ -127,15 +126,15 @@ def test_a_second_script_keeps_the_plans_of_the_first(cluster, capfd, tmp_path):
     assert trained(second, "target_met 0") == 2
     assert "r/cosmoflow/run_0/run.json: the run has another plan" in capfd.readouterr().err
     assert read_record(Path("r/cosmoflow/run_0"))["seed"] == seed
-    assert trained(emitted(capfd, *arguments, config="mini"), "target_met 0") == 0
+    assert trained(emit(*arguments, config="mini"), "target_met 0") == 0
     assert len(calls("python -m cosmoflow.synthesize")) == generated == 1  # only without data
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "pbs", "plain"])
-def test_every_job_searches_the_folders_of_other_benchmarks(scheduler, cluster, capsys, monkeypatch, tmp_path):
+def test_every_job_searches_the_folders_of_other_benchmarks(scheduler, cluster, emit, monkeypatch, tmp_path):
     monkeypatch.setenv(FOLDERS_VARIABLE, f"/my plug-ins{os.pathsep}/b")
     (tmp_path / "bin" / "python").write_text('#!/bin/bash\necho "python $PYTHONPATH" >>calls\n')
-    script = emitted(capsys, "--emit", scheduler, "--benchmarks", "cosmoflow", config="mini")
+    script = emit(scheduler, "--benchmarks", "cosmoflow", config="mini")
     bash(script, PYTHONPATH="/usual", MLPERF_HPC_BENCHMARKS_FROM="")
     assert calls("python")[0] == "python /usual:/my plug-ins:/b"  # of the data, made where the script is called
     for text in [script, *(path.read_text() for path in tmp_path.glob("job_*.sh"))]:
@@ -145,9 +144,8 @@ def test_every_job_searches_the_folders_of_other_benchmarks(scheduler, cluster, 
     assert '--bind "/my plug-ins"' in image and '--bind "/b"' in image
 
 
-def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
-    script = emitted(
-        capsys, "--emit", "slurm", "--benchmarks", "cosmoflow", "oc20", "--nodes", "4", "--ranks-per-node", "2",
+def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, emit):
+    script = emit("slurm", "--benchmarks", "cosmoflow", "oc20", "--nodes", "4", "--ranks-per-node", "2",
         "--gpus-per-node", "2", "--set", "submission.org=Ex's Lab", "-o", "runs/r1", "--sources", "our code",
     )  # fmt: skip
     assert bash(script) == 0
@@ -194,8 +192,8 @@ def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
         ("mine 1", 3, False, "killed (exit status 1)"),
     ],
 )
-def test_a_run_ends_as_its_record_says(cluster, capfd, ending, status, requeued, said):
-    job = slurm_job(capfd)
+def test_a_run_ends_as_its_record_says(cluster, emit, capfd, ending, status, requeued, said):
+    job = slurm_job(emit)
     assert trained(job, ending, **IDS) == status
     assert bool(calls("scontrol")) == requeued
     shown = capfd.readouterr()
@@ -203,8 +201,8 @@ def test_a_run_ends_as_its_record_says(cluster, capfd, ending, status, requeued,
 
 
 @pytest.mark.parametrize("status", ["1", "3", "127"])
-def test_the_record_of_an_earlier_attempt_requeues_nothing(cluster, capsys, status):
-    job = slurm_job(capsys)
+def test_the_record_of_an_earlier_attempt_requeues_nothing(cluster, emit, status):
+    job = slurm_job(emit)
     assert trained(job, "stopped 3", **IDS) == 3 and len(calls("scontrol")) == 1
     Path("runs/round/cosmoflow/run_1/lease-1.json").touch()  # of another job
     assert trained(job, f"old {status}", **IDS) == 3
@@ -212,8 +210,8 @@ def test_the_record_of_an_earlier_attempt_requeues_nothing(cluster, capsys, stat
     assert trained(job, "stopped 3", **IDS, SLURM_RESTART_COUNT="20") == 3 and len(calls("scontrol")) == 1
 
 
-def test_a_refused_job_leaves_no_other_job_unmentioned(cluster, capfd):
-    script = emitted(capfd, "--emit", "slurm", "--benchmarks", "cosmoflow", "deepcam", "oc20")
+def test_a_refused_job_leaves_no_other_job_unmentioned(cluster, emit, capfd):
+    script = emit("slurm", "--benchmarks", "cosmoflow", "deepcam", "oc20")
     sbatch = Path(shutil.which("sbatch"))
     sbatch.write_text(sbatch.read_text() + '[ "$n" -lt 3 ] || { echo "Invalid account" >&2; exit 1; }\n')
     assert bash(script) == 1 and len(calls("sbatch")) == 3
@@ -223,11 +221,11 @@ def test_a_refused_job_leaves_no_other_job_unmentioned(cluster, capfd):
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
-def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(cluster, capsys, scheduler):
+def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(cluster, emit, scheduler):
     for launcher, signal in (("torchrun --no-python --nproc-per-node {ranks}", "TERM"), ("mpirun -n {ranks}", "USR1")):
         Path("site.yaml").write_text(f"launcher: {launcher}")
         more = ("--benchmarks", "oc20", "--site", "site.yaml", "--time", "01:00:00")
-        script = emitted(capsys, "--emit", scheduler, *more)
+        script = emit(scheduler, *more)
         assert f'\ntimeout --foreground --signal={signal} 3300 {launcher.format(ranks=1)} "${{words[@]}}"' in script
         assert "#SBATCH --signal" not in script
 
@@ -240,16 +238,16 @@ def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(clu
         ("python -m torch.distributed.run -m", "python -m torch.distributed.run --no-python"),
     ],
 )
-def test_torchrun_starts_a_command(cluster, capsys, launcher, printed):
+def test_torchrun_starts_a_command(cluster, emit, launcher, printed):
     Path("site.yaml").write_text(f"launcher: {launcher}\ngpus: {{per_node: 4}}")
     for scheduler in ("slurm", "pbs", "plain"):
-        script = emitted(capsys, "--emit", scheduler, "--benchmarks", "oc20", "--site", "site.yaml")
+        script = emit(scheduler, "--benchmarks", "oc20", "--site", "site.yaml")
         assert f'{printed} "${{words[@]}}"' in script and "words=(python -m oc20.train" in script
         assert scheduler == "plain" or "--signal=TERM" in script
 
 
-def test_only_runs_with_a_result_are_packaged(cluster, capsys):
-    job = slurm_job(capsys, "--system", "ours.json")
+def test_only_runs_with_a_result_are_packaged(cluster, emit):
+    job = slurm_job(emit, "--system", "ours.json")
     for index, ending in enumerate(("target_met", "target_not_met", "failed", "stopped", "diverged")):
         trained(job, f"{ending} 1", **IDS | {"SLURM_ARRAY_TASK_ID": str(index)})
     assert bash(Path("job_2.sh").read_text()) == 0
@@ -262,16 +260,16 @@ def test_only_runs_with_a_result_are_packaged(cluster, capsys):
     assert bash(Path("job_2.sh").read_text()) == 1
 
 
-def test_the_system_is_described_where_it_trains(cluster, capsys):
-    job = slurm_job(capsys)
+def test_the_system_is_described_where_it_trains(cluster, emit):
+    job = slurm_job(emit)
     assert trained(job, "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
     assert len(calls("python -m submission.system")) == 1
     assert bash(Path("job_2.sh").read_text()) == 0
     assert len(calls("python -m submission.system")) == 1
 
 
-def test_pbs_jobs_are_submitted_and_continued(cluster, capsys):
-    script = emitted(capsys, "--emit", "pbs", "--benchmarks", "deepcam", "--nodes", "2", "--time", "01:00:00")
+def test_pbs_jobs_are_submitted_and_continued(cluster, emit):
+    script = emit("pbs", "--benchmarks", "deepcam", "--nodes", "2", "--time", "01:00:00")
     assert bash(script) == 0
     assert calls("qsub") == ["qsub ", "qsub -W depend=afterany:1[].host"]
     job = Path("job_1.sh").read_text()
@@ -287,15 +285,15 @@ def test_pbs_jobs_are_submitted_and_continued(cluster, capsys):
     ("ending", "said"),
     [("mine 137", "killed (exit status 137)"), ("mine 3", "another job trains it, or was killed (exit status 3)")],
 )
-def test_a_killed_training_of_a_plain_script_is_its_own(cluster, capfd, monkeypatch, ending, said):
+def test_a_killed_training_of_a_plain_script_is_its_own(cluster, emit, capfd, monkeypatch, ending, said):
     for name in JOB_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    script = emitted(capfd, "--emit", "plain", "--benchmarks", "oc20", "--runs", "1")
+    script = emit("plain", "--benchmarks", "oc20", "--runs", "1")
     assert trained(script, ending) == 3 and said in capfd.readouterr().err
 
 
-def test_a_plain_script_makes_all_runs(cluster, capsys):
-    script = emitted(capsys, "--emit", "plain", "--benchmarks", "cosmoflow", "--runs", "2", config="mini")
+def test_a_plain_script_makes_all_runs(cluster, emit):
+    script = emit("plain", "--benchmarks", "cosmoflow", "--runs", "2", config="mini")
     assert trained(script, "none 1") == 1  # as torchrun reports a killed rank
     assert trained(script, "target_met 0", "stopped 1") == 3
     assert trained(script, "target_met 0") == 0
@@ -309,9 +307,9 @@ def test_a_plain_script_makes_all_runs(cluster, capsys):
 
 
 @pytest.mark.parametrize("image", ["ours.sif", "ours.sqsh"])
-def test_runs_go_into_a_container(cluster, capsys, image, tmp_path):
+def test_runs_go_into_a_container(cluster, emit, image, tmp_path):
     (tmp_path / "site.yaml").write_text("local_disk: ${SCRATCH}/me")
-    script = emitted(capsys, "--emit", "slurm", "--container", image, "--gpus-per-node", "1", "--site", "./site.yaml")
+    script = emit("slurm", "--container", image, "--gpus-per-node", "1", "--site", "./site.yaml")
     enter = 'apptainer exec --nv --bind "$PWD"' if image == "ours.sif" else "--container-image=ours.sqsh"
     assert len(re.findall(re.escape(enter), script)) == 2 * len(PACKAGES) + 1  # trainings, their jobs, the package
     assert len(re.findall(r"\$\{SCRATCH:\?[^}]+\}/me", script)) == len(PACKAGES) * (1 if image == "ours.sif" else 2)
@@ -391,20 +389,12 @@ def test_a_plan_that_no_job_can_make_is_refused():
             Script(runs=runs, cluster=Cluster(**{"scheduler": "slurm"} | changes), **arguments).render()
 
 
-def test_a_round_keeps_the_seeds_that_its_folder_has(cluster, capsys):
-    job = slurm_job(capsys)
-    trained(job, "stopped 3", **IDS)
-    again = emitted(capsys, "--emit", "slurm", "--benchmarks", "cosmoflow")
-    seeds, kept = (re.findall(r"train\.seed=(\d+)", text) for text in (job, again))
-    assert kept[1] == seeds[1] and kept != seeds
-
-
 # -- throughput ----------------------------------------------------------------------------------------------
 
 
-def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
+def test_instances_train_at_the_same_time_in_one_job(cluster, emit):
     job = slurm_job(
-        capsys, "--nodes", "6", "--ranks-per-node", "2", "--throughput", "3", "--instance-ranks", "4", "-o", "runs/weak"
+        emit, "--nodes", "6", "--ranks-per-node", "2", "--throughput", "3", "--instance-ranks", "4", "-o", "runs/weak"
     )
     assert "--array" not in job and "#SBATCH --nodes=6\n" in job
     ids = {"SLURM_JOB_ID": "9"}
@@ -432,15 +422,13 @@ def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
 
 
 @pytest.mark.parametrize("name", list_sites())
-def test_examples_are_marked_and_make_scripts(cluster, capsys, name):
+def test_examples_are_marked_and_make_scripts(cluster, emit, call, name):
     assert "UNVERIFIED" in read_site(name).note and read_site(name).account is None
-    script = emitted(capsys, "--emit", "slurm", "--site", name, "--nodes", "2")
+    script = emit("slurm", "--site", name, "--nodes", "2")
     assert bash(script) == 0 and "UNVERIFIED" in script and "\n# account is not set" in script
     gpus = read_site(name).gpus.per_node
     assert f"#SBATCH --ntasks-per-node={gpus}\n" in Path("job_1.sh").read_text()
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert name in capsys.readouterr().out
+    assert name in call(main, "--help").out
 
 
 SITE = """\
@@ -455,10 +443,10 @@ package: {partition: cpu, options: [--mem=8G], time: "00:10:00"}
 """
 
 
-def test_a_profile_is_in_the_jobs_of_slurm(cluster, capsys, monkeypatch):
+def test_a_profile_is_in_the_jobs_of_slurm(cluster, emit, monkeypatch):
     monkeypatch.setenv("USER", "me")
     Path("site.yaml").write_text(SITE % "srun --cpu-bind=cores" + "qos: high\n")
-    job = slurm_job(capsys, "--site", "site.yaml", "--gpus-per-node", "4")
+    job = slurm_job(emit, "--site", "site.yaml", "--gpus-per-node", "4")
     wanted = "--account=abc123 --partition=gpu --qos=high --reservation=mlperf --cpus-per-task=8 --ntasks-per-node=4"
     for option in wanted.split():
         assert f"#SBATCH {option}\n" in job
@@ -479,11 +467,9 @@ def test_a_profile_is_in_the_jobs_of_slurm(cluster, capsys, monkeypatch):
     assert not any(word in package for word in ("--exclusive", "gpus", "reservation", "SCRATCH/"))
 
 
-def test_a_profile_is_in_the_jobs_of_pbs(cluster, capsys):
+def test_a_profile_is_in_the_jobs_of_pbs(cluster, emit):
     Path("site.yaml").write_text(SITE % "mpiexec -n {ranks} --ppn {ranks_per_node}")
-    script = emitted(
-        capsys, "--emit", "pbs", "--site", "site.yaml", "--nodes", "3", "--ranks-per-node", "2", "--gpus-per-node", "4"
-    )
+    script = emit("pbs", "--site", "site.yaml", "--nodes", "3", "--ranks-per-node", "2", "--gpus-per-node", "4")
     assert bash(script) == 0
     job = Path("job_1.sh").read_text()
     for line in ("-A abc123", "-q gpu", "--reservation=mlperf", "-l select=3:ncpus=16:mpiprocs=2:ngpus=4"):
@@ -493,7 +479,7 @@ def test_a_profile_is_in_the_jobs_of_pbs(cluster, capsys):
     assert "#PBS -q cpu\n" in package and "#PBS -l select=1:ncpus=1\n" in package and "excl" not in package
 
 
-def test_a_profile_without_the_account_that_its_machine_needs(cluster, capsys):
+def test_a_profile_without_the_account_that_its_machine_needs(cluster, call):
     for line, lacks in (
         ("", "account"),
         ("account: abc123", ""),
@@ -502,23 +488,20 @@ def test_a_profile_without_the_account_that_its_machine_needs(cluster, capsys):
         ("account: abc123\npackage: {account: ''}", "package.account"),
     ):
         Path("site.yaml").write_text(f"needs_account: true\n{line}\n")
-        assert main(["--config", "closed", "--emit", "slurm", "--site", "./site.yaml"]) == 0
-        said = capsys.readouterr().err
+        said = call(main, "--config", "closed", "--emit", "slurm", "--site", "./site.yaml").err
         assert (f"warning: --site ./site.yaml: {lacks} is not set" in said) if lacks else not said
 
 
-def test_without_a_profile_nothing_is_assumed(cluster, capsys):
-    job = slurm_job(capsys)
+def test_without_a_profile_nothing_is_assumed(cluster, emit):
+    job = slurm_job(emit)
     assert trained(job, "target_met 0", **IDS) == 0
     script = Path("script.sh").read_text()
     assert "staging." not in script and "TMPDIR" not in script
-    assert "staging.mode=memory" in emitted(
-        capsys, "--emit", "slurm", "--benchmarks", "oc20", "-o", "new"
-    )  # needs no folder
-    assert "shuffle=node" not in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam", "-o", "new")
+    assert "staging.mode=memory" in emit("slurm", "--benchmarks", "oc20", "-o", "new")  # needs no folder
+    assert "shuffle=node" not in emit("slurm", "--benchmarks", "deepcam", "-o", "new")
     shared = "Data are read from shared storage in each epoch"
-    assert shared in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam", "-o", "new")
-    assert shared not in emitted(capsys, "--emit", "slurm", "--benchmarks", "oc20", "-o", "new")
+    assert shared in emit("slurm", "--benchmarks", "deepcam", "-o", "new")
+    assert shared not in emit("slurm", "--benchmarks", "oc20", "-o", "new")
 
 
 @pytest.mark.parametrize(
@@ -559,10 +542,9 @@ def test_without_a_profile_nothing_is_assumed(cluster, capsys):
         ("package: {qos: 'a\"b'}", "package: qos is"),
     ],
 )
-def test_bad_profiles_are_refused(tmp_path, capsys, line, message):
+def test_bad_profiles_are_refused(tmp_path, call, line, message):
     (tmp_path / "site.yaml").write_text(line + "\n")
-    assert main(["--config", "mini", "--emit", "slurm", "--site", str(tmp_path / "site.yaml")]) == 2
-    said = capsys.readouterr().err
+    said = call(main, "--config", "mini", "--emit", "slurm", "--site", tmp_path / "site.yaml", status=2).err
     assert message in said and "site.yaml" in said
 
 
@@ -571,12 +553,11 @@ ENDS_THE_JOB = "a\nEND_OF_JOB\ntouch pwned\ncat <<'END_OF_JOB'"
 
 @pytest.mark.parametrize("arguments", [["--sources"], ["--system"], ["--container"], []])
 @pytest.mark.parametrize("text", [ENDS_THE_JOB, "a\rb"])
-def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, arguments, text):
+def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, call, arguments, text):
     override = "train.seed=1" if arguments else f"output_dir={text}"
     (tmp_path / "round.yaml").write_text(f"oc20: {{config: config, overrides: [{json.dumps(override)}]}}")
     given = [*arguments, f"{text}/x.sif"] if arguments else []
-    assert main(["--config", str(tmp_path / "round.yaml"), "--emit", "slurm", *given]) == 2
-    said = capsys.readouterr()
+    said = call(main, "--config", tmp_path / "round.yaml", "--emit", "slurm", *given, status=2)
     assert not said.out and "cannot be in a job script" in said.err and (arguments or ["oc20"])[0] in said.err
 
 
@@ -604,6 +585,5 @@ def test_the_reference_lists_the_keys_of_a_profile():
         (["--site", "perlmutter"], "--site is for --emit"),
     ],
 )
-def test_wrong_use(capsys, arguments, message):
-    assert main(["--config", "mini", *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_wrong_use(call, arguments, message):
+    assert message in call(main, "--config", "mini", *arguments, status=2).err

@@ -21,14 +21,16 @@ CONFIG = {
 }
 
 
-def main(a, b, *options):
-    return summary([str(a), "--compare", str(b), *map(str, options)])
+@pytest.fixture
+def compare(call):
+    """Compare two results; return what is written."""
+    return lambda a, b, *options, status=0: call(summary, a, "--compare", b, *options, status=status)
 
 
-def compared(*arguments, capsys):
-    assert main(*arguments, "--format", "json") == 0
-    document = json.loads(capsys.readouterr().out)
-    return document["comparisons"]
+@pytest.fixture
+def compared(compare):
+    """Compare as JSON; return the comparisons."""
+    return lambda *arguments: json.loads(compare(*arguments, "--format", "json").out)["comparisons"]
 
 
 def lines(comparison, title):
@@ -64,8 +66,8 @@ def packages(tmp_path):
     return a.write(tmp_path / "A"), b.write(tmp_path / "B")
 
 
-def test_packages(packages, capsys):
-    (comparison,) = compared(*packages, capsys=capsys)
+def test_packages(packages, compared):
+    (comparison,) = compared(*packages)
     assert comparison["benchmark"] == "cosmoflow"
     assert comparison["a"]["name"] == "A/example_n64/strong/cosmoflow"
     logged = lines(comparison, "Hyperparameters")
@@ -78,14 +80,11 @@ def test_packages(packages, capsys):
     assert not lines(comparison, "Configuration"), "B's logs have none"
 
 
-def test_convergence_and_times(packages, capsys):
-    (comparison,) = compared(*packages, capsys=capsys)
+def test_convergence_and_times(packages, compared):
+    (comparison,) = compared(*packages)
     convergence = lines(comparison, "Convergence")
-    assert convergence["epochs to target, per run"] == {
-        "what": "epochs to target, per run",
-        "a": [25] * 10,
-        "b": [30] * 10,
-    }
+    per_run = convergence["epochs to target, per run"]
+    assert (per_run["a"], per_run["b"]) == ([25] * 10, [30] * 10)
     assert convergence["samples to target, mean"]["b"] == 30 * 524_288
     assert convergence["steps to target, mean"]["b"] == 30 * 1024
     assert lines(comparison, "Runs")["convergence"]["a"] == "RCP passed"
@@ -104,82 +103,75 @@ def test_convergence_and_times(packages, capsys):
     assert score["b"] / score["a"] == pytest.approx(30 / 25, rel=0.01)
 
 
-def test_staging_is_that_of_the_score(tmp_path, capsys):
+def test_staging_is_that_of_the_score(tmp_path, compared):
     package = SamplePackage()
     for number, minutes in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 60), 1):
         package.edit(number, lambda log, ms=60_000 * minutes: log.stage("run_start", ms))
-    (comparison,) = compared(*(package.write(tmp_path / name) for name in "AB"), capsys=capsys)
+    (comparison,) = compared(*(package.write(tmp_path / name) for name in "AB"))
     staging = lines(comparison, "Time, means of all runs")["staging, mean as in the score, min"]
     assert staging["a"] == pytest.approx(5.5) and "staging, mean, min" not in lines(comparison, "Time")
 
 
-def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, capsys):
+def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, compare):
     logs = [
         write(tmp_path / f"{at}.txt", SampleLog(run=at, settings={"opt_base_learning_rate": rate}))
         for at, rate in enumerate((0.0055, 0.005499999970197678))
     ]
-    main(*logs)
-    assert "differs" not in capsys.readouterr().out
+    assert "differs" not in compare(*logs).out
 
 
-def test_times_of_different_clocks_have_no_ratio(tmp_path, capsys):
+def test_times_of_different_clocks_have_no_ratio(tmp_path, compare, compared):
     a = SamplePackage(round_="2.0").staged("run_start", 30 * 60_000).write(tmp_path / "A")
     b = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "B")
-    (comparison,) = compared(a, b, capsys=capsys)
+    (comparison,) = compared(a, b)
     about, score = lines(comparison, "Runs")["staging"], lines(comparison, "Score")
     assert (about["a"], about["b"]) == ("inside the time", "outside the time")
     assert score["time to train, min"]["a"] == score["time to train with staging, min"]["a"]
     assert score["time to train, min"]["b"] == score["time to train without staging, min"]["b"]
-    main(a, b)
-    text = {line.split(",")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    text = {line.split(",")[0].strip(): line for line in compare(a, b).out.splitlines()}
     assert text["time to train"].endswith("clocks differ") and text["run_start to run_stop"].endswith("clocks differ")
     assert text["time to train with staging"].endswith("1.000")
 
 
-def test_rates_per_accelerator_are_those_of_an_instance(tmp_path, capsys):
-    def weak(root, nodes):
-        return (
-            SamplePackage(scaling="weak", runs=16).start_together().system(number_of_nodes=nodes).write(tmp_path / root)
-        )
-
-    (comparison,) = compared(weak("A", "256"), weak("B", "16"), capsys=capsys)
+def test_rates_per_accelerator_are_those_of_an_instance(tmp_path, compared):
+    weak = SamplePackage(scaling="weak", runs=16).start_together()
+    a, b = (weak.system(number_of_nodes=nodes).write(tmp_path / nodes) for nodes in ("256", "16"))
+    (comparison,) = compared(a, b)
     rate = lines(comparison, "Time")["training, samples/s per accelerator (node)"]
     assert rate["b"] == pytest.approx(16 * rate["a"])
 
 
-def test_the_configurations_in_logs_of_this_suite_are_compared(tmp_path, capsys):
+def test_the_configurations_in_logs_of_this_suite_are_compared(tmp_path, compare, compared):
     a = write(tmp_path / "a.txt", with_config(SampleLog()))
     section = {"base_lr": 0.003, "decay": {}, "kind": "piecewise"}
     b = write(tmp_path / "b.txt", with_config(SampleLog(run=1), output_dir="run-2", schedule=section))
-    (comparison,) = compared(a, b, capsys=capsys)
+    (comparison,) = compared(a, b)
     keys = lines(comparison, "Configuration")
     assert set(keys) == {"schedule.base_lr", "schedule.decay"}, "of equal ones only the number"
-    assert main(a, b) == 0
-    assert '{"19": 0.5, "21": 0.25}' in capsys.readouterr().out
+    assert '{"19": 0.5, "21": 0.25}' in compare(a, b).out
 
 
-def test_several_benchmarks_and_scalings(tmp_path, capsys):
+def test_several_benchmarks_and_scalings(tmp_path, compared):
     def both(root, **runs):
         SamplePackage("deepcam", runs=5).write(root)
         return SamplePackage("oc20", scaling="weak", **runs).with_time_to_train().write(root)
 
     a, b = both(tmp_path / "A", runs=6), both(tmp_path / "B", runs=7)
-    found = compared(a, b, capsys=capsys)
+    found = compared(a, b)
     assert [one["benchmark"] for one in found] == ["deepcam", "oc20", "oc20"]
     assert [lines(one, "Score").keys() & {"models/min"} for one in found] == [set(), set(), {"models/min"}]
-    (only,) = compared(a, b, "--benchmark", "deepcam", capsys=capsys)
+    (only,) = compared(a, b, "--benchmark", "deepcam")
     assert only["benchmark"] == "deepcam"
     # Strong compared with weak, named as folders.
-    folders = [f"{a}/results/example_n64/{scaling}/oc20" for scaling in ("strong", "weak")]
-    (mixed,) = compared(*folders, capsys=capsys)
+    (mixed,) = compared(*(f"{a}/results/example_n64/{scaling}/oc20" for scaling in ("strong", "weak")))
     assert lines(mixed, "Runs")["scaling"]["b"] == "weak"
 
 
-def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
+def test_curves_are_interpolated_between_evaluations(tmp_path, compared):
     """Evaluations of openfold are counted in samples, so different batch sizes have different counts."""
     a = write(tmp_path / "a.txt", SampleLog("openfold", epochs=2))
     b = write(tmp_path / "b.txt", SampleLog("openfold", epochs=4, settings={"global_batch_size": 192}))
-    (comparison,) = compared(a, b, capsys=capsys)
+    (comparison,) = compared(a, b)
     curve = lines(comparison, "eval_accuracy")
     assert list(curve) == ["sample 10,240", "sample 20,480"]
     # 10,240 samples lie between b's evaluations at 7,680 (0.575) and 15,360 (0.65).
@@ -190,33 +182,32 @@ def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
     assert time["train, mean, min"]["b"] == pytest.approx(2 * time["train, mean, min"]["a"], rel=0.01)
 
 
-def test_tables_for_people(packages, capsys):
-    for form, heading, row in (
+@pytest.mark.parametrize(
+    ("form", "heading", "row"),
+    [
         ("table", "Hyperparameters, as logged", "opt_base_learning_rate"),
         ("markdown", "**Hyperparameters, as logged**", "| opt_base_learning_rate |"),
-    ):
-        assert main(*packages, "--format", form) == 0
-        text = capsys.readouterr().out
-        assert heading in text and "0.0 (9 runs), 0.5 (1 run)" in text
-        found = next(line for line in text.splitlines() if line.strip().startswith(row))
-        assert "0.006" in found and "differs" in found
-    assert "only B" in text and "1.19" in text
+    ],
+)
+def test_tables_for_people(packages, compare, form, heading, row):
+    text = compare(*packages, "--format", form).out
+    assert heading in text and "0.0 (9 runs), 0.5 (1 run)" in text and "only B" in text
+    found = next(line for line in text.splitlines() if line.strip().startswith(row))
+    assert "0.006" in found and "differs" in found
 
 
-def test_hostile_text_stays_text(tmp_path, capsys):
+def test_hostile_text_stays_text(tmp_path, compare):
     log = with_config(SampleLog(), optim={"x\x1b[31m": "</code>|$(reboot)\x1b[31m"})
     log.set("opt_name", "<script>\x1b]0;x\x07 | a\n")
     a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", with_config(SampleLog(run=1)))
-    assert main(a, b) == 0
-    text = capsys.readouterr().out
+    text = compare(a, b).out
     assert "\x1b" not in text and "\x07" not in text
-    assert main(a, b, "--format", "markdown") == 0
-    text = capsys.readouterr().out
+    text = compare(a, b, "--format", "markdown").out
     assert "\x1b" not in text and "<script>" not in text and "</code>|" not in text
 
 
 @pytest.mark.parametrize("damage", ["empty", "no times", "no evaluations", "odd values"])
-def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
+def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, compare):
     log = SampleLog()
     if damage == "empty":
         log.drop("run_start").drop("run_stop")
@@ -227,14 +218,13 @@ def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
     else:
         log.set("global_batch_size", 0).set("train_samples", "many").set("number_of_nodes", [1]).evaluation(3, "NaN")
     a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", SampleLog(run=1))
-    for first, second in ((a, b), (b, a)):
-        for form in ("table", "markdown", "json"):
-            assert main(first, second, "--format", form) == 0
-            capsys.readouterr()
+    for form in ("table", "markdown", "json"):
+        compare(a, b, "--format", form)
+        compare(b, a, "--format", form)
 
 
 @pytest.mark.parametrize("key", ["epoch_num", "train_samples", "number_of_nodes", "system"])
-def test_huge_numbers_are_no_traceback(key, tmp_path, capsys):
+def test_huge_numbers_are_no_traceback(key, tmp_path, compared):
     package = SamplePackage()
     for number in range(1, 11):
         package.edit(number, lambda log: log.numbers(lambda _: 1e308) if key == "epoch_num" else log.set(key, 1e308))
@@ -242,35 +232,33 @@ def test_huge_numbers_are_no_traceback(key, tmp_path, capsys):
         package.system(number_of_nodes=10**308, accelerators_per_node=1e308)
     huge, usual = package.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
     for pair in ((huge, usual), (usual, huge)):
-        (comparison,) = compared(*pair, capsys=capsys)
+        (comparison,) = compared(*pair)
         assert comparison["benchmark"] == "cosmoflow"
 
 
-def test_epochs_are_those_of_the_check_without_a_ratio_where_logs_count_them_from_0_and_1(tmp_path, capsys):
-    a, b = SamplePackage(), SamplePackage()
+def test_epochs_are_those_of_the_check_without_a_ratio_where_logs_count_them_from_0_and_1(tmp_path, compare, compared):
+    a = SamplePackage()
     for number in range(1, 11):
         a.edit(number, lambda log: log.renumber(0))
-    sides = a.write(tmp_path / "A"), b.write(tmp_path / "B")
-    (comparison,) = compared(*sides, capsys=capsys)
+    sides = a.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
+    (comparison,) = compared(*sides)
     convergence = lines(comparison, "Convergence")
     epochs = convergence["epochs to target, mean"]
     assert (epochs["a"], epochs["b"]) == (24, 25)
     for line in (convergence["steps to target, mean"], *lines(comparison, "eval_error").values()):
         assert line["a"] == pytest.approx(line["b"], rel=1e-2)
-    assert main(*sides) == 0
-    text = {line.split(",")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    text = {line.split(",")[0].strip(): line for line in compare(*sides).out.splitlines()}
     assert text["steps to target"].endswith("1.000") and "counted from 0 and 1" in text["epochs to target"]
 
 
-def test_the_mean_of_epochs_is_that_of_the_score_and_left_out_evaluations_are_counted(tmp_path, capsys):
+def test_the_mean_of_epochs_is_that_of_the_score_and_left_out_evaluations_are_counted(tmp_path, call, compared):
     epochs = [24, 25, 25, 26, 25, 25, 24, 25, 26, 29]
     path = SamplePackage(epochs=epochs).write(tmp_path / "A")
-    (comparison,) = compared(path, path, capsys=capsys)
+    (comparison,) = compared(path, path)
     assert lines(comparison, "Convergence")["epochs to target, mean"]["a"] == (sum(epochs) - 24 - 29) / 8
     titles = [section["title"] for section in comparison["sections"]]
     assert "eval_error, mean of the runs that reached the epoch (8 of 29 evaluations)" in titles
-    assert summary([path, "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["results"]
+    (row,) = json.loads(call(summary, path, "--format", "json").out)["results"]
     assert row["convergence"] == lines(comparison, "Convergence")["epochs to target, mean"]["a"]
 
 
@@ -288,37 +276,35 @@ def systems(comparisons):
     return [(one["a"]["name"].split("/")[1], one["b"]["name"].split("/")[1]) for one in comparisons]
 
 
-def test_several_results_are_paired_by_division_organisation_and_system(tmp_path, capsys):
+def test_several_results_are_paired_by_division_organisation_and_system(tmp_path, compare, compared):
     a = {"s4": (4, {}), "s16": (16, {}), "free": (4, {"division": "open"})}
     b = {"s16": (16, {}), "t4": (4, {}), "open": (8, {"division": "open"})}
     first, second = many(tmp_path / "1" / "Us", a), many(tmp_path / "2" / "Us", b)
-    assert main(first, second, "--format", "json") == 0
-    out, error = capsys.readouterr()
+    out, error = compare(first, second, "--format", "json")
     assert systems(json.loads(out)["comparisons"]) == [("free", "open"), ("s16", "s16")]
     assert error.startswith("not compared") and "2 results (Us/s4/strong/cosmoflow, Us/t4/strong/cosmoflow)" in error
-    others = many(tmp_path / "Them", b)
-    assert systems(compared(first, others, capsys=capsys)) == [("free", "open")]
+    assert systems(compared(first, many(tmp_path / "Them", b))) == [("free", "open")]
 
 
-def test_the_division_of_a_result_is_that_of_its_system(tmp_path, capsys):
+def test_the_division_of_a_result_is_that_of_its_system(tmp_path, compared):
     a = SamplePackage(round_="0.7").system(division="open").write(tmp_path / "A")
-    (comparison,) = compared(a, SamplePackage(round_="0.7").write(tmp_path / "B"), capsys=capsys)
+    (comparison,) = compared(a, SamplePackage(round_="0.7").write(tmp_path / "B"))
     division = lines(comparison, "Runs")["division"]
     assert (division["a"], division["b"]) == ("open", "closed")
 
 
-def test_rounds_are_compared_organisation_by_organisation(tmp_path, capsys):
+def test_rounds_are_compared_organisation_by_organisation(tmp_path, compared):
     for round_, names in (("v2.0", ("FUJITSU", "Solo", "Third")), ("v3.0", ("Fujitsu", "Third", "Alone"))):
         for name in names:
             SamplePackage("deepcam").write(tmp_path / round_ / name)
-    found = compared(tmp_path / "v2.0", tmp_path / "v3.0", capsys=capsys)
+    found = compared(tmp_path / "v2.0", tmp_path / "v3.0")
     names = [(one["a"]["name"].split("/")[0], one["b"]["name"].split("/")[0]) for one in found]
     assert names == [("FUJITSU", "Fujitsu"), ("Third", "Third")]
-    (own,) = compared(tmp_path / "v2.0" / "Third", tmp_path / "v3.0", capsys=capsys)
+    (own,) = compared(tmp_path / "v2.0" / "Third", tmp_path / "v3.0")
     assert own["b"]["name"].startswith("Third/")
 
 
-def test_wrong_use(packages, tmp_path, capsys):
+def test_wrong_use(packages, tmp_path, compare):
     a, b = packages
     other = SamplePackage("deepcam").write(tmp_path / "C")
     for name in ("first/one", "first/two", "second/three", "second/four"):
@@ -332,21 +318,18 @@ def test_wrong_use(packages, tmp_path, capsys):
         ([a, __file__], "has none"),
         ([tmp_path / "first", tmp_path / "second"], "name the folder of one result each, such as"),
     ):
-        assert main(*arguments) == 2
-        assert said in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        main(a, b, "--format", "html")
+        assert said in compare(*arguments, status=2).err
+    compare(a, b, "--format", "html", status=2)
 
 
 def measurement(path, **changes):
     full = {"units": 4, "network": "full", "samples_per_s": 8.0, "samples_per_s_per_unit": 2.0}
     replace(STEPS, **full | changes).write_file(path)
-    return str(path)
+    return path
 
 
-def test_a_measurement_and_published_results(tmp_path, capsys):
-    assert summary([measurement(tmp_path / "fom.json")]) == 0
-    title, _, _, first, *rest = capsys.readouterr().out.splitlines()
+def test_a_measurement_and_published_results(tmp_path, call):
+    title, _, _, first, *rest = call(summary, measurement(tmp_path / "fom.json")).out.splitlines()
     assert "not an MLPerf result" in title and len(rest) == 7
     # LBNL on 64 V100: epochs of 262,144 samples
     assert first.split()[:3] == ["0.7", "LBNL", "corigpu_n64_tf1.15.0"]
@@ -366,7 +349,6 @@ def test_a_measurement_and_published_results(tmp_path, capsys):
         ({}, ["--rules", "own.py"], "--rules is not for a measurement"),
     ],
 )
-def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys, monkeypatch):
+def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, call, monkeypatch):
     monkeypatch.setattr("compliance.cli.load_rules", list)  # own.py is not read
-    assert summary([measurement(tmp_path / "fom.json", **changes), *words]) == 2
-    assert told in capsys.readouterr().err
+    assert told in call(summary, measurement(tmp_path / "fom.json", **changes), *words, status=2).err

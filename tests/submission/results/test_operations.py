@@ -28,15 +28,13 @@ def deepcam(quality=0.82):
 
 
 @pytest.fixture
-def cost(tmp_path, capsys):
+def cost(tmp_path, call):
     """Return the runs that the command shows for a log, as JSON."""
 
     def shown(log, *options):
         path = tmp_path / "result_0.txt"
         path.write_bytes(log.bytes())
-        assert main([str(path), "--format", "json", *options]) == 0
-        assert path.read_bytes() == log.bytes()
-        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        (run,) = json.loads(call(main, path, "--format", "json", *options).out)["runs"]
         return run
 
     return shown
@@ -197,14 +195,11 @@ def test_a_quality_without_a_ratio_has_flops_alone(quality, cost):
     assert run["flops"] > 0 and run["vflops"] is None and run["reason"].startswith("no VFLOPS")
 
 
-def test_the_table_and_csv_show_each_log(tmp_path, capsys):
+def test_the_table_and_csv_show_each_log(tmp_path, call):
     for name, log in {"a": deepcam(), "b": SampleLog("oc20"), "c": deepcam().drop("run_stop")}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "result_0.txt").write_bytes(log.bytes())
-    assert main([str(tmp_path), "--runs"]) == 0
-    text = capsys.readouterr().out
-    assert "per second, on the units of the run (of a throughput result: of one instance)" in text
-    assert "1 multiply-add = 2, of convolutions and products" in text and "better than the target makes it" in text
+    text = call(main, tmp_path, "--runs").out
     assert text.count("deepcam, round 3.0: 1,966 GFLOP for a sample trained, 655.3 evaluated") == 1
     row = next(line for line in text.splitlines() if "a/result_0.txt" in line).split()
     assert row[0] in ("PASS", "FAIL", "WARN") and row[2:] == [
@@ -217,40 +212,33 @@ def test_the_table_and_csv_show_each_log(tmp_path, capsys):
         "10",
         "2,384",
     ]
-    assert main([str(tmp_path), "--runs", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.DictReader(io.StringIO(call(main, tmp_path, "--runs", "--format", "csv").out)))
     assert [row["reason"] for row in rows] == ["", "run_start or run_stop is missing", "edges not logged"]
 
 
-def test_a_log_outside_of_results_is_a_run_in_the_summary(tmp_path, capsys):
-    (tmp_path / "result_0.txt").write_bytes(deepcam().bytes())
-    texts = []
-    for options in ([], ["--runs"]):
-        assert main([str(tmp_path / "result_0.txt"), *options]) == 0
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1] and "2,384" in texts[0] and "units:" not in texts[0]
+def test_a_log_outside_of_results_is_a_run_in_the_summary(tmp_path, call):
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(deepcam().bytes())
+    text = call(main, path).out
+    assert text == call(main, path, "--runs").out
+    assert "2,384" in text and "units:" not in text
 
 
-def test_the_table_says_which_operations_of_graphs_it_counts(tmp_path, capsys):
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_the_table_says_which_operations_of_graphs_it_counts(form, tmp_path, call):
     for log, told in ((frames(), True), (SampleLog("oc20"), False)):
         (tmp_path / "result_0.txt").write_bytes(log.bytes())
-        assert main([str(tmp_path), "--runs"]) == 0
-        assert ("oc20: FLOP of the published algorithm" in capsys.readouterr().out) == told
-        for form in ("json", "csv"):
-            assert main([str(tmp_path), "--runs", "--format", form]) == 0
-            assert ("oc20: FLOP of the published algorithm" in capsys.readouterr().out) == told
+        said = call(main, tmp_path, "--runs", "--format", form).out
+        assert ("oc20: FLOP of the published algorithm" in said) == told
 
 
-def test_without_a_result_log_there_is_nothing_to_show(tmp_path, capsys):
+def test_without_a_result_log_there_is_nothing_to_show(tmp_path, call):
     (tmp_path / "notes.txt").write_text("no log\n")
     for path in (tmp_path, tmp_path / "notes.txt"):
-        assert main([str(path), "--runs"]) == 1
-        assert "no result log found: expected files with :::MLLOG lines" in capsys.readouterr().err
+        assert "no result log found: expected files" in call(main, path, "--runs", status=1).err
 
 
-def test_wrong_use(tmp_path, capsys):
-    assert main([str(tmp_path / "missing")]) == 2 and "no such file or folder" in capsys.readouterr().err
+def test_wrong_use(tmp_path, call):
+    assert "no such file or folder" in call(main, tmp_path / "missing", status=2).err
     for exponent in ("0", "-1", "nan", "inf", "x"):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(tmp_path), f"--n={exponent}"])
-        assert stopped.value.code == 2 and "expected a number above 0, at most 100" in capsys.readouterr().err
+        assert "expected a number above 0, at most 100" in call(main, tmp_path, f"--n={exponent}", status=2).err

@@ -146,17 +146,16 @@ def test_a_system_without_accelerators_and_with_an_odd_description(folder):
 
 
 @pytest.mark.parametrize("columns", [90, 200])
-def test_the_command_respects_columns_and_cuts_nothing_in_a_file(columns, folder, tmp_path, monkeypatch, capsys):
+def test_the_command_respects_columns_and_cuts_nothing_in_a_file(columns, folder, tmp_path, monkeypatch, call):
     system = "system_of_the_year_2024_with_a_long_name"
     package = SamplePackage().system(system_name=system).write(folder)
     (folder / "results/example_n64").rename(folder / "results" / system)
     (folder / "systems/example_n64.json").rename(folder / f"systems/{system}.json")
-    assert main([package]) == 0 and system in capsys.readouterr().out
+    assert system in call(main, package).out
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert main([package]) == 0
-    text = capsys.readouterr().out
+    text = call(main, package).out
     assert max(map(len, text.splitlines())) <= columns and (system in text) == (columns == 200)
-    assert main([package, "-o", str(tmp_path / "table.txt")]) == 0
+    call(main, package, "-o", tmp_path / "table.txt")
     assert system in (tmp_path / "table.txt").read_text()
 
 
@@ -205,41 +204,36 @@ def waivers(folder, tmp_path):
     SamplePackage(epochs=18).replace("package_checker_params", b"rcp_bypass").write(folder)
     path = tmp_path / "waivers.yaml"
     path.write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n3.0/Exmple/x/weak/oc20: why\n")
-    return str(path)
+    return path
 
 
-def test_a_waived_result_has_its_score_again_marked_with_the_reason(folder, waivers, capsys):
-    before = str(SamplePackage().write(folder.parent.parent / "before" / "Example"))
-    command = [str(folder), "--previous", before]
-    assert main(command) == 0
-    out = capsys.readouterr().out
+def test_a_waived_result_has_its_score_again_marked_with_the_reason(folder, waivers, call):
+    command = [folder, "--previous", SamplePackage().write(folder.parent.parent / "before" / "Example")]
+    out = call(main, *command).out
     assert "FAIL" in out and "bypass: Example/example_n64/strong/cosmoflow" in out and "rcp_bypass" in out
     assert "(waived)" not in out
-    assert main([*command, "--waivers", waivers]) == 0
-    out, error = capsys.readouterr()
+    out, error = call(main, *command, "--waivers", waivers)
     assert "FAIL" not in out and "agreed on 1 May" in out and "min (waived)" in out
     assert error.startswith(f"warning: {waivers}, line 2: this waiver names no result") and error.count("\n") == 1
 
 
-def test_a_waiver_is_in_the_formats_for_programs(folder, waivers, capsys):
-    assert main([str(folder), "--waivers", waivers, "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["results"]
+def test_a_waiver_is_in_the_formats_for_programs(folder, waivers, call):
+    (row,) = json.loads(call(main, folder, "--waivers", waivers, "--format", "json").out)["results"]
     assert (row["verdict"], row["waiver"]) == ("WARN", "agreed on 1 May")
     assert row["rcp"] == "waived: agreed on 1 May (converges too fast)"
 
 
-def test_a_broken_file_of_waivers_is_wrong_use(folder, waivers, tmp_path, capsys):
-    (tmp_path / "waivers.yaml").write_text("flow: because\n")
-    with pytest.raises(SystemExit) as stop:
-        main([str(folder), "--waivers", waivers])
-    assert stop.value.code == 2 and "waivers.yaml, line 1: 'flow' names no result" in capsys.readouterr().err
+def test_a_broken_file_of_waivers_is_wrong_use(folder, waivers, call):
+    waivers.write_text("flow: because\n")
+    said = call(main, folder, "--waivers", waivers, status=2).err
+    assert "waivers.yaml, line 1: 'flow' names no result" in said
 
 
-def test_the_summary_by_the_official_profile(folder, capsys):
+def test_the_summary_by_the_official_profile(folder, call):
     SamplePackage().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)).write(folder)
     for profile, verdict in (("strict", "FAIL"), ("official", "PASS")):
-        assert main([str(folder), "--profile", profile, "--format", "json"]) == 0
-        assert json.loads(capsys.readouterr().out)["results"][0]["verdict"] == verdict
+        said = call(main, folder, "--profile", profile, "--format", "json").out
+        assert json.loads(said)["results"][0]["verdict"] == verdict
 
 
 # -- the previous round -------------------------------------------------------------------------------------
@@ -268,114 +262,95 @@ def test_difference_between_rounds(folder):
 # -- the command -------------------------------------------------------------------------------------------
 
 
-def test_the_command(folder, tmp_path, capsys):
+def test_the_command(folder, tmp_path, call):
     SamplePackage().write(folder)
-    assert main([str(folder)]) == 0
-    table = capsys.readouterr().out
-    assert table.startswith("Round 3.0. Time to train") and "example_n64" in table
-    assert main([str(folder), "--format", "markdown", "-o", str(tmp_path / "table.md")]) == 0
+    assert call(main, folder).out.startswith("Round 3.0. Time to train")
+    call(main, folder, "--format", "markdown", "-o", tmp_path / "table.md")
     markdown = (tmp_path / "table.md").read_text()
     assert (
         markdown.startswith("**Round 3.0") and "| cosmoflow, closed | PASS | Example | example_n64 | 64 |" in markdown
     )
-    assert "`" not in markdown and "&#" not in markdown and "* means samples" in markdown
-    assert main([str(folder), "--format", "json", "--round", "v2.0.0"]) == 0
-    assert json.loads(capsys.readouterr().out)["results"][0]["round"] == "2.0"
-    assert main([str(folder), "--format", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("round,organisation")
+    assert "`" not in markdown and "&#" not in markdown
+    said = call(main, folder, "--format", "json", "--round", "v2.0.0").out
+    assert json.loads(said)["results"][0]["round"] == "2.0"
+    assert call(main, folder, "--format", "csv").out.startswith("round,organisation")
 
 
-def test_the_command_with_the_previous_round(folder, tmp_path, capsys):
+def test_the_command_with_the_previous_round(folder, tmp_path, call):
     SamplePackage().write(folder)
     before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Example")
-    target = tmp_path / "tables"
     for _ in range(2):  # it may be called again
-        assert main([str(folder), "--previous", before, "--format", "csv", "-o", str(target)]) == 0
-    assert sorted(path.name for path in target.iterdir()) == ["differences.csv", "time_to_train.csv"]
-    assert main([str(folder), "--previous", before]) == 0
-    assert "Best passing score" in capsys.readouterr().out
+        call(main, folder, "--previous", before, "--format", "csv", "-o", tmp_path / "tables")
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {"differences.csv", "time_to_train.csv"}
+    assert "Best passing score" in call(main, folder, "--previous", before).out
 
 
-def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, capsys):
+def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, call):
     path = SamplePackage(epochs=10).edit(3, lambda log: log.drop("run_stop")).write(folder)
-    assert main([path, "--runs", "--columns", "log,verdict,result_verdict", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    said = call(main, path, "--runs", "--columns", "log,verdict,result_verdict", "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(said)))
     assert [row["verdict"] for row in rows].count("FAIL") == 1
     assert {row["result_verdict"] for row in rows} == {"FAIL"}
-    assert main([path, "--runs"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["verdict", "result", "log"]
+    assert call(main, path, "--runs").out.splitlines()[1].split()[:3] == ["verdict", "result", "log"]
 
 
-def test_a_column_of_runs_without_runs_and_a_heading_of_csv_are_explained(folder, capsys):
-    path = SamplePackage().write(folder)
-    for options, hint in ((["--sort", "quality"], "is of runs: add --runs"),
-                          (["--sort", "time_to_train_minutes"], "that heading is of 'minutes'")):  # fmt: skip
-        assert main([path, *options]) == 2 and hint in capsys.readouterr().err
-
-
-def test_inputs_are_not_changed(folder, capsys):
+def test_inputs_are_not_changed(folder, call):
     path = SamplePackage().write(folder)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     log = next(file for file in before if file.name == "result_1.txt")
-    assert main([path, "--format", "markdown", "-o", str(log)]) == 2
-    assert "which is read; name one outside of it" in capsys.readouterr().err
-    assert main([path, "--format", "csv", "-o", str(folder / "tables")]) == 2 and not (folder / "tables").exists()
+    said = call(main, path, "--format", "markdown", "-o", log, status=2).err
+    assert "which is read; name one outside of it" in said
+    call(main, path, "--format", "csv", "-o", folder / "tables", status=2)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
-def test_wrong_use(folder, tmp_path, capsys):
-    path = SamplePackage(scaling="weak").with_time_to_train().write(folder)
-    assert main([str(tmp_path / "nowhere")]) == 2
-    assert "no such file or folder" in capsys.readouterr().err
-    assert main([path, "--previous", str(tmp_path / "nowhere")]) == 2
-    assert main([path, "--format", "csv"]) == 2
-    assert "-o FOLDER" in capsys.readouterr().err
-    (tmp_path / "file").write_text("x")
-    assert main([path, "--format", "csv", "-o", str(tmp_path / "file")]) == 2
-    assert main([path, "-o", str(tmp_path / "file" / "table.txt")]) == 2
-    with pytest.raises(SystemExit, match="2"):
-        main([path, "--round", "4.0"])
-    assert "known are 0.7, 1.0" in capsys.readouterr().err
-
-
-def test_nothing_to_summarise(tmp_path, capsys):
-    (tmp_path / "notes.md").write_text("nothing")
-    assert main([str(tmp_path)]) == 1
-    assert "no results in" in capsys.readouterr().err
-
-
-def test_columns_and_their_order_are_chosen_by_name(folder, tmp_path, capsys):
-    for name, epochs in (("Slow", 30), ("Fast", 25)):
-        SamplePackage(epochs=epochs).write(folder.parent / name)
-    SamplePackage("oc20").write(folder.parent / "Other")
-    command = [str(folder.parent), "--columns", "organisation,score,flops", "--benchmark", "cosmoflow"]
-    for order, names in (("score", ["Fast", "Slow"]), ("-score", ["Slow", "Fast"])):
-        assert main([*command, f"--sort={order}"]) == 0
-        _, heading, _, group, *lines = capsys.readouterr().out.splitlines()
-        assert heading.split() == ["organisation", "score", "training"] and group == "cosmoflow, closed"
-        assert [line.split()[0] for line in lines[:2]] == names
-    assert main([*command, "--sort", "organisation", "--format", "csv"]) == 0
-    fast, slow = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert list(fast) == ["organisation", "score", "flops"] and float(fast["score"]) < float(slow["score"])
-    assert main([str(folder.parent), "--runs", "--benchmark", "cosmoflow", "--sort=-train_minutes"]) == 0
-    assert capsys.readouterr().out.splitlines()[4].split()[2].startswith("Slow")
-
-
-def test_columns_are_listed_and_unknown_ones_refused(folder, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--columns", "help"])
-    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
-    assert {"score", "utilization", "states", "train_minutes"} <= listed
-    path = SamplePackage().write(folder)
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--previous", "nowhere"], "no such file or folder: nowhere"),
+        (["--format", "csv"], "-o FOLDER"),
+        (["--format", "csv", "-o", "file"], "file"),
+        (["-o", "file/table.txt"], "file"),
+        (["--round", "4.0"], "known are 0.7, 1.0"),
         (["--columns", "scor"], "no column 'scor' (did you mean 'score'?)"),
         (["--sort=-nothing"], "no column 'nothing'"),
+        (["--sort", "quality"], "is of runs: add --runs"),
+        (["--sort", "time_to_train_minutes"], "that heading is of 'minutes'"),
         (["--columns", "score", "--format", "json"], "JSON has all fields"),
         (["--runs", "--columns", "score"], "no column 'score'"),
         (["--n", "3"], "--n is for runs: add --runs"),
-        (["--runs", "--previous", path], "--previous is for results"),
-    ):
-        assert main([path, *options]) == 2 and message in capsys.readouterr().err
+        (["--runs", "--previous", "file"], "--previous is for results"),
+    ],
+)
+def test_wrong_use(folder, empty_folder, call, options, message):
+    path = SamplePackage(scaling="weak").with_time_to_train().write(folder)
+    (empty_folder / "file").write_text("x")
+    assert message in call(main, path, *options, status=2).err
+
+
+def test_nothing_to_summarise(tmp_path, call):
+    (tmp_path / "notes.md").write_text("nothing")
+    assert "no results in" in call(main, tmp_path, status=1).err
+
+
+def test_columns_and_their_order_are_chosen_by_name(folder, call):
+    for name, epochs in (("Slow", 30), ("Fast", 25)):
+        SamplePackage(epochs=epochs).write(folder.parent / name)
+    SamplePackage("oc20").write(folder.parent / "Other")
+    command = [folder.parent, "--columns", "organisation,score,flops", "--benchmark", "cosmoflow"]
+    for order, names in (("score", ["Fast", "Slow"]), ("-score", ["Slow", "Fast"])):
+        _, heading, _, group, *lines = call(main, *command, f"--sort={order}").out.splitlines()
+        assert heading.split() == ["organisation", "score", "training"] and group == "cosmoflow, closed"
+        assert [line.split()[0] for line in lines[:2]] == names
+    fast, slow = csv.DictReader(io.StringIO(call(main, *command, "--sort", "organisation", "--format", "csv").out))
+    assert list(fast) == ["organisation", "score", "flops"] and float(fast["score"]) < float(slow["score"])
+    runs = call(main, folder.parent, "--runs", "--benchmark", "cosmoflow", "--sort=-train_minutes").out
+    assert runs.splitlines()[4].split()[2].startswith("Slow")
+
+
+def test_columns_are_listed(call):
+    listed = {line.split()[0] for line in call(main, "--columns", "help").out.splitlines()}
+    assert {"score", "utilization", "states", "train_minutes"} <= listed
 
 
 def test_csv_has_no_control_characters_and_only_finite_numbers():

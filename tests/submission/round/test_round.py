@@ -122,30 +122,26 @@ def test_the_plan_of_a_round(tmp_path):
         ("oc20: {config: a.yaml}", "has no cosmoflow; it has oc20"),
     ],
 )
-def test_an_invalid_round_file_is_wrong_use(tmp_path, capsys, text, message):
-    (tmp_path / "round.yaml").write_text(text)
-    arguments = ["--config", str(tmp_path / "round.yaml"), "--benchmarks", "cosmoflow", "-o", str(tmp_path / "out")]
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
+def test_an_invalid_round_file_is_wrong_use(empty_folder, call, text, message):
+    Path("round.yaml").write_text(text)
+    said = call(main, "--config", "round.yaml", "--benchmarks", "cosmoflow", "-o", "out", status=2).err
+    assert message in said and not Path("out").exists()
 
 
-def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
-    out = str(tmp_path / "out")
-    assert main(["--config", "mini", "--benchmarks", "cosmoflow", "--set", "optim.momntum=1", "-o", out]) == 2
-    assert "cosmoflow: override 'optim.momntum=1': unknown key" in capsys.readouterr().err
-    assert main(["--config", "closed", "--benchmarks", "cosmoflow", "--set", "model.conv_size=4", "-o", out]) == 2
-    error = capsys.readouterr().err
-    assert "cosmoflow: submission.division is closed" in error
-    assert "model.conv_size is 4 (override 'model.conv_size=4'); closed: 32" in error
-    own = ["--set", "variant=own", "--set", "train.target=1"]
-    assert main(["--config", "mini", "--benchmarks", "cosmoflow", *own, "-o", out]) == 2
-    assert "cosmoflow: variant is own; a round is of the full or a mini problem" in capsys.readouterr().err
-    past = ["--set", "train.target=none"]
-    assert main(["--config", "mini", "--benchmarks", "cosmoflow", *past, "-o", out]) == 2
-    assert "train.target is none, but the runs of a round" in capsys.readouterr().err
-    assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
-    assert "no such file" in capsys.readouterr().err
-    assert not Path(out).exists()
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        ("mini", ["--set", "optim.momntum=1"], "cosmoflow: override 'optim.momntum=1': unknown key"),
+        ("closed", ["--set", "model.conv_size=4"], "cosmoflow: submission.division is closed"),
+        ("closed", ["--set", "model.conv_size=4"], "is 4 (override 'model.conv_size=4'); closed: 32"),
+        ("mini", ["--set", "variant=own", "--set", "train.target=1"], "cosmoflow: variant is own; a round is of"),
+        ("mini", ["--set", "train.target=none"], "train.target is none, but the runs of a round"),
+        ("mini", ["--system", "nowhere.json"], "no such file"),
+    ],
+)
+def test_a_wrong_value_is_reported_before_any_run(empty_folder, call, config, options, message):
+    said = call(main, "--config", config, "--benchmarks", "cosmoflow", *options, "-o", "out", status=2).err
+    assert message in said and not Path("out").exists()
 
 
 @pytest.mark.parametrize(
@@ -158,11 +154,13 @@ def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
         ("instances.first=1", ["--throughput", "2", "--nodes", "2", "--emit", "slurm"], "are 0 to M-1"),
     ],
 )
-def test_instances_are_a_throughput_result(tmp_path, capsys, settings, arguments, message):
-    (tmp_path / "round.yaml").write_text(f"cosmoflow: {{config: mini, overrides: [{settings}]}}")
-    assert main(["--config", str(tmp_path / "round.yaml"), "-o", str(tmp_path / "out"), *arguments]) == 2
-    said = capsys.readouterr().err
-    assert message in said and "--throughput M" in said and not (tmp_path / "out").exists()
+def test_instances_are_a_throughput_result(empty_folder, call, settings, arguments, message):
+    Path("round.yaml").write_text(f"cosmoflow: {{config: mini, overrides: [{settings}]}}")
+    said = call(main, "--config", "round.yaml", "-o", "out", *arguments, status=2).err
+    assert message in said and "--throughput M" in said and not Path("out").exists()
+
+
+def test_instances_of_an_own_configuration_are_a_throughput_result(tmp_path):
     (tmp_path / "base.yaml").write_text("instances: {count: 3}\n")
     (tmp_path / "own.yaml").write_text("base: base.yaml\n")
     series = Series("cosmoflow", str(tmp_path / "own.yaml"), 1)
@@ -172,15 +170,14 @@ def test_instances_are_a_throughput_result(tmp_path, capsys, settings, arguments
     check_series(series.set("instances.count=1", "instances.first=null"), throughput=False)
 
 
-def test_incomplete_code_is_reported_before_any_run(tmp_path, capsys):
+def test_incomplete_code_is_reported_before_any_run(empty_folder, call):
     for package in ("common", "cosmoflow"):
-        (tmp_path / "code" / package).mkdir(parents=True)
-        (tmp_path / "code" / package / "__init__.py").touch()
-    (tmp_path / "code" / "cosmoflow" / "train.py").touch()
-    call = ["--config", "mini", "--benchmarks", "cosmoflow", "-o", str(tmp_path / "out")]
-    assert main([*call, "--sources", str(tmp_path / "code")]) == 1
-    assert "lacks LICENSE" in capsys.readouterr().err and not (tmp_path / "out").exists()
-    assert main([*call, "--sources", "nowhere"]) == 2
+        Path("code", package).mkdir(parents=True)
+        Path("code", package, "__init__.py").touch()
+    Path("code/cosmoflow/train.py").touch()
+    words = ["--config", "mini", "--benchmarks", "cosmoflow", "-o", "out", "--sources"]
+    assert "lacks LICENSE" in call(main, *words, "code", status=1).err and not Path("out").exists()
+    call(main, *words, "nowhere", status=2)
 
 
 def test_two_runs_of_a_tiny_problem(tmp_path):
@@ -213,12 +210,12 @@ def test_two_runs_of_a_tiny_problem(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "out/package").rglob("result_*.txt")} == logs
 
 
-def test_a_stopped_round_names_the_command_that_continues_it(tmp_path, monkeypatch, capsys):
+def test_a_stopped_round_names_the_command_that_continues_it(tmp_path, monkeypatch, call):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("submission.round.__main__.make_round", stop)
     monkeypatch.setattr("submission.round.__main__.interrupt_by_signals", lambda: None)
-    out = str(tmp_path / "my round")
-    assert main(["--config", "mini", "--benchmarks", "cosmoflow", "-o", out]) == 130
-    assert f"round --config mini --benchmarks cosmoflow -o '{out}'` continues" in capsys.readouterr().err
+    out = tmp_path / "my round"
+    said = call(main, "--config", "mini", "--benchmarks", "cosmoflow", "-o", out, status=130).err
+    assert f"round --config mini --benchmarks cosmoflow -o '{out}'` continues" in said

@@ -27,25 +27,28 @@ class Time:
         return Clock(lambda: self.now, lambda: self.now, self.sleep)
 
 
-def described(tmp_path, *words):
-    """Describe this machine with the options; return the status and hw_notes."""
-    path = tmp_path / "system.json"
-    status = main(["-o", str(path), *words])
-    return status, json.loads(path.read_text())["hw_notes"]
+@pytest.fixture
+def describe(tmp_path, call):
+    """Describe this machine with the options; return what is said, and hw_notes."""
+
+    def describe_machine(*words):
+        said = call(main, "-o", tmp_path / "system.json", *words).err
+        return said, json.loads((tmp_path / "system.json").read_text())["hw_notes"]
+
+    return describe_machine
 
 
-def test_the_power_is_told_and_noted(tmp_path, capsys):
-    status, notes = described(tmp_path, "--power", "command:node:watts:echo 250")
-    assert status == 0 and notes.endswith(f"{NOTE}250 W (command)")
-    assert "node 0 (" in capsys.readouterr().err.partition("): 250 W\n")[0]
+def test_the_power_is_told_and_noted(describe):
+    said, notes = describe("--power", "command:node:watts:echo 250")
+    assert notes.endswith(f"{NOTE}250 W (command)") and "node 0 (" in said.partition("): 250 W\n")[0]
 
 
-def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
+def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path, describe):
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"hw_notes": f"hot water; {NOTE}999 W (ipmi)"}))
-    words = ("--from", str(other), "--power", "command:node:watts:echo 250")
-    assert described(tmp_path, *words)[1] == f"hot water; {NOTE}250 W (command)"
-    assert described(tmp_path, *words, "--set", "hw_notes=as given", "--force")[1] == "as given"
+    words = ("--from", other, "--power", "command:node:watts:echo 250")
+    assert describe(*words)[1] == f"hot water; {NOTE}250 W (command)"
+    assert describe(*words, "--set", "hw_notes=as given", "--force")[1] == "as given"
 
 
 @pytest.mark.parametrize(
@@ -60,19 +63,15 @@ def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
         ("file:node:watts:missing", "missing: no such file"),
     ],
 )
-def test_without_a_reading_the_reason_is_told(source, said, tmp_path, capsys, monkeypatch):
+def test_without_a_reading_the_reason_is_told(source, said, describe, monkeypatch):
     monkeypatch.setattr("submission.system.machine.PATIENCE_S", 0)
-    status, notes = described(tmp_path, "--power", source)
-    warning = next(
-        line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: no power of node")
-    )
-    assert status == 0 and said in warning and "power" not in notes
+    text, notes = describe("--power", source)
+    assert said in text.partition("warning: no power of node")[2].partition("\n")[0] and "power" not in notes
 
 
 @pytest.mark.parametrize("source", ["rapl", "nvml", "rapl:/tmp", "command:device:watts:echo 250", "bogus", "", "250"])
-def test_a_source_that_does_not_read_whole_nodes_is_wrong_use(source, tmp_path, capsys):
-    assert main(["-o", str(tmp_path / "system.json"), "--power", source]) == 2
-    error = capsys.readouterr().err
+def test_a_source_that_does_not_read_whole_nodes_is_wrong_use(source, tmp_path, call):
+    error = call(main, "-o", tmp_path / "system.json", "--power", source, status=2).err
     assert "reads parts of a node" in error or "expected one of command, file" in error
     assert list(tmp_path.iterdir()) == []
 

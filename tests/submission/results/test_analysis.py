@@ -14,7 +14,7 @@ from common.measure import devices
 from compliance.samples.package import SamplePackage
 from submission.report import main
 from submission.results import quantity_tables
-from tests.submission.results.conftest import CEILINGS
+from tests.submission.results.conftest import CEILINGS, edit_runs
 
 EVIL = "<script>alert(1)</script>=cmd"
 
@@ -78,10 +78,8 @@ def test_what_of_the_users_files_has_no_effect_is_said(tree, tmp_path, report):
 
 
 def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, report):
-    package = SamplePackage("deepcam")
-    for number in range(1, 6):
-        package.edit(number, lambda log: log.drop("run_stop"))
-    package.write(tmp_path / "v3.0" / "Broken")
+    broken = edit_runs(SamplePackage("deepcam"), lambda log: log.drop("run_stop"), last=5)
+    broken.write(tmp_path / "v3.0" / "Broken")
     said = report(tree / "v3.0", "--data", tmp_path / "out", "-o", tmp_path / "report.html").err
     assert "Broken/example_n64/strong/deepcam, round 3.0: 5 runs, none of which can be analysed" in said
     assert "run_start or run_stop is missing" in (tmp_path / "report.html").read_text()

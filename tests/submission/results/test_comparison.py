@@ -9,6 +9,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.summary import main as summary
 from tests.measurement import STEPS
+from tests.submission.results.conftest import edit_runs
 
 CONFIG = {
     "output_dir": "run-1",
@@ -226,10 +227,12 @@ def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, compare):
 @pytest.mark.parametrize("key", ["epoch_num", "train_samples", "number_of_nodes", "system"])
 def test_huge_numbers_are_no_traceback(key, tmp_path, compared):
     package = SamplePackage()
-    for number in range(1, 11):
-        package.edit(number, lambda log: log.numbers(lambda _: 1e308) if key == "epoch_num" else log.set(key, 1e308))
     if key == "system":
         package.system(number_of_nodes=10**308, accelerators_per_node=1e308)
+    elif key == "epoch_num":
+        edit_runs(package, lambda log: log.numbers(lambda _: 1e308))
+    else:
+        edit_runs(package, lambda log: log.set(key, 1e308))
     huge, usual = package.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
     for pair in ((huge, usual), (usual, huge)):
         (comparison,) = compared(*pair)
@@ -237,9 +240,7 @@ def test_huge_numbers_are_no_traceback(key, tmp_path, compared):
 
 
 def test_epochs_are_those_of_the_check_without_a_ratio_where_logs_count_them_from_0_and_1(tmp_path, compare, compared):
-    a = SamplePackage()
-    for number in range(1, 11):
-        a.edit(number, lambda log: log.renumber(0))
+    a = edit_runs(SamplePackage(), lambda log: log.renumber(0))
     sides = a.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
     (comparison,) = compared(*sides)
     convergence = lines(comparison, "Convergence")

@@ -22,20 +22,18 @@ def package(install, tmp_path):
 
 @pytest.mark.parametrize("options", [[], ["--runs"]])
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_a_table_marks_the_benchmark(form, options, package, capsys):
-    assert summary([package, "--allow-mini", "--format", form, *options]) == 0
-    text = capsys.readouterr().out
+def test_a_table_marks_the_benchmark(form, options, package, call):
+    text = call(summary, package, "--allow-mini", "--format", form, *options).out
     if form in ("csv", "json"):
         assert "plugin" in text and NOT_MLPERF in text
     else:
         assert MARKED in text and "(not MLPerf): " in text
 
 
-def test_a_change_and_a_comparison_are_marked(package, capsys):
-    assert summary([package, "--allow-mini", "--previous", package, "--format", "json"]) == 0
-    assert {each["plugin"] for each in json.loads(capsys.readouterr().out)["differences"]} == {NOT_MLPERF}
-    assert summary([package, "--compare", package]) == 0
-    assert capsys.readouterr().out.startswith(MARKED)
+def test_a_change_and_a_comparison_are_marked(package, call):
+    said = call(summary, package, "--allow-mini", "--previous", package, "--format", "json").out
+    assert {each["plugin"] for each in json.loads(said)["differences"]} == {NOT_MLPERF}
+    assert call(summary, package, "--compare", package).out.startswith(MARKED)
 
 
 def test_a_page_says_so_in_its_heading_its_best_results_and_each_card(package, tmp_path):

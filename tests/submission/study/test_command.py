@@ -32,14 +32,14 @@ def logs():
     return {str(path): path.read_bytes() for path in Path("out").rglob("result_0.txt")}
 
 
-def test_a_study_grows_and_repeats_nothing(tiny, capsys):
+def test_a_study_grows_and_repeats_nothing(tiny, call):
     axes = ["--axis", "optim.momentum=0.8,0.9"]
-    assert main([*tiny, *axes, "--dry-run"]) == 0 and not Path("out").exists()
-    assert "small.yaml train.epochs=1 optim.momentum=0.8" in capsys.readouterr().out
-    assert main([*tiny, "--axis", "optim.momentum=0.8"]) == 0
+    assert "small.yaml train.epochs=1 optim.momentum=0.8" in call(main, *tiny, *axes, "--dry-run").out
+    assert not Path("out").exists()
+    call(main, *tiny, "--axis", "optim.momentum=0.8")
     first = logs()
     assert list(first) == ["out/momentum-0.8/seed_1/result_0.txt"]
-    assert main([*tiny, *axes]) == 0
+    call(main, *tiny, *axes)
     assert len(logs()) == 2 and first.items() <= logs().items()
     study = json.loads(Path("out/study.json").read_text())
     assert [run["values"] for run in study["runs"]] == [{"optim.momentum": m} for m in (0.8, 0.9)]
@@ -48,8 +48,8 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
     assert [row["run"] for row in rows] == [f"momentum-{m}/seed_1" for m in (0.8, 0.9)]
     assert "momentum" in Path("out/study.html").read_text() and list(Path("out").glob("curve-*.svg"))
     for mode in ([], ["--dry-run"], ["--emit", "plain"]):
-        assert main([*tiny, *axes, "--set", "train.global_batch_size=2", *mode]) == 1
-        assert "none before, train.global_batch_size=2 now" in capsys.readouterr().err
+        said = call(main, *tiny, *axes, "--set", "train.global_batch_size=2", *mode, status=1)
+        assert "none before, train.global_batch_size=2 now" in said.err
     assert len(logs()) == 2
     command = study["runs"][0]["command"].replace("python", sys.executable, 1)
     assert "output_dir=again/out/momentum-0.8/seed_1" in command and study["cwd"] == str(Path.cwd())
@@ -60,22 +60,22 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
 
 
 @pytest.mark.exhaustive
-def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
-    assert main([*tiny, "--axis", "data.train_samples=1000,20"]) == 1
+def test_an_error_of_one_run_does_not_end_the_others(tiny, call):
+    said = call(main, *tiny, "--axis", "data.train_samples=1000,20", status=1).out
     failed, finished = json.loads(Path("out/study.json").read_text())["runs"]
     assert "asks for 1,000" in failed["problem"] and not failed["quantities"] and not finished["problem"]
-    assert failed["problem"] in capsys.readouterr().out
+    assert failed["problem"] in said
     assert Path("out/train_samples-20/seed_1/ended.json").exists()
 
     assert not Path("out/train_samples-1000/attempts/seed_1-2").exists()
-    assert main([*tiny, "--axis", "data.train_samples=1000", "--set", "train.global_batch_size=2"]) == 1
+    call(main, *tiny, "--axis", "data.train_samples=1000", "--set", "train.global_batch_size=2", status=1)
 
 
 @pytest.mark.parametrize("name", ["study.html", "study.json", "study.csv"])
-def test_a_file_of_others_is_kept(name, empty_folder, tmp_path, capsys):
+def test_a_file_of_others_is_kept(name, empty_folder, tmp_path, call):
     Path(name).write_text("mine")
     for mode in ([], ["--dry-run"], ["--no-run"]):
-        assert main(["frey", "-o", ".", *mode]) == 1 and name in capsys.readouterr().err
+        assert name in call(main, "frey", "-o", ".", *mode, status=1).err
     assert Path(name).read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
 
 
@@ -92,9 +92,9 @@ def test_a_killed_study_continues(tiny):
     assert Path("out/momentum-0.8/seed_1/result_0.txt").read_bytes() == before and len(logs()) == 2
 
 
-def test_a_study_prints_its_jobs(empty_folder, tmp_path, capsys):
-    assert main(["ai500-fig8", "--emit", "slurm", "--ranks-per-node", "4", "--axis", "ranks=1,8", "-o", "out"]) == 0
-    script = capsys.readouterr().out
+def test_a_study_prints_its_jobs(empty_folder, tmp_path, call):
+    words = "ai500-fig8 --emit slurm --ranks-per-node 4 --axis ranks=1,8 -o out"
+    script = call(main, *words.split()).out
     assert "suite submission.study ai500-fig8 --axis=ranks=1,8 --no-run -o out" in script
     assert "#SBATCH --nodes=2" in script and script.count("cosmoflow measure mini") == 6
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
@@ -114,6 +114,6 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_wrong_use_makes_nothing(words, message, empty_folder, tmp_path, capsys):
-    assert main(words) == 2 and message in capsys.readouterr().err
+def test_wrong_use_makes_nothing(words, message, empty_folder, tmp_path, call):
+    assert message in call(main, *words, status=2).err
     assert not list(tmp_path.iterdir())

@@ -420,16 +420,6 @@ def test_our_own_logs_come_with_their_code_and_scripts_that_run(place, monkeypat
     assert said[:4] == ["-P", "-m", "cosmoflow.train", str(scripts / "config.yaml")] and said[-1] == "train.seed=7"
 
 
-def test_the_code_of_our_logs_must_be_whole(place):
-    for package in ("common", "cosmoflow"):
-        (place.code / package).mkdir()
-        (place.code / package / "__init__.py").touch()
-    (place.code / "cosmoflow/train.py").touch()
-    place.run(1, our_log(1))
-    with pytest.raises(AssemblyError, match=r"lacks LICENSE, .*setup\.cfg: expected a checkout"):
-        place.make()
-
-
 def test_the_next_call_repairs_what_a_killed_one_left(place, monkeypatch):
     for number in (1, 2):
         place.run(number)
@@ -555,30 +545,18 @@ def test_estimates_of_parts_are_told_and_not_packed(name, place):
     assert not list(place.root.rglob("power"))
 
 
-def test_the_logs_of_a_package_keep_their_power_files(place):
-    log = place.run(3)
-    log = log.rename(log.with_name("result_3.txt"))
-    flat = power_folder(place, 3)
-    own = flat.parent / "result_3" / "node_0.txt"
-    own.parent.mkdir()
-    flat.rename(own)
-    place.make()
-    packed = [path.relative_to(place.root).as_posix() for path in place.root.rglob("power/*/*")]
-    assert packed == [f"results/{SYSTEM}/strong/cosmoflow/power/result_0/node_0.txt"]
-
-
-def test_a_run_without_power_files_has_none_of_the_runs_beside_it(place):
+def test_the_logs_of_a_package_keep_their_own_power_files(place):
+    """By their new numbers; one without power files gets none of the runs beside it."""
     folder = place.folder / "runs"
-    for number in range(3):
-        place.run(number, SampleLog(run=number + 1)).rename(folder / f"result_{number}.txt")
-    for number in (1, 2):
+    for number in (1, 2, 3):
+        place.run(number).rename(folder / f"result_{number}.txt")
+    for number in (2, 3):
         own = folder / "power" / f"result_{number}"
         own.mkdir(parents=True)
         power_folder(place, number).rename(own / "node_0.txt")
-    made = place.make()
-    assert not [text for text in made.warnings if "power" in text]
-    packed = {path.relative_to(place.root).parts[-2] for path in place.root.rglob("power/*/*")}
-    assert packed == {"result_1", "result_2"}
+    assert not [text for text in place.make().warnings if "power" in text]
+    packed = {path.relative_to(place.root).as_posix() for path in place.root.rglob("power/*/*")}
+    assert packed == {f"results/{SYSTEM}/strong/cosmoflow/power/result_{at}/node_0.txt" for at in (1, 2)}
 
 
 @pytest.mark.parametrize("name", ["node_1.txt.gz", "Node_1.txt", "node_1.csv"])

@@ -1,8 +1,8 @@
 """The cost model: its four times, hardware by name, files that are broken, and its error over results."""
 
 import math
+import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -99,12 +99,6 @@ def test_all_shipped_workloads_can_be_costed_on_all_shipped_hardware():
             assert 0 < second.epoch_seconds < first.epoch_seconds
 
 
-def test_a_file_of_ceilings(tmp_path: Path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(CEILINGS)
-    assert read_ceilings(file)["mine"].peak_flop_per_s == 1e12
-
-
 def test_the_peak_of_a_format_or_else_that_of_training():
     known = read_ceilings()
     peaks = {name: [known[name].find_peak(asked) for asked in ("", "tf32", "bf16")] for name in ("A100", "P100")}
@@ -141,9 +135,8 @@ def test_the_peak_of_a_format_or_else_that_of_training():
 def test_a_broken_file_is_refused_with_file_and_key(tmp_path, old, new, said):
     file = tmp_path / "mine.yaml"
     file.write_text(CEILINGS.replace(old, new))
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=f"^{re.escape(str(file))}(?s:.*){re.escape(said)}") as refused:
         read_ceilings(file)
-    assert str(refused.value).startswith(str(file)) and said in str(refused.value)
     assert len(str(refused.value)) < len(str(file)) + 300
 
 

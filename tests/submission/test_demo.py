@@ -25,6 +25,4 @@ def test_the_demonstration_says_what_it_needs_before_it_starts(wrong, verdict, s
     monkeypatch.setattr(demo, "interrupt_by_signals", lambda: None)
     assert demo.main(["mine.txt", "-o", str(tmp_path), "--benchmarks", "oc20"]) == status
     assert "7 to 14 minutes on two cores, and 86 MB of disk" in said[0]
-    last = capsys.readouterr().out.rstrip().splitlines()[-2:]
-    for words in ("examples", "oc20 trained and packaged", "report.html", "compliance.check", "round"):
-        assert words in " ".join(last)
+    assert "oc20 trained and packaged" in capsys.readouterr().out

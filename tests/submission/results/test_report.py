@@ -66,16 +66,17 @@ class Page(HTMLParser):
 
 
 def page_of(folder, package=None, **options):
-    """Write the page about a package beside it and return it."""
+    """Write the page about a package beside it, check its form and return it."""
     if package is not None:
         package.write(folder / "Example_University")
     output = folder / "report.html"
     write_report(check_paths([folder / "Example_University"], Options(details=True, **options)), output)
-    return Page(output)
+    return checked_page(output)
 
 
-def check_form(page):
-    """Nothing is left open, ids are unique, links lead somewhere, and nothing comes from elsewhere."""
+def checked_page(path):
+    """Return the page: nothing is left open, ids are unique, links lead somewhere, and nothing comes from elsewhere."""
+    page = Page(path)
     assert page.problems == []
     ids = page.all("id")
     assert [name for name, count in Counter(ids).items() if count > 1] == []
@@ -89,6 +90,7 @@ def check_form(page):
     assert not page.all("src") and not page.all("style")
     assert "@import" not in page.source and "url(" not in page.source and "http" not in page.blocks["style"]
     assert not any(name.startswith("on") for name, _ in page.attributes)
+    return page
 
 
 def test_an_incomplete_mini_package(tmp_path):
@@ -96,7 +98,6 @@ def test_an_incomplete_mini_package(tmp_path):
     root = Path(package.write(tmp_path / "Example_University"))
     (root / "provenance.json").write_bytes(record_package(root))
     page = page_of(tmp_path, allow_mini=True)
-    check_form(page)
     assert "INCOMPLETE" in page.text and "MINI" in page.text and "not MLPerf results" in page.text
     assert "3 of 5 runs" in page.text
     first = next(root.rglob("result_1.txt"))
@@ -119,7 +120,6 @@ def test_the_page_opens_with_the_best_results_and_what_failed(tmp_path):
     }.items():
         package.write(tmp_path / "Example_University" / name)
     page = page_of(tmp_path)
-    check_form(page)
     text = before_the_results(page)
     assert re.search(r"cosmoflow\s+closed\s+example_\s*n64\s+Best, 64 × .*\s86\.\d\d ", text)
     assert "Time to solution" in text and "Slower, 64" not in text and "FAIL Slower: closed" in " ".join(text.split())
@@ -129,7 +129,7 @@ def test_the_page_opens_with_the_best_results_and_what_failed(tmp_path):
     )
     assert re.search("INCOMPLETE .*Few: closed deepcam on example_n64 .*deepcam needs 5: 2 are missing", text)
     causes = [address for address in page.all("href") if re.fullmatch(r"#result-\d+-(RCP|RUN)01", address)]
-    assert len(causes) == 2 and "#what-failed" in page.all("href"), "check_form has shown that they lead somewhere"
+    assert len(causes) == 2 and "#what-failed" in page.all("href"), "checked_page has shown that they lead somewhere"
 
 
 def test_errors_of_a_submission_and_a_round_without_errors_at_a_glance(tmp_path):
@@ -185,7 +185,6 @@ def test_short_names(shorten, name, short):
 
 def test_a_passing_package_has_no_labels(tmp_path):
     page = page_of(tmp_path, SamplePackage(runs=10))
-    check_form(page)
     assert "INCOMPLETE" not in page.text and "MINI" not in page.text
     assert re.search(r"Of 10 runs the fastest \(result_\d+ with 8[67]\.", page.text)
     assert "The mean of the other 8 runs is 86." in page.text
@@ -196,7 +195,6 @@ def test_a_passing_package_has_no_labels(tmp_path):
 
 def test_a_rejected_run_is_marked_and_explained(tmp_path):
     page = page_of(tmp_path, SamplePackage().edit(3, lambda log: log.last_evaluation(0.2)))
-    check_form(page)
     classes = Counter(page.all("class"))
     assert classes["run failed"] == 1 and classes["run dropped"] == 1
     assert "One run is rejected (result_3); it counts as the slowest" in page.text
@@ -231,7 +229,6 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
     provenance |= {"incomplete": {HOSTILE: HOSTILE}, "configurations": {HOSTILE: {HOSTILE: [HOSTILE]}}}
     (root / "provenance.json").write_text(json.dumps(provenance))
     page = page_of(tmp_path)
-    check_form(page)
     names = Counter(tag for tag, _ in page.elements)
     assert names["img"] == 0 and names["script"] == 1 and names["style"] == 1
     assert "alert(1)" in page.text, "it is shown, as text"
@@ -260,7 +257,6 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
 )
 def test_damaged_logs_are_shown_as_far_as_possible(damage, tmp_path):
     page = page_of(tmp_path, edit_runs(SamplePackage(), damage, last=3))
-    check_form(page)
     drawn = " ".join(value for name in ("points", "x", "y", "x1", "y1", "cx", "cy", "d") for value in page.all(name))
     assert drawn and not re.search("nan|inf|e[+-]?[0-9]", drawn)
     assert all(-30 <= float(number) <= 3000 for number in re.findall(r"-?\d+\.?\d*", drawn))
@@ -271,8 +267,7 @@ def test_logs_without_a_package(tmp_path):
         (tmp_path / f"a{number}.txt").write_bytes(SampleLog("oc20", run=number).bytes())
     (tmp_path / "other.txt").write_bytes(SampleLog("deepcam").bytes())
     assert main([*map(str, sorted(tmp_path.glob("*.txt"))), "-o", str(tmp_path / "new" / "report.html")]) == 0
-    page = Page(tmp_path / "new" / "report.html")
-    check_form(page)
+    page = checked_page(tmp_path / "new" / "report.html")
     assert page.all("class").count("run kept") == 3 and page.all("class").count("result") == 2
     assert "3.0, assumed: the newest; --round sets it" in page.text
 
@@ -284,10 +279,8 @@ def test_a_large_page_becomes_several(tmp_path, monkeypatch):
     mine = tmp_path / "report-9.html"
     mine.write_text("mine")
     main_page = page_of(tmp_path)
-    others = [Page(path) for path in sorted(tmp_path.glob("report-[0-8].html"))]
+    others = [checked_page(path) for path in sorted(tmp_path.glob("report-[0-8].html"))]
     assert len(others) > 1
-    for page in (main_page, *others):
-        check_form(page)
     assert sum(page.all("class").count("result") for page in others) == whole.all("class").count("result") == 4
     for address in filter(re.compile(r".*#result-\d+").fullmatch, main_page.all("href")):
         name, _, section = address.partition("#")

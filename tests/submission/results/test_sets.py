@@ -20,26 +20,22 @@ EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]
 
 @pytest.fixture
 def analysed(tmp_path):
-    """Return a function that writes a package and returns the analysis of its results."""
+    """Return a function that writes a package of one result and returns the result's analysis."""
 
     def run(package, facts=None):
         package.write(tmp_path / "v3.0" / "Example")
-        return analyse_sets(
+        (one,) = analyse_sets(
             check_paths([str(tmp_path)], Options(details=True)),
             read_facts().update_facts(read_facts(Path(facts)) if facts else Facts()),
         )
+        return one
 
     return run
 
 
-def only(sets):
-    (one,) = sets
-    return one
-
-
 def test_quantities_are_those_of_the_runs_without_fastest_and_slowest(analysed):
     package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
-    one = only(analysed(package))
+    one = analysed(package)
     found = flatten_quantities(one)
     kept = sorted(EPOCHS)[1:-1]
     assert found["run_stop_epoch.mean"] == statistics.fmean(kept)
@@ -65,25 +61,25 @@ def test_throughputs_are_averaged_harmonically():
 
 def test_epochs_counted_from_zero_are_one_more(analysed):
     package = edit_runs(SamplePackage(), lambda log: log.renumber(0))
-    found = flatten_quantities(only(analysed(package)))
+    found = flatten_quantities(analysed(package))
     assert found["run_stop_epoch.mean"] == found["run_stop_epoch_num.mean"] + 1 == 25
 
 
 def test_ranks_that_share_samples_explain_units_beyond_the_batch(analysed):
     package = edit_runs(SamplePackage(), lambda log: log.add("spatial_extents", [4, 2], before="init_stop"))
-    one = only(analysed(package))
+    one = analysed(package)
     assert one.sharing == 8 and any(note.startswith("8 ranks share each sample") for note in one.notes)
 
 
 @pytest.mark.parametrize("extents", [[0, 1], [2, 2, 2, 2], [10**9], ["4"], 4, [True, 2], []])
 def test_extents_that_make_no_sense_say_nothing(analysed, extents):
     package = edit_runs(SamplePackage(), lambda log: log.add("spatial_extents", extents, before="init_stop"))
-    one = only(analysed(package))
+    one = analysed(package)
     assert one.sharing == 1 and not any("share each sample" in note for note in one.notes)
 
 
 def test_a_run_without_an_end_counts_as_the_slowest(analysed):
-    one = only(analysed(SamplePackage(epochs=EPOCHS).edit(1, lambda log: log.drop("run_stop"))))
+    one = analysed(SamplePackage(epochs=EPOCHS).edit(1, lambda log: log.drop("run_stop")))
     out = {run.name: run.why_not for run in one.runs if not run.kept}
     assert out == {"result_1.txt": "run_start or run_stop is missing", "result_9.txt": "the fastest run"}
     assert one.statistics["run_time"].count == 8 and one.notes[0].startswith("result_1.txt does not count")
@@ -100,25 +96,25 @@ def test_a_run_without_an_end_counts_as_the_slowest(analysed):
     ],
 )
 def test_runs_that_cannot_count_say_why(analysed, change, why):
-    one = only(analysed(SamplePackage().edit(2, change)))
+    one = analysed(SamplePackage().edit(2, change))
     assert [run.why_not for run in one.runs if run.name == "result_2.txt"] == [why]
 
 
 def test_success_without_the_target_counts_by_its_time_and_says_so(analysed):
-    one = only(analysed(SamplePackage(epochs=EPOCHS).edit(1, lambda log: log.last_evaluation(0.9))))
+    one = analysed(SamplePackage(epochs=EPOCHS).edit(1, lambda log: log.last_evaluation(0.9)))
     assert [run.kept for run in one.runs if run.name == "result_1.txt"] == [True]
     assert "1 run with status success but without the target: counted by time, as in the paper" in one.notes
 
 
 def test_all_runs_of_a_throughput_result_count(analysed):
-    one = only(analysed(SamplePackage("oc20", scaling="weak", runs=12).start_together()))
+    one = analysed(SamplePackage("oc20", scaling="weak", runs=12).start_together())
     assert one.statistics["run_time"].count == 12 and all(run.kept for run in one.runs)
 
 
 def test_an_epoch_that_begins_before_the_end_of_the_run_is_not_missed(analysed):
     """Some programs start the next epoch before the evaluation that ends the run."""
     package = SamplePackage().edit(2, lambda log: log.add("epoch_start", None, before="run_stop", epoch_num=26))
-    one = only(analysed(package))
+    one = analysed(package)
     assert [run.why_not for run in one.runs if run.name == "result_2.txt"] in ([""], ["the fastest run"])
 
 
@@ -127,7 +123,7 @@ def test_an_epoch_that_begins_before_the_end_of_the_run_is_not_missed(analysed):
     [("train_samples", "run_steps"), ("eval_samples", "run_eval_throughput"), ("global_batch_size", "run_steps")],
 )
 def test_counts_that_no_run_can_have_are_not_used(analysed, key, lost):
-    one = only(analysed(edit_runs(SamplePackage(), lambda log: log.set(key, 10**308))))
+    one = analysed(edit_runs(SamplePackage(), lambda log: log.set(key, 10**308)))
     assert one.mean("run_time") > 0 and one.mean("run_epoch_time") > 0
     assert one.mean(lost) is None
 
@@ -144,13 +140,13 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
 
 def test_one_run_and_different_batch_sizes(tmp_path):
     (tmp_path / "result_0.txt").write_bytes(SampleLog(run=1).bytes())
-    one = only(analyse_sets(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts()))
+    (one,) = analyse_sets(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts())
     assert one.statistics["run_time"].count == 1 and one.pca is None and flatten_quantities(one)["run_time.std"] is None
     assert any("1 run: none is left out" in note for note in one.notes)
     for number in range(3):
         log = SampleLog(run=number).set("global_batch_size", 256 * (number + 1))
         (tmp_path / f"result_{number}.txt").write_bytes(log.bytes())
-    one = only(analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts()))
+    (one,) = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())
     assert flatten_quantities(one)["batch_size/units"] is None and any(
         "global_batch_size" in note for note in one.notes
     )
@@ -163,7 +159,7 @@ def test_facts_exclude_staging_and_normalise(analysed, tmp_path):
         f"reference_epochs:\n  {NAME}: {{epochs: [10, 50, 60, 90], reason: agreed}}\n"
     )
     package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
-    before, one = only(analysed(package)), only(analysed(package, str(facts)))
+    before, one = analysed(package), analysed(package, str(facts))
     factor = 55 / statistics.fmean(sorted(EPOCHS)[1:-1])
     assert one.excluded == {"run_staging_time": "it warms a cache", "normalised": "agreed"}
     assert one.mean("run_staging_time") is None and one.ratios["staging_time/run_time"] is None

@@ -152,10 +152,3 @@ def test_units_that_all_results_have_and_fewer_samples_than_one(result):
     small = result("a_n1024", 64, 1024, run_stop_epoch=9, run_epoch_time=3, run_time=30)
     one = by_name(projections([*sets, small], [1]), "a_n1024", 1)
     assert one.notes[0] == "batch size 64, not 0.06: the results end there"
-
-
-def test_the_table_is_marked_and_says_where_the_exponents_are_from(result):
-    sets = [scale(result, "a", 16, 8), scale(result, "a", 256, 1)]
-    text = plain_text(projection_table(projections(sets, [64, 4096])))
-    assert text.startswith("projections, not results; their error is unknown: no system of a later round")
-    assert text.count("exponent: its system") == 4 and " 4,096 " in text

@@ -30,7 +30,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.packing import Assembly
 from submission.assemble.writing import assemble_package
-from tests.conformance.variants.logtext import TOKEN, LogText, Unsuitable
+from tests.conformance.variants.logtext import POINT, TOKEN, LogText, require
 
 ORGANISATION = "Example University"
 NUMBER = re.compile(r"result_(\d+)\.txt$")
@@ -140,8 +140,7 @@ class Submission:
 
     def read_description(self) -> dict[str, Any]:
         """Return the fields of the description of the system."""
-        fields: dict[str, Any] = json.loads(self.files[self.description])
-        return fields
+        return json.loads(self.files[self.description])
 
     def describe(self, fields: dict[str, Any], indent: int = 1) -> None:
         """Write the description of the system."""
@@ -336,10 +335,10 @@ def _write_as_suite(log: LogText, defaults: dict[str, Any]) -> None:
     log.state("number_of_ranks", 64)
     for line in log.all("epoch_stop"):
         taken_s = (line.time - log.first("epoch_start", line.number).time) / 1000
-        rate = log.add(line, line, 0, key="learning_rate", value=0.001, event_type="POINT_IN_TIME")
-        stats = log.add(rate, rate, 0, key="tracked_stats", value={"throughput": samples / taken_s})
-        for added in (rate, stats):
-            added.record["metadata"]["step"] = -(-samples // batch)
+        rate = log.add(
+            line, line, 0, {"step": -(-samples // batch)}, key="learning_rate", value=0.001, event_type=POINT
+        )
+        log.add(rate, rate, 0, key="tracked_stats", value={"throughput": samples / taken_s})
     log.last("run_stop").record["metadata"] |= {"ended": "target_met", "epoch_num": log.numbers[-1]}
     for line in log.timed:
         line.record["metadata"]["file"] = "common/mllog.py"
@@ -519,7 +518,6 @@ class Stock:
         """Return a base to be changed, and what is found in it as it is."""
         shelf = self.shelves[kind]
         source = shelf.choose(rng)
-        if shelf.refuses(self.find_in(source)):
-            raise Unsuitable("is refused without an edit")
+        require(not shelf.refuses(self.find_in(source)), "is refused without an edit")
         base = source()
         return replace(base, files=dict(base.files), against={}, _texts={}), self.find_in(source)

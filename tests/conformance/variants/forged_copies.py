@@ -9,7 +9,15 @@ from typing import Any
 from compliance.benchmarks import benchmarks_of
 from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_course import drop_first_epochs
-from tests.conformance.variants.logtext import EPOCH_KEYS, EVALUATION_KEYS, LogText, Unsuitable
+from tests.conformance.variants.logtext import (
+    EPOCH_KEYS,
+    EVALUATION_KEYS,
+    POINT,
+    LogText,
+    map_times,
+    require,
+    take_arguments,
+)
 from tests.conformance.variants.table import Case, Random
 from tests.conformance.variants.valid_logs import count_from_the_other
 
@@ -28,14 +36,11 @@ Change = Callable[[Random], Callable[[float], float]]
 # -- how a copy is disguised --------------------------------------------------------------------------------------
 
 
-def disguise(*edits: Disguise) -> Disguise:
-    """Return the disguise of several edits, one after another."""
-
-    def edit(log: LogText, other: LogText, rng: Random) -> None:
-        for each_edit in edits:
-            each_edit(log, other, rng)
-
-    return edit
+@take_arguments
+def disguise(log: LogText, other: LogText, rng: Random, *edits: Disguise) -> None:
+    """Disguise a copy by several edits, one after another."""
+    for edit in edits:
+        edit(log, other, rng)
 
 
 def shift(log: LogText, other: LogText, rng: Random) -> None:
@@ -43,37 +48,27 @@ def shift(log: LogText, other: LogText, rng: Random) -> None:
     log.shift(rng.choice((-1, 1)) * rng.randint(1_000, 30 * DAY_MS))
 
 
-def scale(draw: Callable[[Random], float]) -> Disguise:
-    """Return the disguise that multiplies all intervals by the same."""
-
-    def edit(log: LogText, other: LogText, rng: Random) -> None:
-        factor, first = draw(rng), log.timed[0].time
-        moved = Random(f"{factor}").randint(1_000, 30 * DAY_MS)
-        for line in log.timed:
-            line.time = round(first + moved + (line.time - first) * factor)
-
-    return edit
+@take_arguments
+def scale(log: LogText, other: LogText, rng: Random, draw: Callable[[Random], float]) -> None:
+    """Multiply all intervals by the same."""
+    factor, first = draw(rng), log.timed[0].time
+    moved = Random(f"{factor}").randint(1_000, 30 * DAY_MS)
+    map_times(log.timed, lambda time_ms: round(first + moved + (time_ms - first) * factor))
 
 
-def each_time(draw: Change, *before: Disguise) -> Disguise:
-    """Return the disguise that changes each time by itself; before: what is done when the change is drawn."""
-
-    def edit(log: LogText, other: LogText, rng: Random) -> None:
-        change = draw(rng)
-        disguise(*before)(log, other, rng)
-        log.change_times(change)
-
-    return edit
+@take_arguments
+def each_time(log: LogText, other: LogText, rng: Random, draw: Change, *before: Disguise) -> None:
+    """Change each time by itself; before: what is done when the change is drawn."""
+    change = draw(rng)
+    disguise(*before)(log, other, rng)
+    log.change_times(change)
 
 
-def jitter(*most_ms: int) -> Change:
+@take_arguments
+def jitter(rng: Random, *most_ms: int) -> Callable[[float], float]:
     """Return the change of a time by some milliseconds."""
-
-    def draw(rng: Random) -> Callable[[float], float]:
-        most = rng.choice(most_ms) if len(most_ms) > 1 else most_ms[0]
-        return lambda time_ms: time_ms + rng.randint(-most, most)
-
-    return draw
+    most = rng.choice(most_ms) if len(most_ms) > 1 else most_ms[0]
+    return lambda time_ms: time_ms + rng.randint(-most, most)
 
 
 def jitter_intervals(log: LogText, other: LogText, rng: Random) -> None:
@@ -81,17 +76,14 @@ def jitter_intervals(log: LogText, other: LogText, rng: Random) -> None:
     log.change_intervals(lambda interval_ms: interval_ms * rng.uniform(0.99, 1.01))
 
 
-def noise(most: float = 1e-3) -> Disguise:
-    """Return the disguise that changes all results by up to a part of themselves; which meet the target stays."""
-
-    def edit(log: LogText, other: LogText, rng: Random) -> None:
-        for line in log.results:
-            value = line.record["value"]
-            for part in (most, most / 100, 0):
-                if log.change_result(line, value * (1 + part * rng.uniform(-1, 1))):
-                    break
-
-    return edit
+@take_arguments
+def noise(log: LogText, other: LogText, rng: Random, most: float = 1e-3) -> None:
+    """Change all results by up to a part of themselves; which meet the target stays."""
+    for line in log.results:
+        value = line.record["value"]
+        for part in (most, most / 100, 0):
+            if log.change_result(line, value * (1 + part * rng.uniform(-1, 1))):
+                break
 
 
 def round_results(log: LogText, other: LogText, rng: Random) -> None:
@@ -104,8 +96,7 @@ def exchange_intervals(log: LogText, other: LogText, rng: Random) -> None:
     """Put the intervals of epochs into another order."""
     start = log.last("run_start")
     lines = [start, *log.behind(start)]
-    if len(lines) < 9:
-        raise Unsuitable("too short")
+    require(len(lines) >= 9, "too short")
     intervals = [line.time - earlier.time for earlier, line in pairwise(lines)]
     rng.shuffle(intervals)
     for interval, (earlier, line) in zip(intervals, pairwise(lines), strict=True):
@@ -151,14 +142,13 @@ def leave_out_records(log: LogText, other: LogText, rng: Random) -> None:
 def put_in_records(log: LogText, other: LogText, rng: Random) -> None:
     """Put in records of other keys."""
     for line in rng.sample(log.course, min(5, len(log.course))):
-        log.add(line, line, 0, key="tracked_stats", event_type="POINT_IN_TIME", value={"throughput": rng.random()})
+        log.add(line, line, 0, key="tracked_stats", event_type=POINT, value={"throughput": rng.random()})
 
 
 def number_otherwise(log: LogText, other: LogText, rng: Random) -> None:
     """Count from 0 instead of 1, or from 1 instead of 0."""
     numbers = log.require_epochs(2)
-    if numbers[1] - numbers[0] != 1:
-        raise Unsuitable("counts samples")
+    require(numbers[1] - numbers[0] == 1, "counts samples")
     count_from_the_other(log, rng)
 
 
@@ -194,15 +184,15 @@ def leave_out_evaluations(log: LogText, other: LogText, rng: Random) -> None:
     log.remove(line for number in some for line in log.of_epoch(number, *EVALUATION_KEYS, log.target.key))
 
 
-def forget_epochs(choose: Callable[[LogText, Random], int]) -> Disguise:
-    """Return the disguise that leaves out epochs of the start, and counts the others from the start again."""
-    return lambda log, other, rng: drop_first_epochs(log, choose(log, rng))
+@take_arguments
+def forget_epochs(log: LogText, other: LogText, rng: Random, choose: Callable[[LogText, Random], int]) -> None:
+    """Leave out epochs of the start, and count the others from the start again."""
+    drop_first_epochs(log, choose(log, rng))
 
 
 def require_results(log: LogText, other: LogText, rng: Random) -> None:
     """Refuse a log of few results."""
-    if len(log.results) < FEWEST:
-        raise Unsuitable("too few results")
+    require(len(log.results) >= FEWEST, "too few results")
 
 
 def move_each(most_ms: int, part: float) -> Disguise:
@@ -244,45 +234,42 @@ def copy_within_the_result(submission: Submission, edit: Disguise, rng: Random) 
 Place = Callable[[Submission, Disguise, Random], None]
 
 
+@take_arguments
 def copy_to(
+    submission: Submission,
+    edit: Disguise,
+    rng: Random,
     locate: Callable[[Submission], dict[str, str]],
     runs: int | None = None,
     change: Callable[[bytes], bytes] = bytes,
-) -> Place:
-    """Return the place of copies of all runs, or of some, as another result.
+) -> None:
+    """Submit copies of all runs, or of some, as another result.
 
     locate: the parts of its path that are others. change: what is done to the copied logs and to the description.
     """
-
-    def place(submission: Submission, edit: Disguise, rng: Random) -> None:
-        folder, description = submission.locate(**locate(submission))
-        count = len(submission.log_paths) if runs is None else runs
-        logs = [copy_run(submission, number, edit, rng) for number in range(count)]
-        submission.files[description] = change(submission.files[submission.description])
-        submission.files |= {f"{folder}/result_{number}.txt": change(log) for number, log in enumerate(logs)}
-
-    return place
+    folder, description = submission.locate(**locate(submission))
+    count = len(submission.log_paths) if runs is None else runs
+    logs = [copy_run(submission, number, edit, rng) for number in range(count)]
+    submission.files[description] = change(submission.files[submission.description])
+    submission.files |= {f"{folder}/result_{number}.txt": change(log) for number, log in enumerate(logs)}
 
 
 def find_next_round(submission: Submission) -> dict[str, str]:
     """Return the round after."""
     later = LATER.get(submission.round, "")
-    if not later or submission.benchmark not in benchmarks_of(later):
-        raise Unsuitable("the last round")
+    require(later and submission.benchmark in benchmarks_of(later), "the last round")
     return {"round_": later}
 
 
 def find_other_scaling(submission: Submission) -> dict[str, str]:
     """Return throughput for time to train, or time to train for throughput."""
-    if submission.round == "0.7":
-        raise Unsuitable("no throughput in this round")
+    require(submission.round != "0.7", "no throughput in this round")
     return {"scaling": "weak" if submission.scaling == "strong" else "strong"}
 
 
 def find_open_system(submission: Submission) -> dict[str, str]:
     """Return another system, of a closed result."""
-    if b'"closed"' not in submission.files[submission.description]:
-        raise Unsuitable("not closed")
+    require(b'"closed"' in submission.files[submission.description], "not closed")
     return {"system": "another_system"}
 
 
@@ -311,20 +298,16 @@ PLACES: tuple[Place, ...] = (
 # -- the table ----------------------------------------------------------------------------------------------------
 
 
+@take_arguments
+def copy_runs(submission: Submission, rng: Random, *edits: Disguise, place: Place | None = None) -> None:
+    """Submit disguised copies in this place, or in each in turn."""
+    (place or PLACES[submission.turn % len(PLACES)])(submission, disguise(*edits), rng)
+
+
 def copied(name: str, rules: str, *edits: Disguise, place: Place | None = None) -> Case:
     """Return the row of copied runs, in this place, or in each in turn."""
-    edit = disguise(*edits)
-
-    def copy(submission: Submission, rng: Random) -> None:
-        (place or PLACES[submission.turn % len(PLACES)])(submission, edit, rng)
-
-    return Case(name, copy, tuple(rules.split()), "distinct runs", "a copy", allowed=() if rules else OTHER_RULES)
-
-
-def place_copies(case: Case, place: Place) -> Case:
-    """Return the row with the copies in one place."""
-    (row,) = (row for row in ROWS if row[0] == case.name)
-    return copied(*row, place=place)
+    allowed = () if rules else OTHER_RULES
+    return Case(name, copy_runs(*edits, place=place), tuple(rules.split()), "distinct runs", "a copy", allowed=allowed)
 
 
 OTHER_RULES = ("ORD", "PKG", "RCP", "SET", "RUN01", "RUN02", "RUN03", "RUN06", "RUN07", "RUN09")
@@ -380,4 +363,6 @@ UNSEEN_ROWS: tuple[Any, ...] = (
 )
 """What a copy with its original cannot show; the docs list it."""
 CASES = tuple(copied(*row) for row in ROWS)
+ELSEWHERE = tuple(copied(*row, place=copy_of_another_tree) for row in ROWS)
+"""The same copies, and their originals only in the tree to compare with."""
 UNSEEN = tuple(copied(*row) for row in UNSEEN_ROWS)

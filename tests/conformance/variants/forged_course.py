@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.conformance.variants import valid_logs as valid
-from tests.conformance.variants.logtext import EPOCH_KEYS, EVALUATION_KEYS, Line, LogText, Unsuitable
+from tests.conformance.variants.logtext import (
+    EPOCH_KEYS,
+    EVALUATION_KEYS,
+    Line,
+    LogText,
+    map_times,
+    require,
+    take_arguments,
+)
 from tests.conformance.variants.table import Case, LogEdit, Random, each
 
 VARIED_SHARE = 0.4
@@ -47,9 +55,9 @@ def forged(name: str, rules: str, edit: LogEdit, reason: str) -> Case:
 # -- the clock --------------------------------------------------------------------------------------------------
 
 
-def choose_early_end(log: LogText, rng: Random) -> Line:
-    """Return the end of one of the first epochs."""
-    return log.end_of(log.numbers[min(log.inner(rng, 0), 8)])
+def choose_early_end(log: LogText, rng: Random, first: int = 0) -> Line:
+    """Return the end of one of the first epochs, before which there are at least so many."""
+    return log.end_of(log.numbers[min(log.inner(rng, first), 8)])
 
 
 def choose_end(log: LogText, rng: Random) -> Line:
@@ -57,42 +65,33 @@ def choose_end(log: LogText, rng: Random) -> Line:
     return log.end_of(log.numbers[log.inner(rng)])
 
 
-def move(*keys: str, behind: Place, needs: str = "run_start") -> LogEdit:
-    """Return the edit that moves records, and their times, behind a line, one behind the other."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        log.last(needs)
-        line = behind(log, rng)
-        for key in keys:
-            line = log.put(log.last(key), line)
-
-    return edit
+@take_arguments
+def move(log: LogText, rng: Random, *keys: str, behind: Place, needs: str = "run_start") -> None:
+    """Move records, and their times, behind a line, one behind the other."""
+    log.last(needs)
+    line = behind(log, rng)
+    for key in keys:
+        line = log.put(log.last(key), line)
 
 
-def move_before(key: str, place: Select) -> LogEdit:
-    """Return the edit that moves a record, and its time, before the last of some lines."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        lines = list(place(log))
-        if not lines:
-            raise Unsuitable("no such line")
-        log.put_before(log.last(key), lines[-1])
-
-    return edit
+@take_arguments
+def move_before(log: LogText, rng: Random, key: str, place: Select) -> None:
+    """Move a record, and its time, before the last of some lines."""
+    lines = list(place(log))
+    require(lines, "no such line")
+    log.put_before(log.last(key), lines[-1])
 
 
-def repeat(key: str, behind: Place) -> LogEdit:
-    """Return the edit that writes a record again behind a line."""
-    return lambda log, rng: log.add(log.last(key), behind(log, rng))
+@take_arguments
+def repeat(log: LogText, rng: Random, key: str, behind: Place) -> None:
+    """Write a record again behind a line."""
+    log.add(log.last(key), behind(log, rng))
 
 
-def set_time(key: str, place: Place) -> LogEdit:
-    """Return the edit that gives a record the time of a line; it stays where it is."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        log.last(key).time = place(log, rng).time
-
-    return edit
+@take_arguments
+def set_time(log: LogText, rng: Random, key: str, place: Place) -> None:
+    """Give a record the time of a line; it stays where it is."""
+    log.last(key).time = place(log, rng).time
 
 
 def choose_last_ends(log: LogText, rng: Random) -> Line:
@@ -104,8 +103,7 @@ def start_in_the_first_epoch(log: LogText, rng: Random) -> None:
     """Move run_start between start and stop of the first epoch; nothing behind it is earlier."""
     begin, end = log.first("epoch_start"), log.first("epoch_stop")
     start = log.put(log.last("run_start"), begin, begin.time + rng.uniform(0.2, 0.9) * (end.time - begin.time))
-    for line in log.behind(start):
-        line.time = max(line.time, start.time)
+    map_times(log.behind(start), lambda time_ms: max(time_ms, start.time))
 
 
 def stage_around_an_epoch(log: LogText, rng: Random) -> None:
@@ -120,14 +118,8 @@ def stage_around_an_epoch(log: LogText, rng: Random) -> None:
 
 def cut_off_first_epochs(log: LogText, rng: Random) -> None:
     """Remove the first epochs and move run_start behind them."""
-    end = choose_early_end_behind_one(log, rng)
-    start = log.put(log.last("run_start"), end)
+    start = log.put(log.last("run_start"), choose_early_end(log, rng, 1))
     log.remove(line for line in log.course if log.at(line) < log.at(start))
-
-
-def choose_early_end_behind_one(log: LogText, rng: Random) -> Line:
-    """Return the end of one of the first epochs, but not of the very first."""
-    return log.end_of(log.numbers[min(log.inner(rng), 8)])
 
 
 def cut_out_epochs(log: LogText, rng: Random) -> None:
@@ -137,7 +129,7 @@ def cut_out_epochs(log: LogText, rng: Random) -> None:
     count = rng.randint(1, min(5, len(log.numbers) - at - 1))
     took = log.end_of(log.numbers[at + count - 1]).time - log.first("epoch_start", number).time
     gone = log.numbers[at : at + count]
-    log.remove([line for line in log.course if line.number in gone])
+    log.remove(line for line in log.course if line.number in gone)
     log.delay(after, -took)
 
 
@@ -145,16 +137,13 @@ def set_clock_back(log: LogText, rng: Random) -> None:
     """Set the clock back in the middle, by more than lies between the two records."""
     start = log.first("epoch_start", log.numbers[log.inner(rng)])
     before = [line for line in log.timed if log.at(line) < log.at(start)][-1]
-    back = start.time - before.time + rng.uniform(2_000, 60_000)
-    start.time -= back
-    log.delay(start, -back)
+    log.delay(before, before.time - start.time - rng.uniform(2_000, 60_000))
 
 
 def shrink_times_of_evaluations(log: LogText, rng: Random) -> None:
     """Shrink the times of evaluations and results only."""
     start, part = log.first("epoch_start").time, rng.uniform(0.3, 0.8)
-    for line in log.all(*EVALUATION_KEYS, log.target.key):
-        line.time = start + (line.time - start) * part
+    map_times(evaluations(log), lambda time_ms: start + (time_ms - start) * part)
 
 
 def drop_first_epochs(log: LogText, count: int) -> None:
@@ -237,8 +226,7 @@ def is_number(number: Any) -> bool:
 def step_of(log: LogText) -> int:
     """Return by how much the numbers grow: 1; of openfold by the samples between two evaluations."""
     numbers = log.numbers
-    if len(numbers) < 2 or not all(map(is_number, numbers)):
-        raise Unsuitable("too few numbers")
+    require(len(numbers) >= 2 and all(map(is_number, numbers)), "too few numbers")
     return numbers[1] - numbers[0]
 
 
@@ -251,44 +239,40 @@ def change_numbers(lines: Iterable[Line], change: Change) -> None:
                 metadata[name] = change(metadata[name])
 
 
+@take_arguments
 def renumber(
-    lines: Select, draw: Draw, late: int = 0, needs: str = "", first: Callable[[LogText], None] = lambda log: None
-) -> LogEdit:
-    """Return the edit that changes numbers.
+    log: LogText,
+    rng: Random,
+    lines: Select,
+    draw: Draw,
+    late: int = 0,
+    needs: str = "",
+    first: Callable[[LogText], None] = lambda log: None,
+) -> None:
+    """Change numbers.
 
     late: only those from an epoch on, before which there are so many. needs: a key that must have numbers. first: what
     is done to the log when the change is drawn.
     """
-
-    def edit(log: LogText, rng: Random) -> None:
-        if needs and not any(is_number(line.number) for line in log.all(needs)):
-            raise Unsuitable("no numbers")
-        numbers = log.numbers[log.inner(rng, late, 0) :] if late else None
-        change = draw(log, rng)
-        first(log)
-        change_numbers(lines(log), lambda number: change(number) if numbers is None or number in numbers else number)
-
-    return edit
+    require(not needs or any(is_number(line.number) for line in log.all(needs)), "no numbers")
+    numbers = log.numbers[log.inner(rng, late, 0) :] if late else None
+    change = draw(log, rng)
+    first(log)
+    change_numbers(lines(log), lambda number: change(number) if numbers is None or number in numbers else number)
 
 
-def add(draw: Callable[[LogText, Random], float]) -> Draw:
+@take_arguments
+def add(log: LogText, rng: Random, draw: Callable[[LogText, Random], float]) -> Change:
     """Return the change that adds a number."""
-
-    def draw_change(log: LogText, rng: Random) -> Change:
-        shift = draw(log, rng)
-        return lambda number: number + shift
-
-    return draw_change
+    shift = draw(log, rng)
+    return lambda number: number + shift
 
 
-def multiply(draw: Callable[[Random], float]) -> Draw:
+@take_arguments
+def multiply(log: LogText, rng: Random, draw: Callable[[Random], float]) -> Change:
     """Return the change that multiplies by a number."""
-
-    def draw_change(log: LogText, rng: Random) -> Change:
-        factor = draw(rng)
-        return lambda number: number * factor
-
-    return draw_change
+    factor = draw(rng)
+    return lambda number: number * factor
 
 
 def shift(least: int = 1) -> Draw:
@@ -302,15 +286,11 @@ def write_as_text(log: LogText, rng: Random) -> Change:
     return lambda number: str(change(number))
 
 
-def only_openfold(edit: LogEdit) -> LogEdit:
-    """Return the edit of a log of openfold, which counts samples."""
-
-    def edit_openfold(log: LogText, rng: Random) -> None:
-        if log.benchmark != "openfold":
-            raise Unsuitable("not openfold")
-        edit(log, rng)
-
-    return edit_openfold
+@take_arguments
+def only_openfold(log: LogText, rng: Random, edit: LogEdit) -> None:
+    """Edit a log of openfold, which counts samples."""
+    require(log.benchmark == "openfold", "not openfold")
+    edit(log, rng)
 
 
 def multiply_samples(log: LogText, rng: Random) -> Change:
@@ -327,8 +307,7 @@ def grow_samples(log: LogText, rng: Random) -> Change:
 
 def require_epochs(log: LogText) -> None:
     """Refuse a log that counts samples."""
-    if log.benchmark == "openfold":
-        raise Unsuitable("counts samples")
+    require(log.benchmark != "openfold", "counts samples")
 
 
 def to_blocks(log: LogText) -> None:
@@ -347,8 +326,7 @@ def claim_more_epochs_in_blocks(log: LogText, rng: Random) -> None:
 def name_two_numbers(log: LogText, rng: Random) -> None:
     """Let the result that reaches the target name two numbers."""
     line = log.results[-1]
-    if not is_number(line.number):
-        raise Unsuitable("no number")
+    require(is_number(line.number), "no number")
     once = b'"epoch_num": ' + json.dumps(line.number).encode()
     twice = once + b', "epoch_num": ' + json.dumps(shift()(log, rng)(line.number)).encode()
     log.lines[log.at(line)] = Line(line.bytes().replace(once, twice, 1), {})
@@ -359,11 +337,16 @@ def put_in_epochs_of_no_time(log: LogText, rng: Random) -> None:
     at, count = log.inner(rng, 1, 0), rng.randint(3, 12)
     before, number, step = log.end_of(log.numbers[at - 1]), log.numbers[at - 1], step_of(log)
     pair = [log.first(key, number) for key in EPOCH_KEYS]
-    late = log.numbers[at:]
-    change_numbers(log.timed, lambda number: number + count * step if number in late else number)
+    count_on(log, at, count * step)
     for extra in range(1, count + 1):
         for line in pair:
             before = log.add(line, before, number=number + extra * step)
+
+
+def count_on(log: LogText, at: int, more: float) -> None:
+    """Add to the numbers of all epochs from a position on."""
+    later = log.numbers[at:]
+    change_numbers(log.timed, lambda number: number + more if number in later else number)
 
 
 def divide_epochs(log: LogText, parts: int, numbers: list[Any]) -> None:
@@ -418,14 +401,8 @@ def claim_many_epochs_in_a_block(log: LogText, rng: Random) -> None:
     blocks = log.all("block_start", "block_stop")
     own = [line for line in blocks if line.record["metadata"]["first_epoch_num"] == number]
     own[0].record["metadata"]["epoch_count"] = 1 + more
-    others = [line for line in log.lines if line not in own and _is_later(line, number)]
-    change_numbers(others, lambda number: number + more)
-
-
-def _is_later(line: Line, number: float) -> bool:
-    metadata = (line.record or {}).get("metadata") or {}
-    found = metadata.get("epoch_num", metadata.get("first_epoch_num"))
-    return is_number(found) and (found > number or (found == number and line.key not in EPOCH_KEYS))
+    others = [line for line in log.timed if line not in own]
+    change_numbers(others, lambda found: found + more if found >= number else found)
 
 
 def everything(log: LogText) -> list[Line]:

@@ -14,8 +14,8 @@ from tests.conformance.variants import forged_packages
 from tests.conformance.variants.bases import Submission, number_of, read_records, write_records
 from tests.conformance.variants.forged_packages import states
 from tests.conformance.variants.forged_suite import BLOCKS, SUITE
-from tests.conformance.variants.logtext import Line, LogText
-from tests.conformance.variants.table import Edit, Random, alike, number_cases, of_package, on_each
+from tests.conformance.variants.logtext import Line, LogText, take_arguments
+from tests.conformance.variants.table import Edit, Random, alike, number_cases, on_each
 
 NOISE = 3e-5
 
@@ -50,7 +50,7 @@ def copy_run(package: Submission, source: str, rng: Random, most_ms: int) -> Log
     return log
 
 
-@of_package
+@take_arguments
 def all_of_one(package: Submission, rng: Random, *most_ms: int) -> str:
     """Let all runs be copies of the first one."""
     (first, *others), most = package.log_paths, rng.choice(most_ms)
@@ -58,7 +58,7 @@ def all_of_one(package: Submission, rng: Random, *most_ms: int) -> str:
     return f"up to {most} ms"
 
 
-@of_package
+@take_arguments
 def one_of_another(package: Submission, rng: Random, *most_ms: int) -> str:
     """Let one run be a copy of another."""
     (source, target), most = rng.sample(package.log_paths, 2), rng.choice(most_ms)
@@ -66,7 +66,7 @@ def one_of_another(package: Submission, rng: Random, *most_ms: int) -> str:
     return f"{target} of {source}, up to {most} ms"
 
 
-@of_package
+@take_arguments
 def second_system(package: Submission, rng: Random, *most_ms: int, division: str = "") -> str:
     """Let copies of all runs be the result of another system; division: theirs."""
     most, system = rng.choice(most_ms), f"{package.system}_{division or 'second'}"
@@ -170,7 +170,7 @@ F03 = on_each(
 # -- F02: a submission inside another -----------------------------------------------------------------------------
 
 
-@of_package
+@take_arguments
 def another_inside(package: Submission, rng: Random, *folders: str) -> str:
     """Put a second submission into a folder of the first one: slower runs."""
     folder, root = rng.choice(folders), package.root
@@ -207,7 +207,7 @@ RUNS = (*F02, *F03, *F10)
 # -- F14: throughput ----------------------------------------------------------------------------------------------
 
 
-@of_package
+@take_arguments
 def description_of(package: Submission, rng: Random, field: str, *factors: float) -> str:
     """Let it be that its description has other numbers than the logs."""
     value = int(package.read_description()[field])
@@ -216,7 +216,7 @@ def description_of(package: Submission, rng: Random, field: str, *factors: float
     return f"{field} {value}"
 
 
-@of_package
+@take_arguments
 def without_instances(package: Submission, rng: Random, choose: Callable[[list[int], Random], list[int]]) -> str:
     """Return a forgery without the instances at the chosen positions."""
     names = package.log_paths
@@ -281,7 +281,7 @@ F14 = [
 # -- F17: counts in the description -------------------------------------------------------------------------------
 
 
-@of_package
+@take_arguments
 def count_as(package: Submission, rng: Random, field: str, *texts: str) -> str:
     """Write a count as no number; {} is the count."""
     value = package.read_description()[field]
@@ -351,7 +351,7 @@ def name_one_host(record: dict[str, Any], name: str, rng: Random) -> None:
     record["metadata"]["host"] = "node_0"
 
 
-@of_package
+@take_arguments
 def readings_of_node_0(package: Submission, rng: Random, jitter_ms: int = 0, digits: int = 9) -> None:
     """Let all nodes have the readings of node 0."""
     for path in package.power_paths:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.variants.bases import Submission
-from tests.conformance.variants.logtext import LogText
-from tests.conformance.variants.table import Random, alike, of_each_log, of_package, on_each
+from tests.conformance.variants.logtext import LogText, take_arguments
+from tests.conformance.variants.table import Random, alike, of_each_log, on_each
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
@@ -334,7 +334,7 @@ F06 = [
 # -- F07: ranks against accelerators ------------------------------------------------------------------------------
 
 
-@of_package
+@take_arguments
 def one_run_of(package: Submission, rng: Random, key: str, *values: Any) -> str:
     """Let it be that one run states another value."""
     value, at = rng.choice(values), rng.randrange(len(package.log_paths))

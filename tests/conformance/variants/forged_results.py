@@ -7,8 +7,16 @@ from typing import Any
 
 from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_course import choose_end, drop_first_epochs, forged
-from tests.conformance.variants.logtext import EPOCH_KEYS, EVALUATION_KEYS, Line, LogText, Unsuitable
-from tests.conformance.variants.table import Case, LogEdit, Random
+from tests.conformance.variants.logtext import (
+    EPOCH_KEYS,
+    EVALUATION_KEYS,
+    Line,
+    LogText,
+    map_times,
+    require,
+    take_arguments,
+)
+from tests.conformance.variants.table import Case, Random
 
 # -- results: invented, chosen among several, or of evaluations and epochs that never were ------------------------
 
@@ -46,16 +54,21 @@ def end_of(log: LogText, at: int) -> Line:
     return log.end_of(log.numbers[at])
 
 
-def stop_at(make: Callable[[LogText, Random, int], Line], first: int = 1, last: int = 1) -> LogEdit:
-    """Return the edit that writes a result at an epoch, which has so many before and behind it, and stops there."""
-    return lambda log, rng: stop_with(log, make(log, rng, log.inner(rng, first, last)))
+@take_arguments
+def stop_at(
+    log: LogText, rng: Random, make: Callable[[LogText, Random, int], Line], first: int = 1, last: int = 1
+) -> None:
+    """Write a result at an epoch, which has so many before and behind it, and stop there."""
+    stop_with(log, make(log, rng, log.inner(rng, first, last)))
 
 
 def evaluate_soon(log: LogText, rng: Random, at: int) -> Line:
     """Evaluate, with start and stop, an epoch a second after it has started."""
     start, stop = start_of(log, at), log.first("epoch_stop", log.numbers[at])
-    if log.round == "0.7" or len(log.numbers) < 6 or stop.time - start.time < 20_000:
-        raise Unsuitable("evaluated within epochs, or epochs of seconds")
+    require(
+        log.round != "0.7" and len(log.numbers) >= 6 and stop.time - start.time >= 20_000,
+        "evaluated within epochs, or epochs of seconds",
+    )
     return add_evaluation(log, rng, start, log.numbers[at])
 
 
@@ -96,18 +109,14 @@ def evaluate_before_training(log: LogText, rng: Random) -> None:
     log.stop_after(end)
 
 
-def take_away_steps(choose: Callable[[LogText, Random], int]) -> LogEdit:
-    """Return the edit that lets an epoch stop, and have its result, at the step at which it started."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        number = log.numbers[choose(log, rng)]
-        start, stop = (log.first(key, number).record["metadata"] for key in EPOCH_KEYS)
-        if "step_num" not in start or stop.get("step_num") == start["step_num"]:
-            raise Unsuitable("no steps within the epoch")
-        for line in log.of_epoch(number, "epoch_stop", log.target.key):
-            line.record["metadata"]["step_num"] = start["step_num"]
-
-    return edit
+@take_arguments
+def take_away_steps(log: LogText, rng: Random, choose: Callable[[LogText, Random], int]) -> None:
+    """Let an epoch stop, and have its result, at the step at which it started."""
+    number = log.numbers[choose(log, rng)]
+    start, stop = (log.first(key, number).record["metadata"] for key in EPOCH_KEYS)
+    require("step_num" in start and stop.get("step_num") != start["step_num"], "no steps within the epoch")
+    for line in log.of_epoch(number, "epoch_stop", log.target.key):
+        line.record["metadata"]["step_num"] = start["step_num"]
 
 
 def write_results_twice(log: LogText, rng: Random) -> None:
@@ -121,8 +130,7 @@ def find_own(log: LogText, key: str) -> Line:
     result = log.results[-1]
     found = [line for line in log.all(key) if line.number == result.number] or log.all(key)
     before = [line for line in found if key.endswith("_stop") or log.at(line) < log.at(result)]
-    if not before:
-        raise Unsuitable(key)
+    require(before, key)
     return before[-1]
 
 
@@ -130,31 +138,29 @@ def move_evaluation_to_an_earlier_epoch(log: LogText, rng: Random) -> None:
     """Move the whole last evaluation, with its number, behind an earlier epoch, and stop."""
     last, line = log.numbers[-1], choose_end(log, rng)
     moved = log.of_epoch(last, *EVALUATION_KEYS, log.target.key)
-    if len(moved) < 3:
-        raise Unsuitable("not a whole evaluation")
+    require(len(moved) >= 3, "not a whole evaluation")
     begin, late = moved[0].time, line.time
     for event in moved:
         line = log.put(event, line, late + event.time - begin)
     log.stop_after(line)
 
 
-def without(select: Callable[[LogText, Random], Iterable[Line]]) -> LogEdit:
-    """Return the edit that removes lines."""
-    return lambda log, rng: log.remove(select(log, rng))
+@take_arguments
+def without(log: LogText, rng: Random, select: Callable[[LogText, Random], Iterable[Line]]) -> None:
+    """Remove lines."""
+    log.remove(select(log, rng))
 
 
 def choose_missed(log: LogText, rng: Random) -> list[Line]:
     """Return some of the results that miss the target."""
     missed = [line for line in log.results if not log.met(line)]
-    if len(missed) < 3:
-        raise Unsuitable("too few results")
+    require(len(missed) >= 3, "too few results")
     return rng.sample(missed, rng.randint(1, len(missed) - 1))
 
 
 def all_but_first_evaluation(log: LogText) -> list[Line]:
     """Return starts and stops of all evaluations but the first."""
-    if len(log.all("eval_start")) < 3:
-        raise Unsuitable("too few evaluations")
+    require(len(log.all("eval_start")) >= 3, "too few evaluations")
     return [*log.all("eval_start")[1:], *log.all("eval_stop")[1:]]
 
 
@@ -309,8 +315,7 @@ RESULTS = (
 def halve_intervals(log: LogText, rng: Random) -> None:
     """Divide all times from the start on by two."""
     first = log.timed[0].time
-    for line in log.timed:
-        line.time = first + (line.time - first) // 2
+    map_times(log.timed, lambda time_ms: first + (time_ms - first) // 2)
 
 
 def shorten_an_epoch(log: LogText, rng: Random) -> None:
@@ -387,41 +392,32 @@ def add_own_and_repeat(log: LogText, rng: Random, number: int) -> None:
     log.add(log.first("seed"), add_own(log, rng))
 
 
-def in_all(*edits: SeedEdit) -> Callable[[list[LogText], Random], None]:
-    """Return the edit that writes the same seed in all logs, and then does more to each."""
-
-    def edit(logs: list[LogText], rng: Random) -> None:
-        value = draw_seed(rng)
-        for log in logs:
-            first_seed(log).record["value"] = value
-        for each_edit in edits:
-            for number, log in enumerate(logs):
-                each_edit(log, rng, number)
-
-    return edit
+@take_arguments
+def in_all(logs: list[LogText], rng: Random, *edits: SeedEdit) -> None:
+    """Write the same seed in all logs, and then do more to each."""
+    value = draw_seed(rng)
+    for log in logs:
+        first_seed(log).record["value"] = value
+    for edit in edits:
+        for number, log in enumerate(logs):
+            edit(log, rng, number)
 
 
-def in_one(edit: SeedEdit) -> Callable[[list[LogText], Random], None]:
-    """Return the edit that gives one log the seed of another, and then does more to it."""
-
-    def edit_one(logs: list[LogText], rng: Random) -> None:
-        one, other = choose_pair(logs, rng)
-        first_seed(other).record["value"] = first_seed(one).record["value"]
-        edit(other, rng, 0)
-
-    return edit_one
+@take_arguments
+def in_one(logs: list[LogText], rng: Random, edit: SeedEdit) -> None:
+    """Give one log the seed of another, and then do more to it."""
+    one, other = choose_pair(logs, rng)
+    first_seed(other).record["value"] = first_seed(one).record["value"]
+    edit(other, rng, 0)
 
 
-def spell(draw: Callable[[Random], Callable[[int], Any]]) -> Callable[[list[LogText], Random], None]:
-    """Return the edit that gives one log the seed of another, spelled in another way."""
-
-    def edit(logs: list[LogText], rng: Random) -> None:
-        spelling = draw(rng)
-        one, other = choose_pair(logs, rng)
-        value = draw_seed(rng)
-        first_seed(one).record["value"], first_seed(other).record["value"] = value, spelling(value)
-
-    return edit
+@take_arguments
+def spell(logs: list[LogText], rng: Random, draw: Callable[[Random], Callable[[int], Any]]) -> None:
+    """Give one log the seed of another, spelled in another way."""
+    spelling = draw(rng)
+    one, other = choose_pair(logs, rng)
+    value = draw_seed(rng)
+    first_seed(one).record["value"], first_seed(other).record["value"] = value, spelling(value)
 
 
 def share_from_another_line(logs: list[LogText], rng: Random) -> None:
@@ -445,8 +441,10 @@ def forged_seeds(name: str, edit: Callable[[list[LogText], Random], None], reaso
     """Return the row of a result with forged seeds."""
 
     def forge(submission: Submission, rng: Random) -> None:
-        if submission.round == "0.7" or b'"open"' in submission.files[submission.description].lower():
-            raise Unsuitable("no rule about seeds")
+        require(
+            submission.round != "0.7" and b'"open"' not in submission.files[submission.description].lower(),
+            "no rule about seeds",
+        )
         edit(submission.texts(), rng)
 
     return Case(name, forge, ("RUN04",), "result", reason)

@@ -11,9 +11,10 @@ from common.provenance import ROOT
 from compliance.model.judging import ERROR, NOTE, WARNING
 from submission.assemble.implementation import record_package
 from tests.conformance.variants.bases import Submission
+from tests.conformance.variants.forged_course import count_on
 from tests.conformance.variants.forged_packages import STEPS, epoch_of_few_steps, rates_times, steps_times
-from tests.conformance.variants.logtext import EVALUATION_KEYS, Line, LogText, Unsuitable
-from tests.conformance.variants.table import Random, alike, of_each_log, of_package, on_each
+from tests.conformance.variants.logtext import EVALUATION_KEYS, Line, LogText, require, take_arguments
+from tests.conformance.variants.table import Random, alike, of_each_log, on_each
 
 BOTH = "suite cosmoflow, suite deepcam"
 
@@ -43,7 +44,7 @@ def states(log: LogText, rng: Random, path: str, *values: Any) -> str:
     return f"{path} {value!r}"
 
 
-@of_package
+@take_arguments
 def states_in_some(package: Submission, rng: Random, path: str, *values: Any) -> str:
     """Let it be that some runs, but not all, state another value."""
     names = package.log_paths
@@ -229,7 +230,7 @@ SCRIPTS = "benchmarks/cosmoflow/example_n64"
 CHANGE = b"\nLESS=4\n"
 
 
-@of_package
+@take_arguments
 def edited(package: Submission, rng: Random, *paths: str) -> str:
     """Change a file of the package after it was assembled."""
     path = rng.choice(paths)
@@ -334,7 +335,7 @@ def block_of(log: LogText, after: Line, first: int, count: int, took_ms: float) 
     start = log.add(log.first("run_start"), after, 0, key="block_start", event_type="INTERVAL_START")
     stop = log.add(start, start, took_ms, key="block_stop", event_type="INTERVAL_END")
     for line in (start, stop):
-        line.record["metadata"] |= {"first_epoch_num": first, "epoch_count": count}
+        line.to_block(first, count)
     return stop
 
 
@@ -373,8 +374,7 @@ def block_in_the_middle(log: LogText, rng: Random) -> str:
     numbers = log.numbers
     first = rng.randint(1, len(numbers) // 2)
     count = rng.randint(3, max(3, len(numbers) - first - 2))
-    if first + count >= len(numbers):
-        raise Unsuitable("too short")
+    require(first + count < len(numbers), "too short")
     one_ms = log.end_of(numbers[1]).time - log.first("epoch_start", numbers[1]).time
     block_of(log, cut_epochs(log, first, first + count - 1), numbers[first], count, one_ms)
     return f"a block of {count} in {one_ms} ms after {first} epochs"
@@ -383,7 +383,7 @@ def block_in_the_middle(log: LogText, rng: Random) -> str:
 def block_before_the_end(log: LogText, rng: Random) -> str:
     """Leave all epochs but count more: a block of no time before the last epoch."""
     numbers, more = log.numbers, rng.randint(2, 12)
-    _count_on(log, len(numbers) - 1, more)
+    count_on_with_stop(log, len(numbers) - 1, more)
     block_of(log, log.end_of(numbers[-2]), numbers[-2] + 1, more, 5)
     return f"{more} more epochs"
 
@@ -391,10 +391,8 @@ def block_before_the_end(log: LogText, rng: Random) -> str:
 def block_at_the_start(log: LogText, rng: Random) -> str:
     """Count epochs before the first one, in a block of no time."""
     numbers, more = log.numbers, rng.randint(2, 12)
-    _count_on(log, 0, more)
-    start = log.first("epoch_start")
-    before = log.lines[log.at(start) - 1]
-    block_of(log, before, numbers[0], more, rng.choice((1, 5, 50)))
+    count_on_with_stop(log, 0, more)
+    block_of(log, log.before(log.first("epoch_start")), numbers[0], more, rng.choice((1, 5, 50)))
     return f"{more} more epochs"
 
 
@@ -407,12 +405,10 @@ def two_blocks(log: LogText, rng: Random) -> str:
         wanted = ("epoch_start", numbers[0]) if line.key == "epoch_start" else ("epoch_stop", numbers[keep - 1])
         if (line.key, line.number) != wanted:
             if line is end:
-                end = log.lines[log.at(line) - 1]
+                end = log.before(line)
             log.remove([line])
             continue
-        line.record["key"] = line.key.replace("epoch", "block")
-        line.record["metadata"].pop("epoch_num")
-        line.record["metadata"] |= {"first_epoch_num": numbers[0], "epoch_count": keep}
+        line.to_block(numbers[0], keep)
     block_of(log, end, numbers[keep], len(numbers) - keep, 5)
     return f"blocks of {keep} and {len(numbers) - keep}"
 
@@ -421,14 +417,10 @@ def block_around_epochs(log: LogText, rng: Random) -> str:
     """Write a block of several epochs around a single one, and count on from it."""
     numbers, more = log.numbers, rng.randint(2, 6)
     at = rng.randint(1, len(numbers) - 2)
-    _count_on(log, at + 1, more)
+    count_on_with_stop(log, at + 1, more)
     start, stop = log.first("epoch_start", numbers[at]), log.end_of(numbers[at])
-    last = log.add(start, stop, 0, key="block_stop", event_type="INTERVAL_END")
-    first = log.put_before(start.copy(), start)
-    first.record["key"] = "block_start"
-    for line in (first, last):
-        line.record["metadata"].pop("epoch_num")
-        line.record["metadata"] |= {"first_epoch_num": numbers[at], "epoch_count": more + 1}
+    log.add(start, stop, 0, key="block_stop", event_type="INTERVAL_END").to_block(numbers[at], more + 1)
+    log.put_before(start.copy(), start).to_block(numbers[at], more + 1)
     return f"block of {more + 1} around epoch {numbers[at]}"
 
 
@@ -439,11 +431,9 @@ def block_that_never_stops(log: LogText, rng: Random) -> str:
     return detail
 
 
-def _count_on(log: LogText, at: int, more: int) -> None:
-    later = log.numbers[at:]
-    for line in log.timed:
-        if line.number in later:
-            line.number += more
+def count_on_with_stop(log: LogText, at: int, more: int) -> None:
+    """Add to the numbers of all epochs from a position on, and to another number that run_stop has."""
+    count_on(log, at, more)
     stop = log.last("run_stop")
     if isinstance(stop.number, int) and stop.number not in log.numbers:
         stop.number += more

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from compliance.benchmarks import REFERENCES
@@ -13,13 +14,18 @@ from compliance.benchmarks import REFERENCES
 TOKEN = b":::MLLOG "
 EPOCH_KEYS = ("epoch_start", "epoch_stop")
 EVALUATION_KEYS = ("eval_start", "eval_stop")
-RESULT_KEYS = ("eval_error", "eval_accuracy")
-COURSE = (*EPOCH_KEYS, *EVALUATION_KEYS, *RESULT_KEYS)
-POINT = {"event_type": "POINT_IN_TIME"}
+COURSE = (*EPOCH_KEYS, *EVALUATION_KEYS, "eval_error", "eval_accuracy")
+POINT = "POINT_IN_TIME"
 
 
 class Unsuitable(Exception):
     """The change makes no sense for this log: it lacks what would be changed."""
+
+
+def require(fits: object, reason: str) -> None:
+    """Refuse what is to be changed unless something holds of it."""
+    if not fits:
+        raise Unsuitable(reason)
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +57,12 @@ class Line:
     @number.setter
     def number(self, number: Any) -> None:
         self.record["metadata"]["epoch_num"] = number
+
+    def to_block(self, first: Any, count: int) -> None:
+        """Become the start or stop of a block of epochs."""
+        self.record["key"] = self.key.replace("epoch", "block")
+        self.record["metadata"].pop("epoch_num", None)
+        self.record["metadata"] |= {"first_epoch_num": first, "epoch_count": count}
 
     def copy(self) -> Line:
         """Return a line with the same contents."""
@@ -90,8 +102,7 @@ class LogText:
 
     def _one(self, key: str, number: Any, which: int) -> Line:
         found = [line for line in self.all(key) if number in (..., line.number)]
-        if not found:
-            raise Unsuitable(key)
+        require(found, key)
         return found[which]
 
     def at(self, line: Line) -> int:
@@ -125,8 +136,7 @@ class LogText:
     def end_of(self, number: Any) -> Line:
         """Return the last line of an epoch's course."""
         found = self.of_epoch(number)
-        if not found:
-            raise Unsuitable(f"epoch {number}")
+        require(found, f"epoch {number}")
         return found[-1]
 
     def before(self, line: Line) -> Line:
@@ -143,8 +153,7 @@ class LogText:
 
     def require_epochs(self, least: int) -> list[Any]:
         """Return the numbers of the epochs, of which there are at least so many."""
-        if len(self.numbers) < least:
-            raise Unsuitable("too short")
+        require(len(self.numbers) >= least, "too short")
         return self.numbers
 
     def inner(self, rng: random.Random, first: int = 1, last: int = 1) -> int:
@@ -197,12 +206,18 @@ class LogText:
         line.time = before.time
         return line
 
-    def add(self, like: Line, after: Line, later_ms: float = 0, **members: Any) -> Line:
-        """Insert a copy of a line behind another, so much later; members: of the record, or its epoch_num."""
+    def add(
+        self, like: Line, after: Line, later_ms: float = 0, more: dict[str, Any] | None = None, **members: Any
+    ) -> Line:
+        """Insert a copy of a line behind another, so much later.
+
+        more: what its metadata states beside what they do. members: of the record, or its epoch_num.
+        """
         line = like.copy()
         if "number" in members:
             line.number = members.pop("number")
-        line.record.update(members)
+        line.record["metadata"] |= more or {}
+        line.record |= members
         return self.put(line, after, after.time + later_ms)
 
     def state(self, key: str, value: Any) -> Line:
@@ -216,13 +231,11 @@ class LogText:
 
     def delay(self, after: Line, by_ms: float) -> None:
         """Move all that comes behind a line by some time."""
-        for line in self.behind(after):
-            line.time += by_ms
+        map_times(self.behind(after), lambda time_ms: time_ms + by_ms)
 
     def shift(self, by_ms: float) -> None:
         """Move all times."""
-        for line in self.timed:
-            line.time += by_ms
+        map_times(self.timed, lambda time_ms: time_ms + by_ms)
 
     def change_times(self, change: Callable[[float], float]) -> None:
         """Change each time by itself; none goes back."""
@@ -242,26 +255,40 @@ class LogText:
         """Refuse a log that says of itself how long or how fast it trained: other times would contradict it."""
         names = {name for line in self.timed for name in (line.key, *line.record["metadata"])}
         words = ("throughput", "latency", "duration", "stats")
-        if "time" in names or any(word in name for name in names for word in words):
-            raise Unsuitable("records its own times")
+        require(
+            "time" not in names and not any(word in name for name in names for word in words), "records its own times"
+        )
 
     def keep_rates(self) -> None:
         """Refuse a log that states its own rates; those of oc20 count something else."""
-        if self.benchmark != "oc20" and self.all("tracked_stats"):
-            raise Unsuitable("states its own rates")
+        require(self.benchmark == "oc20" or not self.all("tracked_stats"), "states its own rates")
 
     def stop_after(self, line: Line, later_ms: float = 2) -> None:
         """Let the run stop right behind a line: what came between it and run_stop goes."""
         stop = self.last("run_stop")
         at, end = self.at(line), self.at(stop)
-        if at > end:
-            raise Unsuitable("behind run_stop")
+        require(at <= end, "behind run_stop")
         earlier = stop.time - line.time - later_ms
         self.remove(self.lines[at + 1 : end])
-        for late in (stop, *self.behind(stop)):
-            late.time = max(line.time, late.time - earlier)
+        map_times(self.behind(line), lambda time_ms: max(line.time, time_ms - earlier))
         if stop.number is not None:
             stop.number = line.number
+
+
+def take_arguments(edit: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
+    """Return what makes an edit of further arguments: `edit(log, rng, *arguments)` is that of `make(*arguments)`."""
+
+    @wraps(edit)
+    def make(*arguments: Any, **named: Any) -> Callable[..., Any]:
+        return lambda *subject: edit(*subject, *arguments, **named)
+
+    return make
+
+
+def map_times(lines: Iterable[Line], change: Callable[[float], float]) -> None:
+    """Change the time of each line by itself."""
+    for line in lines:
+        line.time = change(line.time)
 
 
 def _line(data: bytes) -> Line:

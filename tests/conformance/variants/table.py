@@ -104,11 +104,11 @@ def judge(case: Case, number: int, stock: Stock) -> Judgement:
     raise ValueError(f"{case.name} {number}: no suitable base in {ATTEMPTS} attempts")
 
 
-def list_wrong(cases: Iterable[Case], numbers: Iterable[int], stock: Stock) -> dict[str, str]:
-    """Return, by case, what the checker says that it must not say, or does not say."""
-    numbers, wrong = list(numbers), {}
+def list_wrong(cases: Iterable[Case], numbers: int, stock: Stock) -> dict[str, str]:
+    """Return, by case, what the checker says of the first numbers that it must not say, or does not say."""
+    wrong = {}
     for case in cases:
-        judgements = [judge(case, number, stock) for number in numbers]
+        judgements = [judge(case, number, stock) for number in range(numbers)]
         if missed := [judgement for judgement in judgements if not judgement.is_right]:
             wrong[case.name] = "\n".join(map(str, missed))
     return wrong
@@ -180,16 +180,6 @@ def of_each_log(edit: Callable[..., Any]) -> Callable[..., Edit]:
     @wraps(edit)
     def make(*arguments: Any, **named: Any) -> Edit:
         return alike(lambda log, rng: edit(log, rng, *arguments, **named))
-
-    return make
-
-
-def of_package(edit: Callable[..., Any]) -> Callable[..., Edit]:
-    """Return the edit of a submission, made of a function of it, draws and further arguments."""
-
-    @wraps(edit)
-    def make(*arguments: Any, **named: Any) -> Edit:
-        return lambda submission, rng: edit(submission, rng, *arguments, **named)
 
     return make
 

@@ -10,11 +10,21 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from tests.conformance.variants.logtext import TOKEN, Line, LogText, Unsuitable
-from tests.conformance.variants.table import LogEdit, Random
+from tests.conformance.variants.logtext import (
+    EPOCH_KEYS,
+    EVALUATION_KEYS,
+    POINT,
+    TOKEN,
+    Line,
+    LogText,
+    map_times,
+    require,
+    take_arguments,
+)
+from tests.conformance.variants.table import Random
 
 BytesEdit = Callable[[bytes, Random], bytes]
-POINT = "POINT_IN_TIME"
+Spell = Callable[[dict[str, Any]], str]
 PREFIXES = (
     b"0: ",
     b"[1,0]<stdout>: ",
@@ -60,14 +70,10 @@ BAR = b"\rEpoch:  45%|####5     | 57/128 [00:31<00:38,  1.86it/s]\r"
 # -- bytes: what stands before, between and behind records, and how they are spelled ------------------------------
 
 
-def write_lines(write: Callable[[int, bytes, Random], bytes]) -> BytesEdit:
-    """Return the edit that writes each line anew, by its number and with its end."""
-    return lambda data, rng: b"".join(write(at, line, rng) for at, line in enumerate(data.splitlines()))
-
-
-def stamp(form: bytes) -> BytesEdit:
-    """Return the edit that writes a time before each line: minutes and seconds, the line behind them."""
-    return write_lines(lambda at, line, rng: form % (at // 60 % 60, at % 60, line))
+@take_arguments
+def write_lines(data: bytes, rng: Random, write: Callable[[int, bytes, Random], bytes]) -> bytes:
+    """Write each line anew, by its number and with its end."""
+    return b"".join(write(at, line, rng) for at, line in enumerate(data.splitlines()))
 
 
 def prefix_lines(data: bytes, rng: Random) -> bytes:
@@ -96,52 +102,49 @@ def compress(data: bytes, rng: Random) -> bytes:
     return (gzip.compress(data[:cut]) if cut else b"") + gzip.compress(data[cut:])
 
 
-def rewrite(draw: Callable[[Random], Callable[[dict[str, Any]], str]]) -> BytesEdit:
-    """Return the edit that spells each record anew."""
-
-    def edit(data: bytes, rng: Random) -> bytes:
-        spell, lines = draw(rng), []
-        for line in data.splitlines():
-            head, token, body = line.rpartition(TOKEN)
-            lines.append(head + token + spell(json.loads(body)).encode("utf-8", "surrogatepass") if token else line)
-        return b"".join(line + b"\n" for line in lines)
-
-    return edit
+@take_arguments
+def rewrite(data: bytes, rng: Random, draw: Callable[[Random], Spell]) -> bytes:
+    """Spell each record anew."""
+    spell, lines = draw(rng), []
+    for line in data.splitlines():
+        head, token, body = line.rpartition(TOKEN)
+        lines.append(head + token + spell(json.loads(body)).encode("utf-8", "surrogatepass") if token else line)
+    return b"".join(line + b"\n" for line in lines)
 
 
-def draw_form(rng: Random) -> Callable[[dict[str, Any]], str]:
+def draw_form(rng: Random) -> Spell:
     """Return a form of JSON with other spaces, other escapes, and members in another order."""
     separators = rng.choice(((",", ":"), (", ", ": "), (" , ", " : ")))
     sort, ascii_only = rng.choice((True, False)), rng.choice((True, False))
     return lambda record: json.dumps(record, separators=separators, sort_keys=sort, ensure_ascii=ascii_only)
 
 
-def draw_order(rng: Random) -> Callable[[dict[str, Any]], str]:
+def draw_order(rng: Random) -> Spell:
     """Return JSON with the members of all objects in another order in each record."""
-
-    def shuffle(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: shuffle(value[name]) for name in rng.sample(list(value), len(value))}
-        return value
-
-    return lambda record: json.dumps(shuffle(record))
+    return lambda record: json.dumps(shuffle(record, rng))
 
 
-def spell_floats(*forms: str) -> BytesEdit:
-    """Return the edit that writes floats in another form."""
+def shuffle(value: Any, rng: Random) -> Any:
+    """Return a value with the members of all objects in another order."""
+    if isinstance(value, dict):
+        return {name: shuffle(value[name], rng) for name in rng.sample(list(value), len(value))}
+    return value
 
-    def spell(value: Any, form: str) -> str:
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{json.dumps(name)}: {spell(member, form)}" for name, member in value.items()) + "}"
-        if isinstance(value, list):
-            return "[" + ", ".join(spell(member, form) for member in value) + "]"
-        return form.format(value) if type(value) is float and value - value == 0 else json.dumps(value)
 
-    def draw(rng: Random) -> Callable[[dict[str, Any]], str]:
-        form = rng.choice(forms) if len(forms) > 1 else forms[0]
-        return lambda record: spell(record, form)
+@take_arguments
+def draw_floats(rng: Random, *forms: str) -> Spell:
+    """Return JSON with floats in another form, in one of several."""
+    form = rng.choice(forms) if len(forms) > 1 else forms[0]
+    return lambda record: spell(record, form)
 
-    return rewrite(draw)
+
+def spell(value: Any, form: str) -> str:
+    """Return JSON with floats in a form."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)}: {spell(member, form)}" for name, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(spell(member, form) for member in value) + "]"
+    return form.format(value) if type(value) is float and value - value == 0 else json.dumps(value)
 
 
 def escape_letters(record: dict[str, Any]) -> str:
@@ -153,29 +156,17 @@ def escape_letters(record: dict[str, Any]) -> str:
 # -- records ------------------------------------------------------------------------------------------------------
 
 
-def change_lines(change: Callable[[Line], Any], *keys: str) -> LogEdit:
-    """Return the edit that changes all records, or those of some keys."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        for line in log.all(*keys) if keys else log.timed:
-            change(line)
-
-    return edit
+@take_arguments
+def change_lines(log: LogText, rng: Random, change: Callable[[Line], Any], *keys: str) -> None:
+    """Change all records, or those of some keys."""
+    for line in log.all(*keys) if keys else log.timed:
+        change(line)
 
 
-def map_times(change: Callable[[float], float]) -> LogEdit:
-    """Return the edit that changes all times."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        for line in log.timed:
-            line.time = change(line.time)
-
-    return edit
-
-
-def say_more(**members: Any) -> LogEdit:
-    """Return the edit that says more in the metadata."""
-    return change_lines(lambda line: line.record["metadata"].update(members))
+@take_arguments
+def change_times(log: LogText, rng: Random, change: Callable[[float], float]) -> None:
+    """Change all times."""
+    map_times(log.timed, change)
 
 
 def add_other_keys(log: LogText, rng: Random) -> None:
@@ -193,21 +184,19 @@ def leave_out_members(log: LogText, rng: Random) -> None:
             line.record.pop(name, None)
 
 
-def respell_settings(change: Callable[[float], float]) -> LogEdit:
-    """Return the edit that writes the numbers of the settings in another way."""
+@take_arguments
+def respell_settings(log: LogText, rng: Random, change: Callable[[float], float]) -> None:
+    """Write the numbers of the settings in another way."""
+    for line in log.lines[: log.at(log.last("run_start")) + 1]:
+        if line.record and line.key != "seed":
+            line.record["value"] = respell(line.record["value"], change)
 
-    def respell(value: Any) -> Any:
-        if isinstance(value, list):
-            return [respell(part) if type(part) in (int, float) else part for part in value]
-        return change(value) if type(value) in (int, float) else value
 
-    def edit(log: LogText, rng: Random) -> None:
-        start = log.at(log.last("run_start"))
-        for line in log.timed:
-            if log.at(line) <= start and line.key != "seed":
-                line.record["value"] = respell(line.record["value"])
-
-    return edit
+def respell(value: Any, change: Callable[[float], float]) -> Any:
+    """Return a number, or those in a list, in another way."""
+    if isinstance(value, list):
+        return [respell(part, change) for part in value]
+    return change(value) if type(value) in (int, float) else value
 
 
 def write_epochs_with_a_point(log: LogText, rng: Random) -> None:
@@ -219,17 +208,18 @@ def write_epochs_with_a_point(log: LogText, rng: Random) -> None:
 
 write_with_a_point = respell_settings(lambda value: float(value) if abs(value) < 2**53 else value)
 write_without_a_point = respell_settings(lambda value: int(value) if value == int(value) else value)
-write_times_with_a_fraction = map_times(lambda time_ms: float(time_ms) + 0.25)
-write_whole_seconds = map_times(lambda time_ms: time_ms // 1000 * 1000)
+write_times_with_a_fraction = change_times(lambda time_ms: float(time_ms) + 0.25)
+write_whole_seconds = change_times(lambda time_ms: time_ms // 1000 * 1000)
 write_seed_as_text = change_lines(lambda line: line.record.update(value=str(line.record["value"])), "seed")
-say_more_in_metadata = say_more(rank=0, host="n17", tensor_parallel=[1, 2])
+say_more_in_metadata = change_lines(
+    lambda line: line.record["metadata"].update(rank=0, host="n17", tensor_parallel=[1, 2])
+)
 
 
 def count_from_the_other(log: LogText, rng: Random) -> None:
     """Count epochs from 0 instead of 1, or from 1 instead of 0."""
     first = log.numbers[0]
-    if first not in (0, 1):
-        raise Unsuitable("not counted from 0 or 1")
+    require(first in (0, 1), "not counted from 0 or 1")
     for line in log.timed:
         if type(line.number) is int:
             line.number += 1 - 2 * first
@@ -258,25 +248,20 @@ def log_much(log: LogText, rng: Random) -> None:
 
 def shuffle_header(log: LogText, rng: Random) -> None:
     """Log settings in another order."""
-    start = log.at(log.first("init_start"))
-    end = log.at(log.last("init_stop"))
+    start, end = log.at(log.first("init_start")), log.at(log.last("init_stop"))
     fixed = ("cache_clear", "staging_start", "staging_stop", "run_start", "init_start", "init_stop", "")
     lines = [line for line in log.lines[start + 1 : end] if line.key not in fixed]
-    shuffled = rng.sample(lines, len(lines))
     places = [(log.at(line), line.time) for line in lines]
-    for (at, time_ms), line in zip(places, shuffled, strict=True):
+    for (at, time_ms), line in zip(places, rng.sample(lines, len(lines)), strict=True):
         log.lines[at] = line
         line.time = time_ms
 
 
-def round_results(digits: int) -> LogEdit:
-    """Return the edit that logs results with few digits."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        for line in log.results:
-            log.change_result(line, round(line.record["value"], digits))
-
-    return edit
+@take_arguments
+def round_results(log: LogText, rng: Random, digits: int) -> None:
+    """Log results with few digits."""
+    for line in log.results:
+        log.change_result(line, round(line.record["value"], digits))
 
 
 def log_steps(log: LogText, rng: Random) -> None:
@@ -290,34 +275,26 @@ def log_steps(log: LogText, rng: Random) -> None:
 def log_blocks(log: LogText, rng: Random) -> None:
     """Log blocks of one epoch instead of epochs."""
     for line in log.all("epoch_start", "epoch_stop"):
-        metadata = line.record["metadata"]
-        line.record["key"] = line.key.replace("epoch", "block")
-        metadata["first_epoch_num"], metadata["epoch_count"] = metadata.pop("epoch_num"), 1
+        line.to_block(line.number, 1)
 
 
 # -- the course: epochs, evaluations, results ---------------------------------------------------------------------
 
 
-def move_results(behind: str) -> LogEdit:
-    """Return the edit that logs each result behind the end of its evaluation, and of its epoch if that is named."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        for result in log.results:
-            if len(log.of_epoch(result.number, behind, log.target.key)) != 2:
-                raise Unsuitable(f"several {behind} or results, or none")
-            after = max(log.of_epoch(result.number, behind, "eval_stop"), key=log.at)
-            if log.at(after) > log.at(log.last("run_stop")):
-                raise Unsuitable("behind run_stop")
-            log.put(result, after)
-
-    return edit
+@take_arguments
+def move_results(log: LogText, rng: Random, behind: str) -> None:
+    """Log each result behind the end of its evaluation, and of its epoch if that is named."""
+    for result in log.results:
+        require(len(log.of_epoch(result.number, behind, log.target.key)) == 2, f"several {behind} or results, or none")
+        after = max(log.of_epoch(result.number, behind, "eval_stop"), key=log.at)
+        require(log.at(after) < log.at(log.last("run_stop")), "behind run_stop")
+        log.put(result, after)
 
 
 def move_results_into_evaluations(log: LogText, rng: Random) -> None:
     """Log each result right before the end of its evaluation."""
     for result in log.results:
-        if len(log.of_epoch(result.number, log.target.key)) > 1:
-            raise Unsuitable("several evaluations in an epoch")
+        require(len(log.of_epoch(result.number, log.target.key)) <= 1, "several evaluations in an epoch")
         log.put_before(result, log.last("eval_stop", result.number))
 
 
@@ -344,17 +321,14 @@ def drop_last_epoch_stop(log: LogText, rng: Random) -> None:
 
 def require_epochs(log: LogText, least: int = 0) -> list[Any]:
     """Return the numbers of the epochs, so many at least; openfold evaluates every so many steps."""
-    if log.benchmark == "openfold":
-        raise Unsuitable("val_every_iters says how often")
+    require(log.benchmark != "openfold", "val_every_iters says how often")
     return log.require_epochs(least)
 
 
 def evaluate_some_epochs(log: LogText, rng: Random) -> None:
     """Evaluate only some epochs, and always the last."""
     some_numbers = [number for number in require_epochs(log)[:-1] if rng.random() < 0.4]
-    log.remove(
-        line for number in some_numbers for line in log.of_epoch(number, "eval_start", "eval_stop", log.target.key)
-    )
+    log.remove(line for number in some_numbers for line in log.of_epoch(number, *EVALUATION_KEYS, log.target.key))
 
 
 def last_step(lines: list[Line]) -> int:
@@ -366,16 +340,14 @@ def last_step(lines: list[Line]) -> int:
 def go_on_after_the_target(log: LogText, rng: Random) -> None:
     """Train and evaluate one epoch more than needed."""
     numbers = log.require_epochs(2)
-    if not all(isinstance(number, (int, float)) for number in numbers):
-        raise Unsuitable("no numbers")
+    require(all(isinstance(number, (int, float)) for number in numbers), "no numbers")
     last, step = numbers[-1], numbers[-1] - numbers[-2]
     lines, stop = log.of_epoch(last), log.last("run_stop")
     before = [line for line in log.timed if log.at(line) < log.at(stop)][-1]
     took = before.time - lines[0].time + 3
     ends = [last_step(log.of_epoch(number)) for number in numbers[-3:]]
     trained = ends[-1] - ends[-2]
-    if len(numbers) > 2 and trained < ends[1] - ends[0]:
-        raise Unsuitable("the target ended the last epoch early")
+    require(len(numbers) <= 2 or trained >= ends[1] - ends[0], "the target ended the last epoch early")
     for line in lines:
         before = log.add(line, before, 0, number=last + step)
         before.time = line.time + took
@@ -383,20 +355,19 @@ def go_on_after_the_target(log: LogText, rng: Random) -> None:
             before.record["metadata"]["step_num"] += trained
         if before.key == log.target.key:
             before.record["value"] = log.hit(rng)
-    for line in (stop, *log.behind(stop)):
-        line.time += took
+    log.delay(log.before(stop), took)
 
 
 def fly_evaluations(log: LogText, rng: Random) -> None:
     """Evaluate beside the training: five evaluations begin while that which reaches the target goes on."""
     log.keep_own_times()
     numbers = require_epochs(log)
-    if len(log.of_epoch(numbers[-1])) != 5 or log.last("run_stop").number is not None:
-        raise Unsuitable("several evaluations in an epoch")
+    require(
+        len(log.of_epoch(numbers[-1])) == 5 and log.last("run_stop").number is None, "several evaluations in an epoch"
+    )
     own, begin = log.of_epoch(numbers[-1], "epoch_start", "epoch_stop"), log.last("eval_start")
     ends = [line for line in log.of_epoch(numbers[-1]) if log.at(line) > log.at(begin)]
-    if own[1] in ends:
-        raise Unsuitable("evaluated within the epoch")
+    require(own[1] not in ends, "evaluated within the epoch")
     length, before = own[1].time - own[0].time, log.before(ends[0])
     log.delay(before, 5 * length + 100)
     for number in range(numbers[-1] + 1, numbers[-1] + 6):
@@ -405,29 +376,29 @@ def fly_evaluations(log: LogText, rng: Random) -> None:
             before.record["metadata"].pop("step_num", None)
 
 
-def evaluate_late(later: Callable[[Random], int], in_flight: bool = True) -> LogEdit:
-    """Return the edit that ends evaluations behind an epoch that comes so much later, and trains so many more."""
+@take_arguments
+def evaluate_late(log: LogText, rng: Random, later: Callable[[Random], int], in_flight: bool = True) -> None:
+    """End evaluations behind an epoch that comes so much later, and train so many more."""
+    late = later(rng)
+    numbers = require_epochs(log, late + 2)
+    for number in numbers:
+        course = [log.of_epoch(number, key) for key in (*EPOCH_KEYS, *EVALUATION_KEYS, log.target.key)]
+        require([len(lines) for lines in course] == [1] * 5, "another course")
+        require_evaluated_behind(log, number)
+    _train_more(log, late, ["epoch_start", "epoch_stop", *["eval_start"] * in_flight])
+    for number, other in zip(numbers, log.numbers[late:], strict=True):
+        anchor = max(log.of_epoch(other, "epoch_stop", "eval_start"), key=log.at)
+        for key in (log.target.key, "eval_stop"):
+            log.put(log.first(key, number), anchor)
+    _close_gaps(log)
 
-    def edit(log: LogText, rng: Random) -> None:
-        late = later(rng)
-        numbers = require_epochs(log, late + 2)
-        for number in numbers:
-            keys = ("epoch_start", "epoch_stop", "eval_start", "eval_stop", log.target.key)
-            if [len(log.of_epoch(number, key)) for key in keys] != [1] * 5:
-                raise Unsuitable("another course")
-            if log.at(log.first("epoch_stop", number)) > log.at(log.first("eval_start", number)):
-                raise Unsuitable("evaluated within the epoch")
-        _train_more(log, late, ["epoch_start", "epoch_stop", *["eval_start"] * in_flight])
-        extended = log.numbers
-        for at, number in enumerate(numbers):
-            anchor = log.first("epoch_stop", extended[at + late])
-            starts = log.of_epoch(extended[at + late], "eval_start")
-            anchor = starts[0] if starts and log.at(starts[0]) > log.at(anchor) else anchor
-            for key in (log.target.key, "eval_stop"):
-                log.put(log.first(key, number), anchor)
-        _close_gaps(log)
 
-    return edit
+def require_evaluated_behind(log: LogText, number: Any) -> Line:
+    """Return the only start of an evaluation of an epoch, which comes behind the stop of the epoch."""
+    starts = log.of_epoch(number, "eval_start")
+    stopped = len(starts) == 1 and log.at(log.last("epoch_stop", number)) < log.at(starts[0])
+    require(stopped, "evaluated within the epoch")
+    return starts[0]
 
 
 def _train_more(log: LogText, epochs: int, keys: list[str]) -> None:
@@ -445,9 +416,7 @@ def _train_more(log: LogText, epochs: int, keys: list[str]) -> None:
             step = previous.record["metadata"].get("step_num")
             if isinstance(step, int):
                 previous.record["metadata"]["step_num"] = step + more * steps
-    late = previous.time + 2 - stop.time
-    for line in (stop, *log.behind(stop)):
-        line.time += late
+    log.delay(log.before(stop), previous.time + 2 - stop.time)
     if stop.number is not None:
         stop.number = last
 
@@ -465,10 +434,7 @@ def _close_gaps(log: LogText) -> None:
 def meet_target_in_the_next_epoch(log: LogText, rng: Random) -> None:
     """Stop within an epoch, as soon as the evaluation of the one before has its result."""
     before, last = require_epochs(log, 2)[-2:]
-    starts = log.of_epoch(last, "eval_start")
-    if len(starts) != 1 or log.at(log.last("epoch_stop", last)) > log.at(starts[0]):
-        raise Unsuitable("evaluated within the epoch")
-    log.add(log.first("epoch_start", last), starts[0], 1, number=last + (last - before))
+    log.add(log.first("epoch_start", last), require_evaluated_behind(log, last), 1, number=last + (last - before))
 
 
 def evaluate_long(log: LogText, rng: Random) -> None:

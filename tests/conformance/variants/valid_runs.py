@@ -7,42 +7,39 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from tests.conformance.variants.logtext import COURSE, Line, LogText, Unsuitable
-from tests.conformance.variants.table import LogEdit, Random
-
-POINT = "POINT_IN_TIME"
-
+from tests.conformance.variants.logtext import COURSE, POINT, Line, LogText, map_times, require, take_arguments
+from tests.conformance.variants.table import Random
 
 # -- several ranks write into one log -----------------------------------------------------------------------------
 
 
-def repeat_lines(times: Callable[[Random], int], later: Callable[[Random], int], *keys: str) -> LogEdit:
-    """Return the edit that writes lines again, so often and so much later."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        for line in log.all(*keys):
-            for _ in range(times(rng)):
-                log.add(line, line, later(rng))
-
-    return edit
+Change = Callable[[Line, Random], Any]
 
 
-def by_ranks(*keys: str, spread_ms: int = 3, change: Callable[[Line, Random], Any] = lambda line, rng: None) -> LogEdit:
-    """Return the edit that lets two to four ranks log lines, by clocks that are apart; no keys: the results."""
+@take_arguments
+def repeat_lines(
+    log: LogText, rng: Random, times: Callable[[Random], int], later: Callable[[Random], int], *keys: str
+) -> None:
+    """Write lines again, so often and so much later."""
+    for line in log.all(*keys):
+        for _ in range(times(rng)):
+            log.add(line, line, later(rng))
 
-    def edit(log: LogText, rng: Random) -> None:
-        ranks = rng.randint(2, 4)
-        for line in log.all(*(keys or (log.target.key,))):
-            line.record["metadata"]["rank"] = 0
-            last = line
-            for rank in range(1, ranks):
-                following = log.lines[log.at(last) + 1 :][:1]
-                room = following[0].time - last.time if following and following[0].record else 0
-                last = log.add(last, last, min(rng.randint(0, spread_ms), max(0, room)))
-                last.record["metadata"]["rank"] = rank
-                change(last, rng)
 
-    return edit
+@take_arguments
+def by_ranks(
+    log: LogText, rng: Random, *keys: str, spread_ms: int = 3, change: Change = lambda line, rng: None
+) -> None:
+    """Let two to four ranks log lines, by clocks that are apart; no keys: the results."""
+    ranks = rng.randint(2, 4)
+    for line in log.all(*(keys or (log.target.key,))):
+        line.record["metadata"]["rank"] = 0
+        last = line
+        for rank in range(1, ranks):
+            following = log.lines[log.at(last) + 1 :][:1]
+            room = following[0].time - last.time if following and following[0].record else 0
+            last = log.add(last, last, min(rng.randint(0, spread_ms), max(0, room)), {"rank": rank})
+            change(last, rng)
 
 
 def differ_by_rounding(line: Line, rng: Random) -> None:
@@ -50,15 +47,9 @@ def differ_by_rounding(line: Line, rng: Random) -> None:
     line.record["value"] *= 1 + rng.uniform(-1e-9, 1e-9)
 
 
-def far_from_the_target(edit: LogEdit) -> LogEdit:
-    """Return the edit of a log without a result next to the target."""
-
-    def edit_far(log: LogText, rng: Random) -> None:
-        if any(abs(line.record["value"] / log.target.value - 1) < 1e-6 for line in log.results):
-            raise Unsuitable("next to the target")
-        edit(log, rng)
-
-    return edit_far
+def require_far_from_the_target(log: LogText, rng: Random) -> None:
+    """Refuse a log with a result next to the target."""
+    require(all(abs(line.record["value"] / log.target.value - 1) >= 1e-6 for line in log.results), "next to the target")
 
 
 def log_results_of_two_ranks(log: LogText, rng: Random) -> None:
@@ -74,7 +65,7 @@ def stop_late(log: LogText, rng: Random) -> None:
     for number, later in pairwise(log.numbers):
         stops = log.of_epoch(number, "epoch_stop")
         if stops:
-            log.add(stops[-1], log.first("epoch_start", later), 0).record["metadata"]["rank"] = 1
+            log.add(stops[-1], log.first("epoch_start", later), 0, {"rank": 1})
 
 
 def log_losses(log: LogText, rng: Random) -> None:
@@ -82,8 +73,7 @@ def log_losses(log: LogText, rng: Random) -> None:
     for line in log.all("epoch_stop", "eval_start"):
         for rank in range(4):
             value, early = rng.random(), rng.randint(0, 9)
-            loss = log.add(line, line, -early, key="train_loss", event_type=POINT, value=value)
-            loss.record["metadata"]["rank"] = rank
+            log.add(line, line, -early, {"rank": rank}, key="train_loss", event_type=POINT, value=value)
 
 
 def swap_lines(log: LogText, rng: Random) -> None:
@@ -101,14 +91,14 @@ def choose_inner(log: LogText, rng: Random) -> Line:
     """Return a line of the course behind run_start, not the last ones before run_stop."""
     start, stop = log.at(log.last("run_start")), log.at(log.last("run_stop"))
     lines = [line for line in log.course[:-4] if start < log.at(line) < stop]
-    if not lines:
-        raise Unsuitable("too short")
+    require(lines, "too short")
     return rng.choice(lines)
 
 
-def set_clock(first_ms: int, last_ms: int, sign: int = 1) -> LogEdit:
-    """Return the edit that sets the clock by some milliseconds within training."""
-    return lambda log, rng: log.delay(choose_inner(log, rng), sign * rng.randint(first_ms, last_ms))
+@take_arguments
+def set_clock(log: LogText, rng: Random, first_ms: int, last_ms: int, sign: int = 1) -> None:
+    """Set the clock by some milliseconds within training."""
+    log.delay(choose_inner(log, rng), sign * rng.randint(first_ms, last_ms))
 
 
 def set_clock_often(log: LogText, rng: Random) -> None:
@@ -120,8 +110,7 @@ def set_clock_often(log: LogText, rng: Random) -> None:
 def drift(log: LogText, rng: Random) -> None:
     """Let the clock go wrong by up to a second in an hour, each node's in its own way."""
     first, rate = log.timed[0].time, 1 + rng.uniform(-3e-4, 3e-4)
-    for line in log.timed:
-        line.time = int(first + (line.time - first) * rate)
+    map_times(log.timed, lambda time_ms: int(first + (time_ms - first) * rate))
 
 
 def start_run_before_init_stop(log: LogText, rng: Random) -> None:
@@ -133,8 +122,7 @@ def log_by_another_clock(log: LogText, rng: Random) -> None:
     """Let a node whose clock is late by some 100 ms log what no rule asks for."""
     late = rng.randint(-400, 400)
     for line in log.all("epoch_stop", "eval_stop"):
-        heat = log.add(line, line, late, key="gpu_temperature", event_type=POINT, value=61.5)
-        heat.record["metadata"]["host"] = "n9"
+        log.add(line, line, late, {"host": "n9"}, key="gpu_temperature", event_type=POINT, value=61.5)
 
 
 # -- pace ---------------------------------------------------------------------------------------------------------
@@ -162,8 +150,7 @@ def stretch(log: LogText, rng: Random, number: Any, factor: float) -> None:
     start, stop = log.first("epoch_start", number), log.last("epoch_stop", number)
     end = min([stop, *log.of_epoch(number, "eval_start")], key=log.at)
     inner = [line for line in log.lines[log.at(start) : log.at(end)] if line.record]
-    if not inner:
-        raise Unsuitable("another course")
+    require(inner, "another course")
     log.delay(rng.choice(inner), round((factor - 1) * (end.time - start.time)))
 
 
@@ -171,26 +158,23 @@ Choose = Callable[[list[Any], Random], list[Any]]
 Factor = Callable[[Random, int, int], float]
 
 
-def slow(epochs: Choose, draw: Callable[[Random], Factor], few: bool = False) -> LogEdit:
-    """Return the edit that slows epochs down.
+@take_arguments
+def slow(log: LogText, rng: Random, epochs: Choose, draw: Callable[[Random], Factor], few: bool = False) -> None:
+    """Slow epochs down.
 
     epochs: which. draw: by how much each, from its position and their number. few: of runs of 9 to 14 epochs.
     """
-
-    def edit(log: LogText, rng: Random) -> None:
-        factor = draw(rng)
-        numbers = log.require_epochs(9 if few else 5)
-        if few and len(numbers) > 14:
-            raise Unsuitable("not short")
-        for at, number in enumerate(epochs(numbers, rng)):
-            stretch(log, rng, number, factor(rng, at, len(numbers)))
-
-    return edit
+    factor = draw(rng)
+    numbers = log.require_epochs(9 if few else 5)
+    require(not few or len(numbers) <= 14, "not short")
+    for at, number in enumerate(epochs(numbers, rng)):
+        stretch(log, rng, number, factor(rng, at, len(numbers)))
 
 
-def evenly(first: float, last: float) -> Callable[[Random], Factor]:
+@take_arguments
+def evenly(_: Random, first: float, last: float) -> Factor:
     """Return a factor for each epoch, from a range."""
-    return lambda _: lambda rng, at, count: rng.uniform(first, last)
+    return lambda rng, at, count: rng.uniform(first, last)
 
 
 def cool_down(rng: Random) -> Factor:
@@ -243,38 +227,31 @@ def choose_start(log: LogText, rng: Random) -> Line:
 
 def wait_for_ranks(log: LogText, rng: Random) -> None:
     """Wait up to 5 s for all ranks between init_stop and run_start."""
-    if log.at(log.last("init_stop")) > log.at(log.last("run_start")):
-        raise Unsuitable("another order")
+    require(log.at(log.last("init_stop")) < log.at(log.last("run_start")), "another order")
     log.delay(log.last("init_stop"), rng.randint(500, 4_500))
 
 
 # -- restarts -----------------------------------------------------------------------------------------------------
 
 
-def start_again(key: str, times: int = 1, staged: bool = False, **metadata: Any) -> LogEdit:
-    """Return the edit that starts an epoch or evaluation again after it failed in the middle."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        log.keep_rates()
-        starts = [line for line in log.behind(log.last("run_start")) if line.key == key]
-        if len(starts) < 3:
-            raise Unsuitable("too short")
-        start = rng.choice(starts[1:-1])
-        for _ in range(times):
-            lost = rng.randint(20_000, 90_000)
-            log.delay(start, lost)
-            start = log.add(start, start, lost)
-            start.record["metadata"] |= metadata
-        if staged:
-            stage_before(log, start)
-
-    return edit
+@take_arguments
+def start_again(log: LogText, rng: Random, key: str, times: int = 1, staged: bool = False, **metadata: Any) -> None:
+    """Start an epoch or evaluation again after it failed in the middle."""
+    log.keep_rates()
+    starts = [line for line in log.behind(log.last("run_start")) if line.key == key]
+    require(len(starts) >= 3, "too short")
+    start = rng.choice(starts[1:-1])
+    for _ in range(times):
+        lost = rng.randint(20_000, 90_000)
+        log.delay(start, lost)
+        start = log.add(start, start, lost, metadata)
+    if staged:
+        stage_before(log, start)
 
 
 def stage_before(log: LogText, start: Line) -> None:
     """Stage the data again before an epoch."""
-    if not log.all("staging_start"):
-        raise Unsuitable("not staged before")
+    require(log.all("staging_start"), "not staged before")
     before = log.before(start)
     for key, kind, earlier in (("staging_start", "INTERVAL_START", 9_000), ("staging_stop", "INTERVAL_END", 1)):
         before = log.add(start, before, 0, key=key, event_type=kind)
@@ -294,8 +271,7 @@ def stage_between_epochs(log: LogText, rng: Random) -> None:
     """Let a run that another suite's code resumes stage its data again between two epochs."""
     log.keep_own_times()
     end = log.end_of(log.numbers[log.inner(rng) - 1])
-    if log.lines[log.at(end) + 1].key != "epoch_start":
-        raise Unsuitable("not between epochs")
+    require(log.lines[log.at(end) + 1].key == "epoch_start", "not between epochs")
     start = log.add(log.last("run_start"), end, 1, key="staging_start", event_type="INTERVAL_START")
     stop = log.add(start, start, 40_000, key="staging_stop", event_type="INTERVAL_END")
     log.delay(stop, 40_001)
@@ -303,8 +279,7 @@ def stage_between_epochs(log: LogText, rng: Random) -> None:
 
 def resume(log: LogText, rng: Random) -> None:
     """Resume from a checkpoint, as this suite does: the log goes on behind the last epoch that is in it."""
-    if not log.all("provenance"):
-        raise Unsuitable("not by this suite")
+    require(log.all("provenance"), "not by this suite")
     before = log.before(choose_start(log, rng))
     lost = rng.randint(60_000, 3_600_000)
     log.delay(before, lost)
@@ -327,8 +302,7 @@ def steps_of(log: LogText) -> float:
     """Return the steps of a full epoch, with a fraction."""
     size, samples = log.value("global_batch_size"), log.value("train_samples")
     has_steps = any("step_num" in line.record["metadata"] for line in log.course)
-    if log.benchmark == "openfold" or samples < 4 * size or has_steps:
-        raise Unsuitable("no steps, or has them already")
+    require(log.benchmark != "openfold" and samples >= 4 * size and not has_steps, "no steps, or has them already")
     return samples / size
 
 
@@ -348,26 +322,25 @@ def cut_last_epoch(log: LogText, rng: Random) -> None:
     set_steps(log, math.floor(steps_of(log)), share)
     start, starts = log.first("epoch_start", last), log.of_epoch(last, "eval_start")
     end = min([*log.of_epoch(last, "epoch_stop"), *starts], key=log.at)
-    if log.at(end) - log.at(start) > 1 or not starts:
-        raise Unsuitable("records within the epoch")
+    require(log.at(end) - log.at(start) <= 1 and starts, "records within the epoch")
     log.delay(start, -round((1 - share) * (end.time - start.time)))
 
 
+@take_arguments
 def add_stats(
-    benchmark: str, steps: Callable[[LogText], float], describe: Callable[..., tuple[float, dict[str, Any]]]
-) -> Callable[[LogText, Random], None]:
-    """Return the edit that logs a throughput behind each epoch of a benchmark, and where it was written."""
-
-    def edit(log: LogText, rng: Random) -> None:
-        each = steps(log)
-        if log.benchmark != benchmark or log.all("tracked_stats"):
-            raise Unsuitable("another benchmark, or has them already")
-        for at, stop in enumerate(log.all("epoch_stop")):
-            rate, metadata = describe(log, rng, stop, at, each)
-            stats = {"key": "tracked_stats", "event_type": "POINT_IN_TIME", "value": {"throughput": rate}}
-            log.add(stop, stop, 0, **stats).record["metadata"] = {"file": "trainer.py", **metadata}
-
-    return edit
+    log: LogText,
+    rng: Random,
+    benchmark: str,
+    steps: Callable[[LogText], float],
+    describe: Callable[..., tuple[float, dict[str, Any]]],
+) -> None:
+    """Log a throughput behind each epoch of a benchmark, and where it was written."""
+    each = steps(log)
+    require(log.benchmark == benchmark and not log.all("tracked_stats"), "another benchmark, or has them already")
+    for at, stop in enumerate(log.all("epoch_stop")):
+        rate, metadata = describe(log, rng, stop, at, each)
+        members = {"metadata": {"file": "trainer.py", **metadata}, "value": {"throughput": rate}}
+        log.add(stop, stop, 0, key="tracked_stats", event_type=POINT, **members)
 
 
 def count_something_else(log: LogText, rng: Random, stop: Any, at: int, steps: float) -> tuple[float, dict[str, Any]]:
@@ -395,22 +368,23 @@ def log_rank_batch(log: LogText, rng: Random) -> None:
     size = log.last("global_batch_size")
     ranks = log.value("number_of_nodes") * log.value("accelerators_per_node")
     stated = {line.record["value"] for line in log.all("number_of_ranks")} | {ranks}
-    if not ranks or stated != {ranks} or size.record["value"] % ranks or log.all("gradient_accumulation_steps"):
-        raise Unsuitable("other ranks")
+    require(
+        ranks and stated == {ranks} and not size.record["value"] % ranks and not log.all("gradient_accumulation_steps"),
+        "other ranks",
+    )
     log.add(size, size, 0, key="local_batch_size", value=size.record["value"] // ranks)
     log.add(size, size, 0, key="gradient_accumulation_steps", value=1)
 
 
 def stage_before_run_start(log: LogText, rng: Random) -> None:
     """Take the time of staging up to 158 ms before run_start, as openfold did."""
-    if log.benchmark != "openfold" or log.round != "3.0" or log.all("staging_start"):
-        raise Unsuitable("not openfold of 3.0")
+    require((log.benchmark, log.round) == ("openfold", "3.0") and not log.all("staging_start"), "not openfold of 3.0")
     start, stop = log.last("run_start"), log.last("init_stop")
     log.delay(stop, 160)
     early = rng.randint(20, 158)
     anchor = log.before(stop)
     for key in ("staging_stop", "staging_start"):
-        log.add(start, anchor, 0, key=key, event_type="POINT_IN_TIME").time = start.time - early
+        log.add(start, anchor, 0, key=key, event_type=POINT).time = start.time - early
 
 
 def suspend(log: LogText, rng: Random) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from compliance.samples.package import SYSTEM, SamplePackage
 from tests.conformance.variants import valid_logs as logs
-from tests.conformance.variants.bases import ORGANISATION, Submission
-from tests.conformance.variants.logtext import LogText, Unsuitable
-from tests.conformance.variants.table import Edit, Random
+from tests.conformance.variants.bases import ORGANISATION, Submission, number_of
+from tests.conformance.variants.logtext import LogText, map_times, require, take_arguments
+from tests.conformance.variants.table import Random
 
 OWN = (
     logs.add_other_keys,
@@ -102,14 +101,17 @@ def share_last_result(texts: list[LogText], rng: Random) -> None:
 
 def require_package(submission: Submission, *rounds: str) -> SamplePackage:
     """Return the package that a submission was built with. Raises Unsuitable for a published one."""
-    if submission.package is None or submission.round not in (rounds or ("1.0", "2.0", "3.0")):
-        raise Unsuitable("published, or another round")
+    built = submission.package is not None and submission.round in (rounds or ("1.0", "2.0", "3.0"))
+    require(built, "published, or another round")
     return submission.package
 
 
-def add_files(place: Callable[[Submission], str], content: bytes, *names: str) -> Edit:
-    """Return the edit that adds files in a folder."""
-    return lambda submission, rng: submission.files.update({f"{place(submission)}/{name}": content for name in names})
+@take_arguments
+def add_files(
+    submission: Submission, rng: Random, place: Callable[[Submission], str], content: bytes, *names: str
+) -> None:
+    """Add files in a folder."""
+    submission.files |= {f"{place(submission)}/{name}": content for name in names}
 
 
 def add_texts(submission: Submission, rng: Random) -> None:
@@ -127,8 +129,7 @@ def name_system(submission: Submission, rng: Random) -> None:
 
 def keep_runs_alone(submission: Submission, rng: Random) -> None:
     """Keep the runs in a folder of one's own, not in a submission."""
-    if submission.scaling == "weak" or submission.round == "0.7":
-        raise Unsuitable("needs its package")
+    require(submission.scaling == "strong" and submission.round != "0.7", "needs its package")
     name = rng.choice(("pytorch-2.0", "runs_v1.0", "torch-1.0", "results-3.0"))
     paths = {path: f"{name}/{submission.benchmark}/{path.rpartition('/')[2]}" for path in submission.log_paths}
     submission.files = {new: submission.files[path] for path, new in paths.items()}
@@ -166,15 +167,14 @@ def add_benchmarks(submission: Submission, rng: Random) -> None:
         submission.add_package(SamplePackage(benchmark, package.round))
 
 
-def become(make: Callable[[str, Random], SamplePackage], choose: bool = True) -> Edit:
-    """Return the edit that replaces a submission by another package of the builder."""
-
-    def edit(submission: Submission, rng: Random) -> None:
-        require_package(submission, "3.0")
-        benchmark = rng.choice(("cosmoflow", "deepcam")) if choose else "cosmoflow"
-        submission.replace_by(make(benchmark, rng))
-
-    return edit
+@take_arguments
+def become(
+    submission: Submission, rng: Random, make: Callable[[str, Random], SamplePackage], choose: bool = True
+) -> None:
+    """Replace a submission by another package of the builder."""
+    require_package(submission, "3.0")
+    benchmark = rng.choice(("cosmoflow", "deepcam")) if choose else "cosmoflow"
+    submission.replace_by(make(benchmark, rng))
 
 
 def prune_instances(benchmark: str, rng: Random) -> SamplePackage:
@@ -193,23 +193,18 @@ def waive(submission: Submission, rng: Random) -> None:
 def number_from_zero(submission: Submission, rng: Random) -> None:
     """Count the logs from 0."""
     paths = submission.log_paths
-    numbers = sorted(int(re.sub(r"\D", "", path.rpartition("/")[2])) for path in paths)
-    if numbers != list(range(1, len(paths) + 1)) or submission.power_paths:
-        raise Unsuitable("not numbered from 1")
+    numbers = sorted(map(number_of, paths))
+    require(numbers == list(range(1, len(paths) + 1)) and not submission.power_paths, "not numbered from 1")
     new = {path: f"{submission.folder}/result_{number}.txt" for number, path in enumerate(paths)}
     submission.files = {new.get(path, path): data for path, data in submission.files.items()}
 
 
-def fail_one(damage: Callable[[bytes, Random], bytes]) -> Edit:
-    """Return the edit that lets one run fail."""
-
-    def edit(submission: Submission, rng: Random) -> None:
-        if submission.scaling == "weak":
-            raise Unsuitable("throughput")
-        path = rng.choice(submission.log_paths)
-        submission.files[path] = damage(submission.files[path], rng)
-
-    return edit
+@take_arguments
+def fail_one(submission: Submission, rng: Random, damage: Callable[[bytes, Random], bytes]) -> None:
+    """Let one run fail."""
+    require(submission.scaling == "strong", "throughput")
+    path = rng.choice(submission.log_paths)
+    submission.files[path] = damage(submission.files[path], rng)
 
 
 def add_code(submission: Submission, rng: Random) -> None:
@@ -224,13 +219,14 @@ def slow_down_a_run(submission: Submission, rng: Random) -> None:
     log, factor = rng.choice(submission.texts()), rng.uniform(1.15, 1.4)
     log.keep_rates()
     start = log.last("run_start")
-    for line in log.behind(start):
-        line.time = round(start.time + (line.time - start.time) * factor)
+    map_times(log.behind(start), lambda time_ms: round(start.time + (time_ms - start.time) * factor))
 
 
 # -- power --------------------------------------------------------------------------------------------------------
 
 Records = list[dict[str, Any]]
+Change = Callable[[dict[str, Any], Random], Any]
+Choose = Callable[[Records], Records]
 
 
 def measure_power(submission: Submission, nodes: int = 2) -> None:
@@ -239,26 +235,18 @@ def measure_power(submission: Submission, nodes: int = 2) -> None:
     submission.replace_by(SamplePackage("deepcam").power(nodes=nodes, margin_ms=3_000))
 
 
-def change_meters(change: Callable[[Records, Random], Records | None]) -> Edit:
-    """Return the edit that changes the records of each meter of a node."""
-
-    def edit(submission: Submission, rng: Random) -> None:
-        measure_power(submission)
-        submission.edit_meters(lambda name, records: change(records, rng), "node_")
-
-    return edit
+@take_arguments
+def change_meters(submission: Submission, rng: Random, change: Callable[[Records, Random], Records | None]) -> None:
+    """Measure the power, and change the records of each meter of a node."""
+    measure_power(submission)
+    submission.edit_meters(lambda name, records: change(records, rng), "node_")
 
 
-def change_readings(
-    change: Callable[[dict[str, Any], Random], Any], choose: Callable[[Records], Records] = lambda readings: readings
-) -> Edit:
-    """Return the edit that changes the readings of each meter."""
-
-    def change_all(records: Records, rng: Random) -> None:
-        for record in choose(list(filter(is_reading, records))):
-            change(record, rng)
-
-    return change_meters(change_all)
+@take_arguments
+def change_readings(records: Records, rng: Random, change: Change, choose: Choose = lambda readings: readings) -> None:
+    """Change the readings of a meter."""
+    for record in choose(list(filter(is_reading, records))):
+        change(record, rng)
 
 
 def is_reading(record: dict[str, Any]) -> bool:
@@ -299,36 +287,30 @@ def name_meters(records: Records, rng: Random) -> None:
 # -- what published logs have -------------------------------------------------------------------------------------
 
 
-def state_size(nodes: int, accelerators: int, ranks: int = 0) -> Edit:
-    """Return the edit that states other nodes, accelerators and ranks, in logs and description."""
-
-    def edit(submission: Submission, rng: Random) -> None:
-        sizes = {"number_of_nodes": nodes, "accelerators_per_node": accelerators}
-        for log in submission.texts():
-            for key, value in sizes.items():
-                log.last(key).record["value"] = value
-            if ranks:
-                log.add(log.last("number_of_nodes"), log.last("number_of_nodes"), 0, key="number_of_ranks", value=ranks)
-        submission.describe(submission.read_description() | {key: str(value) for key, value in sizes.items()})
-
-    return edit
+def state_size(submission: Submission, nodes: int, accelerators: int, ranks: int = 0) -> None:
+    """State other nodes, accelerators and ranks, in logs and description."""
+    require_package(submission)
+    sizes = {"number_of_nodes": nodes, "accelerators_per_node": accelerators}
+    for log in submission.texts():
+        for key, value in sizes.items():
+            log.last(key).record["value"] = value
+        if ranks:
+            log.add(log.last("number_of_nodes"), log.last("number_of_nodes"), 0, key="number_of_ranks", value=ranks)
+    submission.describe(submission.read_description() | {key: str(value) for key, value in sizes.items()})
 
 
 def train_without_accelerators(submission: Submission, rng: Random) -> None:
     """Train on processors only."""
-    require_package(submission)
-    state_size(rng.choice((16, 128, 512)), 0)(submission, rng)
+    state_size(submission, rng.choice((16, 128, 512)), 0)
     submission.describe(submission.read_description() | {"accelerator_model_name": "N/A"})
 
 
 def train_by_processor_ranks(submission: Submission, rng: Random) -> None:
     """Train on processors only, with one to eight ranks on each node."""
     nodes = rng.choice((16, 128, 512))
-    require_package(submission)
-    state_size(nodes, 0, nodes * rng.choice((1, 2, 4, 8)))(submission, rng)
+    state_size(submission, nodes, 0, nodes * rng.choice((1, 2, 4, 8)))
 
 
 def log_ranks(submission: Submission, rng: Random) -> None:
     """Log the ranks, one for each accelerator."""
-    require_package(submission)
-    state_size(16, 4, 64)(submission, rng)
+    state_size(submission, 16, 4, 64)

@@ -44,7 +44,11 @@ def of_logs(base: str, lift: Callable[[Any], Edit], edits: dict[str, Any], **col
 LAUNCHERS = (
     in_bytes("numbered_ranks", logs.number_ranks, "as srun -l does"),
     in_bytes(
-        "times_before_lines", logs.stamp(b"Wed Sep  6 10:%02d:%02d 2023[1,0]<stdout>:%s\n"), "mpirun --timestamp-output"
+        "times_before_lines",
+        logs.write_lines(
+            lambda at, line, rng: b"Wed Sep  6 10:%02d:%02d 2023[1,0]<stdout>:%s\n" % (at // 60 % 60, at % 60, line)
+        ),
+        "mpirun --timestamp-output",
     ),
     in_bytes(
         "lines_of_kubernetes",
@@ -102,8 +106,12 @@ EMITTERS = (
         logs.rewrite(lambda rng: lambda record: json.dumps(record, separators=("  ,  ", "  :  "))),
         "many spaces",
     ),
-    in_bytes("floats_with_exponents", logs.spell_floats("{:.16e}", "{:.16E}"), "5.0000000000000003e-02, as C does"),
-    in_bytes("floats_of_seventeen_digits", logs.spell_floats("{:.17g}"), "0.050000000000000003"),
+    in_bytes(
+        "floats_with_exponents",
+        logs.rewrite(logs.draw_floats("{:.16e}", "{:.16E}")),
+        "5.0000000000000003e-02, as C does",
+    ),
+    in_bytes("floats_of_seventeen_digits", logs.rewrite(logs.draw_floats("{:.17g}")), "0.050000000000000003"),
     valid(
         "escaped_texts",
         bytes_of(logs.rewrite(lambda rng: logs.escape_letters)),
@@ -112,7 +120,7 @@ EMITTERS = (
     ),
     in_each("more_members", logs.add_members, "of records and metadata"),
     in_each("no_file_and_line", logs.leave_out_places, "but for the seed"),
-    in_each("times_as_floats", logs.map_times(lambda time_ms: float(time_ms) + 0.125), "with microseconds"),
+    in_each("times_as_floats", logs.change_times(lambda time_ms: float(time_ms) + 0.125), "with microseconds"),
     in_each(
         "epochs_and_settings_as_floats",
         in_turn(logs.write_with_a_point, logs.write_epochs_with_a_point),
@@ -128,7 +136,7 @@ INTERLEAVING = (
     in_each("results_by_several_ranks", runs.by_ranks(), "the same result"),
     in_each(
         "results_of_ranks_apart",
-        runs.far_from_the_target(runs.by_ranks(change=runs.differ_by_rounding)),
+        in_turn(runs.require_far_from_the_target, runs.by_ranks(change=runs.differ_by_rounding)),
         "by rounding",
     ),
     in_each("everything_by_several_ranks", runs.by_ranks(*COURSE), "all of the course"),
@@ -141,7 +149,9 @@ CLOCKS = (
     in_some("clock_set_forward", runs.set_clock(1, 900), "by less than a second within training"),
     in_each("clock_set_often", runs.set_clock_often, "by some milliseconds"),
     in_each("clock_that_drifts", runs.drift, "up to a second in an hour"),
-    in_each("times_in_tens_of_milliseconds", logs.map_times(lambda time_ms: time_ms // 10 * 10), "as some kernels do"),
+    in_each(
+        "times_in_tens_of_milliseconds", logs.change_times(lambda time_ms: time_ms // 10 * 10), "as some kernels do"
+    ),
     in_each("times_in_whole_seconds", logs.write_whole_seconds),
     in_each("run_start_before_init_stop", runs.start_run_before_init_stop, "another rank wrote it first"),
     in_each("clock_of_another_node", runs.log_by_another_clock, "late by some 100 ms, for what no rule asks for"),
@@ -328,17 +338,25 @@ POWER = (
     valid("more_nodes", lambda submission, rng: files.measure_power(submission, rng.randint(3, 8))),
     valid("one_reading_missing", files.change_meters(files.lose_reading)),
     valid("meters_start_earlier", files.change_meters(files.start_earlier)),
-    valid("whole_watts", files.change_readings(lambda record, rng: record.update(value=round(record["value"])))),
     valid(
-        "coarse_watts", files.change_readings(lambda record, rng: record.update(value=5 * round(record["value"] / 5)))
+        "whole_watts",
+        files.change_meters(files.change_readings(lambda record, rng: record.update(value=round(record["value"])))),
+    ),
+    valid(
+        "coarse_watts",
+        files.change_meters(
+            files.change_readings(lambda record, rng: record.update(value=5 * round(record["value"] / 5)))
+        ),
     ),
     valid("uneven_readings", files.change_meters(files.delay_readings)),
     valid("meters_name_themselves", files.change_meters(files.name_meters)),
     valid(
         "idle_at_both_ends",
-        files.change_readings(
-            lambda record, rng: record.update(value=record["value"] * 0.4),
-            lambda readings: [*readings[:2], *readings[-2:]],
+        files.change_meters(
+            files.change_readings(
+                lambda record, rng: record.update(value=record["value"] * 0.4),
+                lambda readings: [*readings[:2], *readings[-2:]],
+            )
         ),
     ),
 )

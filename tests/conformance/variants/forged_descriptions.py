@@ -15,7 +15,7 @@ from tests.conformance.variants.bases import Submission, number_of, read_records
 from tests.conformance.variants.forged_packages import states
 from tests.conformance.variants.forged_suite import BLOCKS, SUITE
 from tests.conformance.variants.logtext import Line, LogText, take_arguments
-from tests.conformance.variants.table import Edit, Random, alike, number_cases, on_each
+from tests.conformance.variants.table import Edit, Random, number_cases, of_each_log, on_each
 
 NOISE = 3e-5
 
@@ -51,23 +51,21 @@ def copy_run(package: Submission, source: str, rng: Random, most_ms: int) -> Log
 
 
 @take_arguments
-def all_of_one(package: Submission, rng: Random, *most_ms: int) -> str:
+def all_of_one(package: Submission, rng: Random, *most_ms: int) -> None:
     """Let all runs be copies of the first one."""
     (first, *others), most = package.log_paths, rng.choice(most_ms)
     package.files |= {path: copy_run(package, first, rng, most).bytes() for path in others}
-    return f"up to {most} ms"
 
 
 @take_arguments
-def one_of_another(package: Submission, rng: Random, *most_ms: int) -> str:
+def one_of_another(package: Submission, rng: Random, *most_ms: int) -> None:
     """Let one run be a copy of another."""
-    (source, target), most = rng.sample(package.log_paths, 2), rng.choice(most_ms)
-    package.files[target] = copy_run(package, source, rng, most).bytes()
-    return f"{target} of {source}, up to {most} ms"
+    source, target = rng.sample(package.log_paths, 2)
+    package.files[target] = copy_run(package, source, rng, rng.choice(most_ms)).bytes()
 
 
 @take_arguments
-def second_system(package: Submission, rng: Random, *most_ms: int, division: str = "") -> str:
+def second_system(package: Submission, rng: Random, *most_ms: int, division: str = "") -> None:
     """Let copies of all runs be the result of another system; division: theirs."""
     most, system = rng.choice(most_ms), f"{package.system}_{division or 'second'}"
     folder, description = package.locate(system=system)
@@ -78,7 +76,6 @@ def second_system(package: Submission, rng: Random, *most_ms: int, division: str
         package.files[path.replace(package.folder, folder)] = log.bytes()
     own = {"system_name": system} | ({"division": division} if division else {})
     package.files[description] = json.dumps(package.read_description() | own, indent=1).encode()
-    return f"up to {most} ms"
 
 
 COPIES = ("duplicate", "cop", "same run", "one run", "alike", "the same", "identical", "equal")
@@ -151,12 +148,11 @@ def add_slower(package: Submission, rng: Random, source: str, path: str, days: i
     package.files[path] = log.bytes()
 
 
-def prune_slow(package: Submission, rng: Random) -> str:
+def prune_slow(package: Submission, rng: Random) -> None:
     """Put complete, slower runs into pruned_results."""
-    paths, count = package.log_paths, rng.randint(1, 6)
-    for number in range(count):
+    paths = package.log_paths
+    for number in range(rng.randint(1, 6)):
         add_slower(package, rng, rng.choice(paths), f"{package.folder}/pruned_results/result_{number}.txt", number + 1)
-    return f"{count} runs"
 
 
 F03 = on_each(
@@ -171,15 +167,14 @@ F03 = on_each(
 
 
 @take_arguments
-def another_inside(package: Submission, rng: Random, *folders: str) -> str:
+def another_inside(package: Submission, rng: Random, *folders: str) -> None:
     """Put a second submission into a folder of the first one: slower runs."""
-    folder, root = rng.choice(folders), package.root
-    for path, data in list(package.files.items()):
-        if path.startswith((f"{root}/results/", f"{root}/systems/")):
-            package.files[path.replace(root, f"{root}/{folder}", 1)] = data
+    root = package.root
+    inside = f"{root}/{rng.choice(folders)}"
+    copied = [path for path in package.files if path.startswith((f"{root}/results/", f"{root}/systems/"))]
+    package.files |= {path.replace(root, inside, 1): package.files[path] for path in copied}
     for path in package.log_paths:
-        add_slower(package, rng, path, path.replace(root, f"{root}/{folder}", 1), 3)
-    return folder
+        add_slower(package, rng, path, path.replace(root, inside, 1), 3)
 
 
 INSIDE = ("submission", "not checked", "not judged", "logs", "results")
@@ -208,22 +203,18 @@ RUNS = (*F02, *F03, *F10)
 
 
 @take_arguments
-def description_of(package: Submission, rng: Random, field: str, *factors: float) -> str:
+def description_of(package: Submission, rng: Random, field: str, *factors: float) -> None:
     """Let it be that its description has other numbers than the logs."""
-    value = int(package.read_description()[field])
-    value = max(1, int(value * rng.choice(factors)))
-    package.describe(package.read_description() | {field: str(value)})
-    return f"{field} {value}"
+    fields = package.read_description()
+    count = int(fields[field]) * rng.choice(factors)
+    package.describe(fields | {field: str(max(1, int(count)))})
 
 
 @take_arguments
-def without_instances(package: Submission, rng: Random, choose: Callable[[list[int], Random], list[int]]) -> str:
-    """Return a forgery without the instances at the chosen positions."""
-    names = package.log_paths
-    gone = [names[at] for at in choose(list(range(len(names))), rng)]
-    for name in gone:
-        del package.files[name]
-    return f"without {[number_of(name) for name in gone]}"
+def without_instances(package: Submission, rng: Random, choose: Callable[[list[str], Random], list[str]]) -> None:
+    """Remove the chosen instances."""
+    for path in choose(package.log_paths, rng):
+        del package.files[path]
 
 
 ACCELERATORS = ("accelerators_per_node", "accelerators per node", "accelerators")
@@ -282,12 +273,10 @@ F14 = [
 
 
 @take_arguments
-def count_as(package: Submission, rng: Random, field: str, *texts: str) -> str:
+def count_as(package: Submission, rng: Random, field: str, text: str) -> None:
     """Write a count as no number; {} is the count."""
-    value = package.read_description()[field]
-    text = rng.choice(texts).format(value)
-    package.describe(package.read_description() | {field: text})
-    return f"{field} {text!r}"
+    fields = package.read_description()
+    package.describe(fields | {field: text.format(fields[field])})
 
 
 NODES, PER_NODE = "number_of_nodes", "accelerators_per_node"
@@ -315,21 +304,18 @@ F17 = [
 Meter = Callable[[dict[str, Any], str, Random], Any]
 
 
-def in_meters(change: Meter, key: str = "", part: str = "") -> Edit:
-    """Return the edit of the records of every power file, or of some keys and files, all by the same draw."""
+@take_arguments
+def in_meters(package: Submission, rng: Random, change: Meter, key: str = "", part: str = "") -> None:
+    """Change the records of every power file, or of some keys and files, all by the same draw."""
+    seed = rng.random()
 
-    def edit(package: Submission, rng: Random) -> None:
-        seed = rng.random()
+    def change_all(name: str, records: list[dict[str, Any]]) -> None:
+        own = Random(seed)
+        for record in records:
+            if key in ("", record["key"]):
+                change(record, name, own)
 
-        def change_all(name: str, records: list[dict[str, Any]]) -> None:
-            own = Random(seed)
-            for record in records:
-                if key in ("", record["key"]):
-                    change(record, name, own)
-
-        package.edit_meters(change_all, part)
-
-    return edit
+    package.edit_meters(change_all, part)
 
 
 def interconnect_of(*watts: float) -> Edit:
@@ -339,16 +325,9 @@ def interconnect_of(*watts: float) -> Edit:
 
 def readings_of(value: Callable[[float, str], float]) -> Edit:
     """Return the edit of the readings of nodes."""
-
-    def change(record: dict[str, Any], name: str, rng: Random) -> None:
-        record["value"] = value(record["value"], name)
-
-    return in_meters(change, POWER_READING, "node_")
-
-
-def name_one_host(record: dict[str, Any], name: str, rng: Random) -> None:
-    """Let a file be of the first node."""
-    record["metadata"]["host"] = "node_0"
+    return in_meters(
+        lambda record, name, rng: record.update(value=value(record["value"], name)), POWER_READING, "node_"
+    )
 
 
 @take_arguments
@@ -422,19 +401,14 @@ TOKEN_BASES = (
 )
 
 
-def hidden(token: str) -> Edit:
-    """Return the edit that writes records behind a token that no reader knows: other batch size, an earlier start."""
-
-    def hide(log: LogText, rng: Random) -> str:
-        line = log.last("run_start")
-        batch, start = log.first("global_batch_size").copy().record, line.copy().record
-        batch["value"] = 4
-        start["time_ms"] -= copies.DAY_MS
-        at = log.at(line)
-        log.lines[at:at] = [Line(token.encode() + json.dumps(record).encode(), {}) for record in (batch, start)]
-        return repr(token)
-
-    return alike(hide)
+@of_each_log
+def hidden(log: LogText, rng: Random, token: str) -> None:
+    """Write records behind a token that no reader knows: other batch size, an earlier start."""
+    start = log.last("run_start")
+    batch = log.first("global_batch_size").record | {"value": 4}
+    earlier = start.record | {"time_ms": start.time - copies.DAY_MS}
+    at = log.at(start)
+    log.lines[at:at] = [Line(token.encode() + json.dumps(record).encode(), {}) for record in (batch, earlier)]
 
 
 F22 = [

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.variants.bases import Submission
-from tests.conformance.variants.logtext import LogText, take_arguments
+from tests.conformance.variants.logtext import LogText, map_times, take_arguments
 from tests.conformance.variants.table import Random, alike, of_each_log, on_each
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -15,49 +14,36 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 # -- F08: run_start and run_stop moved by less than a second -------------------------------------------------------
 
 
-def start_by_time(log: LogText, rng: Random) -> str:
+def start_by_time(log: LogText, rng: Random) -> None:
     """Let run_start have a time after that of the first epoch; its place stays."""
-    late_ms = rng.choice((60, 180, 400, 700, 995))
-    log.last("run_start").time = log.first("epoch_start").time + late_ms
-    return f"{late_ms} ms"
+    log.last("run_start").time = log.first("epoch_start").time + rng.choice((60, 180, 400, 700, 995))
 
 
-def start_by_place(log: LogText, rng: Random) -> str:
+def start_by_place(log: LogText, rng: Random) -> None:
     """Move run_start behind the first epoch_start."""
     first, late_ms = log.first("epoch_start"), rng.choice((40, 200, 500, 900, 990))
-    later = log.lines[log.at(first) + 1 :]
-    after = next((line for line in later if line.record and line.time > first.time + late_ms), None)
-    line = log.lines[log.at(after) - 1] if after else first
-    log.put(log.last("run_start"), line, first.time + late_ms)
-    return f"{late_ms} ms"
+    after = next((line for line in log.behind(first) if line.time > first.time + late_ms), None)
+    log.put(log.last("run_start"), log.before(after) if after else first, first.time + late_ms)
 
 
-def stop_by_time(log: LogText, rng: Random) -> str:
+def stop_by_time(log: LogText, rng: Random) -> None:
     """Let run_stop have a time before that of the result that meets the target; its place stays."""
-    early_ms = rng.choice((30, 150, 450, 800, 995))
-    log.last("run_stop").time = log.results[-1].time - early_ms
-    return f"{early_ms} ms"
+    log.last("run_stop").time = log.results[-1].time - rng.choice((30, 150, 450, 800, 995))
 
 
-def stop_in_order(log: LogText, rng: Random) -> str:
+def stop_in_order(log: LogText, rng: Random) -> None:
     """Write run_stop before the last result and let the result come up to a second later."""
-    early_ms = rng.choice((30, 150, 450, 800, 995))
-    result, stop = log.results[-1], log.last("run_stop")
-    at_ms = result.time - early_ms
-    for line in log.timed:
-        if log.at(line) < log.at(result):
-            line.time = min(line.time, at_ms)
-    log.put_before(stop, result)
-    stop.time = at_ms
-    return f"{early_ms} ms"
+    result = log.results[-1]
+    stop_ms = result.time - rng.choice((30, 150, 450, 800, 995))
+    earlier = [line for line in log.timed if log.at(line) < log.at(result)]
+    map_times(earlier, lambda time_ms: min(time_ms, stop_ms))
+    log.put_before(log.last("run_stop"), result).time = stop_ms
 
 
-def stop_before_evaluation_ends(log: LogText, rng: Random) -> str:
+def stop_before_evaluation_ends(log: LogText, rng: Random) -> None:
     """Let run_stop have a time before eval_stop and the result."""
-    early_ms = rng.choice((100, 300, 950))
     ends = [line.time for line in (*log.all("eval_stop")[-1:], log.results[-1])]
-    log.last("run_stop").time = min(ends) - early_ms
-    return f"{early_ms} ms"
+    log.last("run_stop").time = min(ends) - rng.choice((100, 300, 950))
 
 
 SCORE = ("run_start", "run_stop")
@@ -103,45 +89,29 @@ F08 = [
 
 
 @of_each_log
-def gap(log: LogText, rng: Random, low_ms: float, high_ms: float) -> str:
+def gap(log: LogText, rng: Random, low_ms: float, high_ms: float) -> None:
     """Write this much time between init_stop and run_start."""
-    by_ms = round(rng.uniform(low_ms, high_ms))
-    log.delay(log.last("init_stop"), by_ms)
-    return f"{by_ms / MINUTE_MS:.1f} minutes"
+    log.delay(log.last("init_stop"), round(rng.uniform(low_ms, high_ms)))
 
 
-def gap_by_early_start(log: LogText, rng: Random) -> str:
+def gap_by_early_start(log: LogText, rng: Random) -> None:
     """Move all records up to init_stop back in time."""
-    by_ms = round(rng.uniform(3, 200) * MINUTE_MS)
-    for line in log.lines[: log.at(log.last("init_stop")) + 1]:
-        if line.record:
-            line.time -= by_ms
-    return f"{by_ms / MINUTE_MS:.0f} minutes"
+    by_ms, stop = round(rng.uniform(3, 200) * MINUTE_MS), log.last("init_stop")
+    map_times([line for line in log.timed if log.at(line) <= log.at(stop)], lambda time_ms: time_ms - by_ms)
 
 
-def cache_not_cleared(log: LogText, rng: Random) -> None:
-    """Say that the caches were not cleared."""
-    log.first("cache_clear").record["value"] = False
-
-
-def cache_cleared_long_ago(log: LogText, rng: Random) -> str:
+def cache_cleared_long_ago(log: LogText, rng: Random) -> None:
     """Clear the caches hours before the run."""
-    hours = rng.choice((9, 30, 100))
-    line = log.first("cache_clear")
-    if line is not log.timed[0]:
-        log.put_before(line, log.timed[0])
-    line.time -= hours * HOUR_MS
-    return f"{hours} hours"
+    log.put_before(log.first("cache_clear"), log.timed[0]).time -= rng.choice((9, 30, 100)) * HOUR_MS
 
 
 @of_each_log
-def states(log: LogText, rng: Random, key: str, *values: Any) -> str:
+def states(log: LogText, rng: Random, key: str, *values: Any) -> None:
     """State a value wherever the key is, or in the header."""
     value = rng.choice(values)
     log.state(key, value)
     for line in log.all(key):
         line.record["value"] = value
-    return f"{key} {value!r}"
 
 
 GAP, CACHE = ("init_stop", "run_start"), ("cache",)
@@ -175,7 +145,7 @@ F32 = [
         "Dell deepcam, TACC openfold, suite cosmoflow",
         "cache_clear is false",
         CACHE,
-        alike(cache_not_cleared),
+        states("cache_clear", False),
     ),
     *on_each(
         "F32",
@@ -211,11 +181,9 @@ F32 = [
 
 
 @of_each_log
-def ends(log: LogText, rng: Random, **fields: Any) -> str:
+def ends(log: LogText, rng: Random, **fields: Any) -> None:
     """Let it be that its run_stop has status success, and these fields."""
-    drawn = {name: rng.choice(values) for name, values in fields.items()}
-    log.last("run_stop").record["metadata"] |= drawn
-    return str(drawn)
+    log.last("run_stop").record["metadata"] |= {name: rng.choice(values) for name, values in fields.items()}
 
 
 CAUSES = ("CUDA out of memory", "NCCL timeout on rank 3", "RuntimeError: loss is nan")
@@ -253,14 +221,13 @@ F36 = [
 ]
 
 
-def one_run_ends(package: Submission, rng: Random) -> str:
+def two_runs_end(package: Submission, rng: Random) -> None:
     """Let two of the runs say that they failed."""
     which = rng.sample(range(len(package.log_paths)), 2)
     package.edit(lambda log: log.last("run_stop").record["metadata"].update(ended="failed", cause=CAUSES[0]), *which)
-    return f"runs {which}"
 
 
-F36 += on_each("F36", "suite deepcam", "two runs say that they failed", ENDED, one_run_ends)
+F36 += on_each("F36", "suite deepcam", "two runs say that they failed", ENDED, two_runs_end)
 
 COURSE = (*F08, *F32, *F36)
 
@@ -274,32 +241,25 @@ NUMBER_OF_RANKS = "number_of_ranks"
 
 
 @of_each_log
-def steps_times(log: LogText, rng: Random, *factors: float, first: int = 0) -> str:
+def steps_times(log: LogText, rng: Random, *factors: float, first: int = 0) -> None:
     """Multiply all numbers of steps, from the epoch at a position on."""
-    factor, numbers = rng.choice(factors), log.numbers
-    before = _steps_before(log, numbers[first]) if first else 0
-    later = log.at(log.first("epoch_start", numbers[first]))
-    for line in log.timed:
+    factor, start = rng.choice(factors), log.first("epoch_start", log.numbers[first])
+    before = start.record["metadata"].get("step_num", 0) if first else 0
+    for line in (start, *log.behind(start)):
         for name in STEP_FIELDS:
             steps = line.record["metadata"].get(name)
-            if isinstance(steps, int) and log.at(line) >= later:
+            if isinstance(steps, int):
                 kept = before if name == "step_num" or "epoch" in line.record["metadata"] else 0
                 line.record["metadata"][name] = int(kept + (steps - kept) * factor)
-    return f"steps × {factor}"
-
-
-def _steps_before(log: LogText, number: int) -> int:
-    return log.first("epoch_start", number).record["metadata"].get("step_num", 0)
 
 
 @of_each_log
-def batch_times(log: LogText, rng: Random, *factors: float) -> str:
+def batch_times(log: LogText, rng: Random, *factors: float) -> None:
     """Claim another batch size; the steps stay."""
     line = log.first("global_batch_size")
     line.record["value"] = batch = int(line.record["value"] * rng.choice(factors))
     for made in log.all("provenance"):
         made.record["value"]["config"]["train"]["global_batch_size"] = batch
-    return f"batch size {batch}"
 
 
 WITH_STEPS = "Dell deepcam, Clemson deepcam, NVIDIA deepcam, LBNL deepcam, built deepcam, suite cosmoflow"
@@ -335,11 +295,10 @@ F06 = [
 
 
 @take_arguments
-def one_run_of(package: Submission, rng: Random, key: str, *values: Any) -> str:
+def one_run_of(package: Submission, rng: Random, key: str, *values: Any) -> None:
     """Let it be that one run states another value."""
     value, at = rng.choice(values), rng.randrange(len(package.log_paths))
     package.edit(lambda log: log.state(key, value), at)
-    return f"{key} {value} in run {at}"
 
 
 F07 = [
@@ -372,15 +331,13 @@ F07 = [
 
 
 @of_each_log
-def epoch_of_few_steps(log: LogText, rng: Random, *which: int) -> str:
+def epoch_of_few_steps(log: LogText, rng: Random, *which: int) -> None:
     """Let it be that epochs at some positions trained a tenth of the steps."""
-    at = rng.choice(which)
-    number = log.numbers[at]
-    starts = [line for line in log.timed if "step_num" in line.record["metadata"]]
-    if not starts:
+    number = log.numbers[rng.choice(which)]
+    if not any("step_num" in line.record["metadata"] for line in log.timed):
         for line in log.of_epoch(number, "learning_rate", "tracked_stats"):
             line.record["metadata"]["step"] //= 10
-        return f"epoch {number}"
+        return
     begin = log.first("epoch_start", number).record["metadata"]["step_num"]
     steps = log.last("epoch_stop", number).record["metadata"]["step_num"] - begin
     gone = steps - steps // 10
@@ -388,39 +345,32 @@ def epoch_of_few_steps(log: LogText, rng: Random, *which: int) -> str:
         for name in STEP_FIELDS:
             if isinstance(count := line.record["metadata"].get(name), int) and count > begin:
                 line.record["metadata"][name] = max(begin + 1, count - gone)
-    return f"epoch {number}: {steps // 10} steps"
 
 
 @of_each_log
-def epoch_of_little_time(log: LogText, rng: Random, part: float) -> str:
+def epoch_of_little_time(log: LogText, rng: Random, part: float) -> None:
     """Let it be that an epoch of the middle takes a part of its time."""
     number = log.numbers[log.inner(rng, 2, 2)]
     start = log.first("epoch_start", number)
-    stop = min((line for line in log.of_epoch(number, "epoch_stop", "eval_start")), key=lambda line: line.time)
-    gone_ms = round((stop.time - start.time) * (1 - part))
-    for line in log.lines[log.at(start) + 1 :]:
-        if line.record:
-            line.time = max(start.time, line.time - gone_ms)
-    return f"epoch {number} in {part} of its time"
+    stop_ms = min(line.time for line in log.of_epoch(number, "epoch_stop", "eval_start"))
+    gone_ms = round((stop_ms - start.time) * (1 - part))
+    map_times(log.behind(start), lambda time_ms: max(start.time, time_ms - gone_ms))
 
 
 @of_each_log
-def rates_times(log: LogText, rng: Random, *factors: float) -> str:
+def rates_times(log: LogText, rng: Random, *factors: float) -> None:
     """Multiply the throughput in tracked_stats."""
     factor = rng.choice(factors)
     for line in log.all("tracked_stats"):
         line.record["value"]["throughput"] *= factor
     for line in log.all("throughput"):
         line.record["value"] *= factor
-    return f"throughput × {factor}"
 
 
 @of_each_log
-def run_stops_at(log: LogText, rng: Random, change_number: Callable[[int], int]) -> str:
-    """Let it be that its run_stop names another epoch than the last."""
-    stop = log.last("run_stop")
-    stop.number = change_number(log.numbers[-1])
-    return f"epoch {stop.number}"
+def run_stops_later(log: LogText, rng: Random, epochs: int) -> None:
+    """Let it be that its run_stop names a later epoch than the last."""
+    log.last("run_stop").number = log.numbers[-1] + epochs
 
 
 SAMPLES = ("sample", "step", "iter", "batch")
@@ -470,6 +420,6 @@ OWN = [
         ("accelerators",),
         one_run_of("accelerators_per_node", 2, 8),
     ),
-    *on_each("own", "suite cosmoflow", "run_stop names another epoch", ("epoch",), run_stops_at(lambda last: last + 9)),
+    *on_each("own", "suite cosmoflow", "run_stop names another epoch", ("epoch",), run_stops_later(9)),
 ]
 AMOUNTS = (*F06, *F07, *F18, *OWN)

@@ -19,12 +19,6 @@ from tests.conformance.variants.table import Random, alike, of_each_log, on_each
 BOTH = "suite cosmoflow, suite deepcam"
 
 
-def mini_digest(benchmark: str) -> str:
-    """Return the digest of the data of a mini problem, from a log of it."""
-    text = (ROOT / "tests" / "compliance" / "logs_of_0_2_0" / f"{benchmark}-mini.txt").read_text()
-    return text.partition('"data_sha256": "')[2][:64]
-
-
 def set_value(log: LogText, path: str, value: Any) -> None:
     """Set the value at a place in the provenance; ... leaves it out."""
     *folders, name = path.split("/")
@@ -37,59 +31,50 @@ def set_value(log: LogText, path: str, value: Any) -> None:
 
 
 @of_each_log
-def states(log: LogText, rng: Random, path: str, *values: Any) -> str:
+def states(log: LogText, rng: Random, path: str, *values: Any) -> None:
     """State another value at a place in the provenance."""
-    value = rng.choice(values)
-    set_value(log, path, value)
-    return f"{path} {value!r}"
+    set_value(log, path, rng.choice(values))
 
 
 @take_arguments
-def states_in_some(package: Submission, rng: Random, path: str, *values: Any) -> str:
+def states_in_some(package: Submission, rng: Random, path: str, *values: Any) -> None:
     """Let it be that some runs, but not all, state another value."""
-    names = package.log_paths
-    which = rng.sample(range(len(names)), rng.randint(1, len(names) // 2))
+    count = len(package.log_paths)
+    which = rng.sample(range(count), rng.randint(1, count // 2))
     value = rng.choice(values)
     package.edit(lambda log: set_value(log, path, value), *which)
-    return f"{path} {value!r} in runs {sorted(which)}"
 
 
 def own_data_in_each(package: Submission, rng: Random) -> None:
     """Let every run state other data."""
-    for at in range(len(package.log_paths)):
-        digest = hashlib.sha256(f"{at} {rng.random()}".encode()).hexdigest()
-        package.edit(lambda log, digest=digest: set_value(log, "data_sha256", digest), at)  # type: ignore[misc]
+    for at, log in enumerate(package.texts()):
+        set_value(log, "data_sha256", hashlib.sha256(f"{at} {rng.random()}".encode()).hexdigest())
 
 
-def mini_folder(package: Submission, rng: Random) -> str:
+def mini_folder(package: Submission, rng: Random) -> None:
     """State the folder of the mini problem's data."""
     folder = rng.choice(("data/{}-mini", "{}-mini", "runs/demo/{}-mini")).format(package.benchmark)
     package.edit(lambda log: set_value(log, "config/data/data_dir", folder))
-    return folder
 
 
-def mini_data(package: Submission, rng: Random) -> str:
-    """State the digest of the mini problem's data."""
-    digest = mini_digest(package.benchmark)
-    package.edit(lambda log: set_value(log, "data_sha256", digest))
-    return digest
+def mini_data(log: LogText, rng: Random) -> None:
+    """State the digest of the mini problem's data, from a log of it."""
+    text = (ROOT / "tests" / "compliance" / "logs_of_0_2_0" / f"{log.benchmark}-mini.txt").read_text()
+    set_value(log, "data_sha256", text.partition('"data_sha256": "')[2][:64])
 
 
 @of_each_log
-def other_version(log: LogText, rng: Random, *removed: str) -> str:
-    """Claim another version of the suite and leaves out what would tell."""
-    version = rng.choice(("0.1.9", "9.0.0"))
-    set_value(log, "versions/mlperf-hpc-suite", version)
+def other_version(log: LogText, rng: Random, *removed: str) -> None:
+    """Claim another version of the suite and leave out what would tell: keys, and places in the provenance."""
+    set_value(log, "versions/mlperf-hpc-suite", rng.choice(("0.1.9", "9.0.0")))
+    log.remove(log.all(*removed))
     for path in removed:
         if "/" in path:
             set_value(log, path, ...)
-        else:
-            log.remove(log.all(path))
-    return f"version {version} without {', '.join(removed)}"
 
 
 @of_each_log
-def erased(log: LogText, rng: Random, *paths: str, file: str = "train.py") -> str:
+def erased(log: LogText, rng: Random, *paths: str, file: str = "train.py") -> None:
     """Forge a small network in which the suite's name is erased and the configuration left."""
     for path in paths:
         set_value(log, path, ...)
@@ -98,7 +83,6 @@ def erased(log: LogText, rng: Random, *paths: str, file: str = "train.py") -> st
         line.record["metadata"]["file"] = file
     name, value = ("conv_size", 4) if log.benchmark == "cosmoflow" else ("middle_blocks", 2)
     set_value(log, f"config/model/{name}", value)
-    return f"{name} {value}"
 
 
 DATA = ("data_sha256", "data set", "dataset", "mini")
@@ -112,7 +96,7 @@ F15 = [
         states("host", {"cpu": "Intel Xeon", "cores": 2, "usable_cores": 2, "machine": "x86_64", "system": "Linux"}),
     ),
     *on_each("F15", BOTH, "a build of torch for CPUs", ("torch", "cpu"), states("versions/torch", "2.13.0+cpu")),
-    *on_each("F15", BOTH, "the digest of the mini problem's data", DATA, mini_data),
+    *on_each("F15", BOTH, "the digest of the mini problem's data", DATA, alike(mini_data)),
     *on_each(
         "F15",
         BOTH,
@@ -231,18 +215,14 @@ CHANGE = b"\nLESS=4\n"
 
 
 @take_arguments
-def edited(package: Submission, rng: Random, *paths: str) -> str:
+def edited(package: Submission, rng: Random, *paths: str) -> None:
     """Change a file of the package after it was assembled."""
-    path = rng.choice(paths)
-    package.files[f"{package.root}/{path}"] += CHANGE
-    return path
+    package.files[f"{package.root}/{rng.choice(paths)}"] += CHANGE
 
 
-def emptied(package: Submission, rng: Random) -> str:
+def emptied(package: Submission, rng: Random) -> None:
     """Leave nothing of a file of the code."""
-    path = f"{IMPLEMENTATION}/cosmoflow/{rng.choice(('train.py', 'model.py'))}"
-    package.files[f"{package.root}/{path}"] = b""
-    return path
+    package.files[f"{package.root}/{IMPLEMENTATION}/cosmoflow/{rng.choice(('train.py', 'model.py'))}"] = b""
 
 
 def one_line(package: Submission, rng: Random) -> None:
@@ -263,12 +243,10 @@ def added(package: Submission, rng: Random) -> None:
     package.files[f"{package.root}/{IMPLEMENTATION}/cosmoflow/faster.py"] = b"SCALE = 4\n"
 
 
-def other_recorded_log(package: Submission, rng: Random) -> str:
+def other_recorded_log(package: Submission, rng: Random) -> None:
     """Change a log after the package recorded it: its results become better by a little."""
-    path = rng.choice(package.log_paths)
-    for line in package.text(path).results[:-1]:
+    for line in package.text(rng.choice(package.log_paths)).results[:-1]:
         line.record["value"] *= 0.9999
-    return path
 
 
 def record_again(package: Submission) -> None:
@@ -292,12 +270,11 @@ def no_record(package: Submission, rng: Random) -> None:
     del package.files[f"{package.root}/provenance.json"]
 
 
-def logs_of_other_sources(package: Submission, rng: Random) -> str:
+def logs_of_other_sources(package: Submission, rng: Random) -> None:
     """Let all logs state the hash of other sources, and record the package as it is then."""
     digest = rng.choice(("0" * 64, hashlib.sha256(b"other").hexdigest()))
     package.edit(lambda log: set_value(log, "source_sha256", digest))
     record_again(package)
-    return digest
 
 
 F16 = [
@@ -329,14 +306,13 @@ SUITE = (*F15, *F16)
 # -- F05: blocks of epochs ---
 
 
-def block_of(log: LogText, after: Line, first: int, count: int, took_ms: float) -> Line:
-    """Insert a block of epochs behind a line; return its stop. What follows comes later by its time."""
+def block_of(log: LogText, after: Line, first: int, count: int, took_ms: float) -> None:
+    """Insert a block of epochs behind a line. What follows comes later by its time."""
     log.delay(after, took_ms)
     start = log.add(log.first("run_start"), after, 0, key="block_start", event_type="INTERVAL_START")
     stop = log.add(start, start, took_ms, key="block_stop", event_type="INTERVAL_END")
     for line in (start, stop):
         line.to_block(first, count)
-    return stop
 
 
 def cut_epochs(log: LogText, first: int, last: int) -> Line:
@@ -360,16 +336,15 @@ def cut_epochs(log: LogText, first: int, last: int) -> Line:
     return before
 
 
-def block_at_the_end(log: LogText, rng: Random) -> str:
+def block_at_the_end(log: LogText, rng: Random) -> None:
     """Replace the last epochs by one block of no time."""
     numbers = log.numbers
     keep = rng.randint(max(1, len(numbers) // 3), len(numbers) - 2)
     end, took_ms = cut_epochs(log, keep, len(numbers) - 1), rng.choice((2, 5, 20))
     block_of(log, end, numbers[keep], len(numbers) - keep, took_ms)
-    return f"{keep} epochs, then a block of {len(numbers) - keep} in {took_ms} ms"
 
 
-def block_in_the_middle(log: LogText, rng: Random) -> str:
+def block_in_the_middle(log: LogText, rng: Random) -> None:
     """Replace epochs of the middle by one block that takes the time of one epoch."""
     numbers = log.numbers
     first = rng.randint(1, len(numbers) // 2)
@@ -377,43 +352,38 @@ def block_in_the_middle(log: LogText, rng: Random) -> str:
     require(first + count < len(numbers), "too short")
     one_ms = log.end_of(numbers[1]).time - log.first("epoch_start", numbers[1]).time
     block_of(log, cut_epochs(log, first, first + count - 1), numbers[first], count, one_ms)
-    return f"a block of {count} in {one_ms} ms after {first} epochs"
 
 
-def block_before_the_end(log: LogText, rng: Random) -> str:
+def block_before_the_end(log: LogText, rng: Random) -> None:
     """Leave all epochs but count more: a block of no time before the last epoch."""
     numbers, more = log.numbers, rng.randint(2, 12)
     count_on_with_stop(log, len(numbers) - 1, more)
     block_of(log, log.end_of(numbers[-2]), numbers[-2] + 1, more, 5)
-    return f"{more} more epochs"
 
 
-def block_at_the_start(log: LogText, rng: Random) -> str:
+def block_at_the_start(log: LogText, rng: Random) -> None:
     """Count epochs before the first one, in a block of no time."""
     numbers, more = log.numbers, rng.randint(2, 12)
     count_on_with_stop(log, 0, more)
     block_of(log, log.before(log.first("epoch_start")), numbers[0], more, rng.choice((1, 5, 50)))
-    return f"{more} more epochs"
 
 
-def two_blocks(log: LogText, rng: Random) -> str:
+def two_blocks(log: LogText, rng: Random) -> None:
     """Write the first epochs as one block of their time, and all others as a second one of no time."""
     numbers = log.numbers
     keep = rng.randint(1, len(numbers) // 2)
     end = cut_epochs(log, keep, len(numbers) - 1)
+    ends = ("epoch_start", numbers[0]), ("epoch_stop", numbers[keep - 1])
     for line in log.all("epoch_start", "epoch_stop"):
-        wanted = ("epoch_start", numbers[0]) if line.key == "epoch_start" else ("epoch_stop", numbers[keep - 1])
-        if (line.key, line.number) != wanted:
-            if line is end:
-                end = log.before(line)
+        if (line.key, line.number) in ends:
+            line.to_block(numbers[0], keep)
+        else:
+            end = log.before(line) if line is end else end
             log.remove([line])
-            continue
-        line.to_block(numbers[0], keep)
     block_of(log, end, numbers[keep], len(numbers) - keep, 5)
-    return f"blocks of {keep} and {len(numbers) - keep}"
 
 
-def block_around_epochs(log: LogText, rng: Random) -> str:
+def block_around_epochs(log: LogText, rng: Random) -> None:
     """Write a block of several epochs around a single one, and count on from it."""
     numbers, more = log.numbers, rng.randint(2, 6)
     at = rng.randint(1, len(numbers) - 2)
@@ -421,14 +391,12 @@ def block_around_epochs(log: LogText, rng: Random) -> str:
     start, stop = log.first("epoch_start", numbers[at]), log.end_of(numbers[at])
     log.add(start, stop, 0, key="block_stop", event_type="INTERVAL_END").to_block(numbers[at], more + 1)
     log.put_before(start.copy(), start).to_block(numbers[at], more + 1)
-    return f"block of {more + 1} around epoch {numbers[at]}"
 
 
-def block_that_never_stops(log: LogText, rng: Random) -> str:
+def block_that_never_stops(log: LogText, rng: Random) -> None:
     """Replace the last epochs by the start of a block."""
-    detail = block_at_the_end(log, rng)
+    block_at_the_end(log, rng)
     log.remove(log.all("block_stop"))
-    return detail
 
 
 def count_on_with_stop(log: LogText, at: int, more: int) -> None:

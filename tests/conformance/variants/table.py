@@ -8,14 +8,15 @@ worse, or contradicts nothing. `python -m tests.conformance.variants` makes a ca
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import wraps
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding
 from tests.conformance.variants.bases import Stock, Submission, count
-from tests.conformance.variants.logtext import LogText, Unsuitable
+from tests.conformance.variants.logtext import LogText, Unsuitable, take_arguments
 
 ATTEMPTS = 300
 UNCOUNTED = ("PKG07", "PKG08", "PKG25", "PRV", "SET06", "RCP", "OFFICIAL")
@@ -56,12 +57,11 @@ class Case(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What the checker says of a case. detail: what was drawn for it. new: what is not found in the base."""
+    """What the checker says of a case. new: what is not found in the base."""
 
     case: Case
     number: int
     submission: Submission
-    detail: str
     verdict: str
     new: list[Finding]
 
@@ -77,7 +77,7 @@ class Judgement(NamedTuple):
 
     def __str__(self) -> str:
         case = self.case
-        lines = [f"{case.name} {self.number} of {self.submission.name}: {self.verdict} ({case.reason}; {self.detail})"]
+        lines = [f"{case.name} {self.number} of {self.submission.name}: {self.verdict} ({case.reason})"]
         firsts = {finding.rule: finding for finding in reversed(self.new)}
         lines += [f"    {new.severity} {new.rule} line {new.line}: {new.message[:200]}" for new in firsts.values()]
         return "\n".join(lines)
@@ -90,7 +90,7 @@ def judge(case: Case, number: int, stock: Stock) -> Judgement:
         try:
             submission, before = stock.draw(case.base, rng)
             submission.turn, files = number, dict(submission.files)
-            detail = case.edit(submission, rng)
+            case.edit(submission, rng)
         except Unsuitable:
             continue
         verdict, findings = submission.judge()
@@ -100,7 +100,7 @@ def judge(case: Case, number: int, stock: Stock) -> Judgement:
         least = NOTE if NOTE in case.counts else WARNING
         rules = {rule for rule, severity in grown if severity in (ERROR, least)}
         new = [finding for finding in findings if finding.rule in rules]
-        return Judgement(case, number, submission, detail or "", verdict, new)
+        return Judgement(case, number, submission, verdict, new)
     raise ValueError(f"{case.name} {number}: no suitable base in {ATTEMPTS} attempts")
 
 
@@ -117,61 +117,47 @@ def list_wrong(cases: Iterable[Case], numbers: int, stock: Stock) -> dict[str, s
 # -- edits of logs as edits of submissions ----------------------------------------------------------------------
 
 
-def each(edit: LogEdit) -> Edit:
-    """Return the edit of all logs, each by draws of its own."""
-
-    def edit_all(submission: Submission, rng: Random) -> None:
-        for text in submission.texts():
-            edit(text, rng)
-
-    return edit_all
+@take_arguments
+def each(submission: Submission, rng: Random, edit: LogEdit) -> None:
+    """Edit all logs, each by draws of its own."""
+    for text in submission.texts():
+        edit(text, rng)
 
 
-def some(edit: LogEdit) -> Edit:
-    """Return the edit of one to three logs."""
-
-    def edit_some(submission: Submission, rng: Random) -> None:
-        texts = submission.texts()
-        for text in rng.sample(texts, rng.randint(1, min(3, len(texts)))):
-            edit(text, rng)
-
-    return edit_some
+@take_arguments
+def some(submission: Submission, rng: Random, edit: LogEdit) -> None:
+    """Edit one to three logs."""
+    texts = submission.texts()
+    for text in rng.sample(texts, rng.randint(1, min(3, len(texts)))):
+        edit(text, rng)
 
 
-def alike(edit: LogEdit) -> Edit:
-    """Return the edit of all logs by the same draws; its detail is that of the first."""
-
-    def edit_alike(submission: Submission, rng: Random) -> Any:
-        seed = rng.random()
-        details = [edit(text, Random(seed)) for text in submission.texts()]
-        return details[0]
-
-    return edit_alike
+@take_arguments
+def alike(submission: Submission, rng: Random, edit: LogEdit) -> None:
+    """Edit all logs by the same draws."""
+    seed = rng.random()
+    for text in submission.texts():
+        edit(text, Random(seed))
 
 
-def bytes_of(edit: Callable[[bytes, Random], bytes]) -> Edit:
-    """Return the edit of the bytes of all logs."""
-
-    def edit_bytes(submission: Submission, rng: Random) -> None:
-        for path in submission.log_paths:
-            submission.files[path] = edit(submission.files[path], rng)
-
-    return edit_bytes
+@take_arguments
+def bytes_of(submission: Submission, rng: Random, edit: Callable[[bytes, Random], bytes]) -> None:
+    """Edit the bytes of all logs."""
+    for path in submission.log_paths:
+        submission.files[path] = edit(submission.files[path], rng)
 
 
-def together(edit: Callable[[list[LogText], Random], Any]) -> Edit:
-    """Return the edit of all logs at once."""
-    return lambda submission, rng: edit(submission.texts(), rng)
+@take_arguments
+def together(submission: Submission, rng: Random, edit: Callable[[list[LogText], Random], Any]) -> None:
+    """Edit all logs at once."""
+    edit(submission.texts(), rng)
 
 
-def in_turn(*edits: LogEdit) -> LogEdit:
-    """Return the edits of a log, one after another."""
-
-    def edit(log: LogText, rng: Random) -> Any:
-        details = [each_one(log, rng) for each_one in edits]
-        return details[-1]
-
-    return edit
+@take_arguments
+def in_turn(log: LogText, rng: Random, *edits: LogEdit) -> None:
+    """Edit a log in several ways, one after another."""
+    for edit in edits:
+        edit(log, rng)
 
 
 def of_each_log(edit: Callable[..., Any]) -> Callable[..., Edit]:
@@ -201,9 +187,6 @@ def on_each(
 
 def number_cases(cases: Iterable[Case]) -> list[Case]:
     """Return the cases of each family with their numbers in it."""
-    number: Counter[str] = Counter()
-    numbered = []
-    for case in sorted(cases, key=lambda case: case.name):
-        numbered.append(case._replace(name=f"{case.name}-{number[case.name]}"))
-        number[case.name] += 1
-    return numbered
+    by_name = attrgetter("name")
+    families = groupby(sorted(cases, key=by_name), by_name)
+    return [case._replace(name=f"{name}-{at}") for name, family in families for at, case in enumerate(family)]

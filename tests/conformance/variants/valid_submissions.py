@@ -289,7 +289,6 @@ def name_meters(records: Records, rng: Random) -> None:
 
 def state_size(submission: Submission, nodes: int, accelerators: int, ranks: int = 0) -> None:
     """State other nodes, accelerators and ranks, in logs and description."""
-    require_package(submission)
     sizes = {"number_of_nodes": nodes, "accelerators_per_node": accelerators}
     for log in submission.texts():
         for key, value in sizes.items():
@@ -301,6 +300,7 @@ def state_size(submission: Submission, nodes: int, accelerators: int, ranks: int
 
 def train_without_accelerators(submission: Submission, rng: Random) -> None:
     """Train on processors only."""
+    require_package(submission)
     state_size(submission, rng.choice((16, 128, 512)), 0)
     submission.describe(submission.read_description() | {"accelerator_model_name": "N/A"})
 
@@ -308,9 +308,11 @@ def train_without_accelerators(submission: Submission, rng: Random) -> None:
 def train_by_processor_ranks(submission: Submission, rng: Random) -> None:
     """Train on processors only, with one to eight ranks on each node."""
     nodes = rng.choice((16, 128, 512))
+    require_package(submission)
     state_size(submission, nodes, 0, nodes * rng.choice((1, 2, 4, 8)))
 
 
 def log_ranks(submission: Submission, rng: Random) -> None:
     """Log the ranks, one for each accelerator."""
+    require_package(submission)
     state_size(submission, 16, 4, 64)

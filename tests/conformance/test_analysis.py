@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from common.measure.devices import read_ceilings
-from compliance.engine import Options, check_paths
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -60,15 +59,9 @@ COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-def report(corpus: Path) -> Report:
-    """Return all published results, with what is read for an analysis."""
-    return check_paths([str(corpus)], Options(details=True))
-
-
-@pytest.fixture(scope="module")
-def sets(report: Report) -> list[AnalysedSet]:
+def sets(strict: Report) -> list[AnalysedSet]:
     """Return the analysis of all published results."""
-    return analyse_sets(report, read_facts())
+    return analyse_sets(strict, read_facts())
 
 
 def quantities(sets: list[AnalysedSet], system: str, benchmark: str) -> tuple[AnalysedSet, dict[str, float | None]]:
@@ -216,9 +209,9 @@ Rated = list[tuple[ResultSet, ResultOperations]]
 
 
 @pytest.fixture(scope="module")
-def rated(report: Report) -> Rated:
+def rated(strict: Report) -> Rated:
     """Return all published results with their operations."""
-    return [(results, rate_result(results)) for results in every_set(report)]
+    return [(results, rate_result(results)) for results in every_set(strict)]
 
 
 def of_system(rated: Rated, system: str, benchmark: str, scaling: str = "strong") -> ResultOperations:

@@ -15,7 +15,6 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.model.judging import OFFICIAL
 from compliance.model.layout import STRONG, WEAK
-from compliance.model.report import Report
 from compliance.samples.package import SamplePackage
 from submission.results.read_rows import list_rows
 from submission.results.rows import Row
@@ -26,42 +25,34 @@ SMALL = ("v1.0/LBNL", "v2.0/Dell", "v3.0/Clemson", "v3.0/TACC")
 STATES = {"Pass": "passed", "Fail": "failed", "Interp. Fail": "failed", "Missing": "failed", None: ""}
 
 
-def near(value: float | None) -> Any:
-    return value if value is None else pytest.approx(value, rel=1e-6)
-
-
-@pytest.fixture(scope="module")
-def report(corpus) -> Report:
-    """Return the published logs with the verdicts of the official tool."""
-    return check_paths([corpus], Options(profile=OFFICIAL, details=True))
-
-
 # -- published scores -----------------------------------------------------------------------------------------
 
 
-def test_published_scores(report, shared):
+def test_published_scores(official, shared):
     published = json.loads((shared / "corpus" / "published_scores.json").read_text())
     keys = ("round", "submitter", "system", "scaling", "benchmark")
     said = {tuple(entry[key] for key in keys): entry for entry in published}
     found = {
-        (f"v{row.round}", row.organisation, row.system, row.scaling, row.benchmark): row for row in list_rows(report)
+        (f"v{row.round}", row.organisation, row.system, row.scaling, row.benchmark): row for row in list_rows(official)
     }
     assert found.keys() == said.keys()
     for name, entry in said.items():
         row = found[name]
         assert (row.batch_size, row.runs) == (entry["global_batch_size"], entry["logs"]), name
-        assert row.run_minutes == tuple(near(value) for value in sorted(entry["run_minutes"])), name
+        assert row.run_minutes == pytest.approx(sorted(entry["run_minutes"])), name
         if row.scaling == STRONG:
-            assert row.minutes == near(entry["time_to_train_minutes"]), name
-            assert row.convergence == near(entry["convergence_olympic_mean"]), name
+            assert row.minutes == pytest.approx(entry["time_to_train_minutes"]), name
+            assert row.convergence == pytest.approx(entry["convergence_olympic_mean"]), name
             assert row.convergence_unit == entry["convergence_unit"], name
         else:
-            assert (row.models, row.minutes) == (entry["models"], near(entry["time_to_train_all_minutes"])), name
-            assert row.models_per_minute == near(entry["models_per_minute"]), name
+            assert (row.models, row.minutes) == (entry["models"], pytest.approx(entry["time_to_train_all_minutes"])), (
+                name
+            )
+            assert row.models_per_minute == pytest.approx(entry["models_per_minute"]), name
 
 
-def test_clocks_and_instances_of_published_results(corpus):
-    found = list_rows(check_paths([corpus], Options()))
+def test_clocks_and_instances_of_published_results(strict):
+    found = list_rows(strict)
     assert {row.staging_clock for row in found if row.round != "3.0"} == {"", "in"}
     assert all(row.score_with_staging == row.score for row in found)
     (whole,) = (row for row in found if row.states_whole_system)
@@ -121,21 +112,21 @@ def assert_alike(row: Row, said: dict[str, Any]) -> None:
     assert (row.processor, row.accelerator) == (said["host_processor_model_name"], said["accelerator_model_name"])
     assert (row.accelerators, row.framework) == (said["accelerators_count"], said["framework"])
     if row.scaling == WEAK:
-        assert row.minutes == near(said["time_to_train_all"])
+        assert row.minutes == pytest.approx(said["time_to_train_all"])
         assert (row.models, row.instance_scale) == (said["number_of_models"], said["instance_scale"])
         return
-    assert (row.minutes if row.scaled is None else row.scaled) == near(said["time_to_train"])
+    assert (row.minutes if row.scaled is None else row.scaled) == pytest.approx(said["time_to_train"])
     assert row.rcp.partition(":")[0].partition(" ")[0] == STATES[said.get("RCP")]
     if row.division == "closed":
-        assert (row.batch_size, row.convergence) == (said["GBS"], near(said["samples_to_converge"]))
+        assert (row.batch_size, row.convergence) == (said["GBS"], pytest.approx(said["samples_to_converge"]))
 
 
 # -- the authors' own analysis --------------------------------------------------------------------------------
 
 
-def test_time_breakdown_of_the_first_round(report, shared):
+def test_time_breakdown_of_the_first_round(official, shared):
     """Means over the runs without the fastest and the slowest; a run without run_stop is the slowest."""
-    sets = {(s.folder_benchmark, s.system): s for s in report.sets if s.round == "0.7"}
+    sets = {(s.folder_benchmark, s.system): s for s in official.sets if s.round == "0.7"}
     anchors = json.loads((shared / "corpus" / "paper_anchors_v0.7.json").read_text())
     compared = 0
     for benchmark, systems in anchors.items():

@@ -17,6 +17,7 @@ from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.judging import ERROR, OFFICIAL, Case
 from compliance.samples.log import SampleLog
+from tests.conformance.variants.damaged_logs import let_init_take
 
 COSMOFLOW, DEEPCAM = ("cosmoflow", "closed"), ("deepcam", "closed")
 OPEN_COSMOFLOW, OPEN_DEEPCAM = ("cosmoflow", "open"), ("deepcam", "open")
@@ -33,10 +34,7 @@ def drops(key: str) -> Callable[[SampleLog], Any]:
 
 
 def init_takes(duration_ms: float) -> Callable[[SampleLog], Any]:
-    def change(log: SampleLog) -> None:
-        log.records_of("init_start")[0]["time_ms"] = log.records_of("init_stop")[0]["time_ms"] - duration_ms
-
-    return change
+    return lambda log: let_init_take(log, duration_ms)
 
 
 WARMUP = "opt_learning_rate_warmup_factor"

@@ -103,11 +103,9 @@ def _numbered(log: SampleLog, value: Any, which: int) -> None:
 
 
 def _shortened(package: SamplePackage, epochs: int, count: int = 99) -> None:
-    for number, path in enumerate(sorted(path for path in package.files if "/result_" in path), 1):
-        log = package.files[path]
-        if number <= count and isinstance(log, SampleLog):
-            key = log.reference.target.key
-            log.meta(key, "epoch_num", epochs, -1)
+    for path in sorted(path for path in package.files if "/result_" in path)[:count]:
+        if isinstance(package.files[path], SampleLog):
+            _numbered(package.files[path], epochs, -1)
 
 
 def _path(package: SamplePackage, number: int) -> str:
@@ -122,10 +120,6 @@ def _bytes(package: SamplePackage, edit: Callable[[bytes], bytes]) -> None:
 def _copied(package: SamplePackage, name: str) -> None:
     package.file(name, "")
     package.files[f"{package.folder}/{name}"] = package.files[_path(package, 1)]
-
-
-def _to_folder(package: SamplePackage) -> None:
-    package.remove(_path(package, 2)).file("result_2.txt/notes.md", "text")
 
 
 def _to_link(package: SamplePackage, target: str) -> None:
@@ -311,7 +305,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         for name in ("notes.md", "result_9.log", "node.txt", "sub/notes.md", "pruned_results/notes.md")
     ),
     Mutation("a folder named result_66.txt", lambda package: package.file("result_66.txt/notes.md", "text")),
-    Mutation("a folder for a log", _to_folder),
+    Mutation("a folder for a log", lambda p: p.remove(_path(p, 2)).file("result_2.txt/notes.md", "text")),
     Mutation("a link to nothing", lambda package: package.link("result_66.txt", "nowhere")),
     Mutation("a link to nothing for a log", lambda package: _to_link(package, "nowhere")),
     Mutation("a link to another log", lambda package: _to_link(package, "result_1.txt")),
@@ -359,7 +353,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         Mutation(f"in folder {name}", lambda package, n=name: package.move(package.folder, _beside(package, n)))
         for name in ("resnet", "DeepCam", "cosmoflow", "oc20", "openfold")
     ),
-    Mutation("flat", lambda package: package.move(package.folder, f"{RESULTS_FOLDER}/{package.benchmark}")),
+    Mutation("flat", _flat),
     Mutation("flat, one run", lambda package: _flat(package.remove(_path(package, 2)))),
     Mutation("flat, with a folder inside", lambda package: _flat(package.file("sub/x", ""))),
     *(Mutation(f"with {name}", lambda package, p=path: package.replace(p, b"text\n")) for name, path in BESIDE.items()),
@@ -401,13 +395,13 @@ class Case(NamedTuple):
 
 def cases(published: bool) -> Iterator[Case]:
     """Yield every damage alone on one base, every seventh on each other one, and pairs."""
-    known = MUTATIONS
-    for one in known:
+    for one in MUTATIONS:
         yield Case(one.name, PLAIN, (one,))
+    valid, *damages = MUTATIONS
     for start, base in enumerate(OTHERS + (PUBLISHED if published else ())):
-        for one in known[:1] + known[1 + start :: 7]:
+        for one in (valid, *damages[start::7]):
             yield Case(f"{' '.join(base)}: {one.name}", base, (one,))
     rng = random.Random(SEED)
     for number in range(PAIRS):
-        pair = tuple(rng.sample(known[1:], 2))
-        yield Case(f"pair {number}: {pair[0].name}; {pair[1].name}", PLAIN, pair)
+        one, other = rng.sample(damages, 2)
+        yield Case(f"pair {number}: {one.name}; {other.name}", PLAIN, (one, other))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from compliance.benchmarks import benchmarks_of
+from tests.conformance.variants import valid_logs as valid
 from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_course import drop_first_epochs
 from tests.conformance.variants.logtext import (
@@ -18,8 +19,7 @@ from tests.conformance.variants.logtext import (
     require,
     take_arguments,
 )
-from tests.conformance.variants.table import Case, Random
-from tests.conformance.variants.valid_logs import count_from_the_other
+from tests.conformance.variants.table import Case, LogEdit, Random
 
 DAY_MS = 86_400_000
 MOVED_MS = (60, 100, 150, 200, 1000)
@@ -86,10 +86,10 @@ def noise(log: LogText, other: LogText, rng: Random, most: float = 1e-3) -> None
                 break
 
 
-def round_results(log: LogText, other: LogText, rng: Random) -> None:
-    """Write results with fewer digits."""
-    for line in log.results:
-        log.change_result(line, round(line.record["value"], 6))
+@take_arguments
+def alone(log: LogText, other: LogText, rng: Random, edit: LogEdit) -> None:
+    """Edit a copy without regard to the other run."""
+    edit(log, rng)
 
 
 def exchange_intervals(log: LogText, other: LogText, rng: Random) -> None:
@@ -147,9 +147,9 @@ def put_in_records(log: LogText, other: LogText, rng: Random) -> None:
 
 def number_otherwise(log: LogText, other: LogText, rng: Random) -> None:
     """Count from 0 instead of 1, or from 1 instead of 0."""
-    numbers = log.require_epochs(2)
-    require(numbers[1] - numbers[0] == 1, "counts samples")
-    count_from_the_other(log, rng)
+    first, second = log.require_epochs(2)[:2]
+    require(second - first == 1, "counts samples")
+    valid.count_from_the_other(log, rng)
 
 
 def take_header(log: LogText, other: LogText, rng: Random) -> None:
@@ -337,7 +337,7 @@ ROWS: tuple[Any, ...] = (
     ("numbered_otherwise", ALIKE, number_otherwise, shift),
     ("all_but_header_of_another", ALIKE, take_header),
     ("scaled_and_jittered_by_ms_with_other_values", ALIKE, scale_much, each_time(jitter(5)), noise()),
-    ("jittered_by_percent_with_rounded_values", NEARLY, shift, jitter_intervals, round_results),
+    ("jittered_by_percent_with_rounded_values", NEARLY, shift, jitter_intervals, alone(valid.round_results(6))),
     ("stops_written_twice", NEARLY, shift_and_change, stop_epochs_twice),
     ("without_some_evaluations", NEARLY, shift_and_change, leave_out_evaluations),
     (

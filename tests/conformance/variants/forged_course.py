@@ -109,10 +109,9 @@ def start_in_the_first_epoch(log: LogText, rng: Random) -> None:
 def stage_around_an_epoch(log: LogText, rng: Random) -> None:
     """Write a pair of staging records around an epoch."""
     number = log.numbers[log.inner(rng)]
-    start, end = log.first("epoch_start", number), log.end_of(number)
-    like = log.last("run_start")
+    like, end = log.last("run_start"), log.end_of(number)
     log.add(like, end, 0, key="staging_stop", event_type="INTERVAL_END")
-    begin = log.put_before(like.copy(), start)
+    begin = log.put_before(like.copy(), log.first("epoch_start", number))
     begin.record |= {"key": "staging_start", "event_type": "INTERVAL_START"}
 
 
@@ -152,9 +151,8 @@ def drop_first_epochs(log: LogText, count: int) -> None:
     start, end = log.first("epoch_start"), log.end_of(numbers[count - 1])
     log.delay(end, start.time - end.time)
     log.remove(log.lines[log.at(start) : log.at(end) + 1])
+    change_numbers(log.timed, lambda number: number - (numbers[count] - numbers[0]))
     for line in log.timed:
-        if isinstance(line.number, (int, float)):
-            line.number -= numbers[count] - numbers[0]
         line.record["metadata"].pop("step_num", None)
 
 
@@ -305,14 +303,9 @@ def grow_samples(log: LogText, rng: Random) -> Change:
     return lambda number: numbers.get(number, number)
 
 
-def require_epochs(log: LogText) -> None:
-    """Refuse a log that counts samples."""
-    require(log.benchmark != "openfold", "counts samples")
-
-
 def to_blocks(log: LogText) -> None:
     """Log blocks of one epoch instead of epochs."""
-    require_epochs(log)
+    valid.require_epochs(log)
     valid.log_blocks(log, Random())
 
 
@@ -351,7 +344,7 @@ def count_on(log: LogText, at: int, more: float) -> None:
 
 def divide_epochs(log: LogText, parts: int, numbers: list[Any]) -> None:
     """Give the records of these epochs the number of the last of their parts; later ones move up."""
-    require_epochs(log)
+    valid.require_epochs(log)
     last = {number: number + (parts - 1) * (at + 1) for at, number in enumerate(numbers)}
     change_numbers(log.course, lambda number: last.get(number, number))
 
@@ -420,9 +413,10 @@ def last_result(log: LogText) -> list[Line]:
     return log.results[-1:]
 
 
-def keys(*names: str) -> Select:
-    """Return how to select the lines of some keys."""
-    return lambda log: log.all(*names)
+@take_arguments
+def keys(log: LogText, *names: str) -> list[Line]:
+    """Return the lines of some keys."""
+    return log.all(*names)
 
 
 NUMBERING = (

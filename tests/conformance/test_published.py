@@ -28,8 +28,7 @@ SET = ("round", "submitter", "system", "scaling", "benchmark")
 @pytest.fixture(scope="module")
 def verdicts(shared) -> dict[str, dict[str, Any]]:
     """Return the verdicts of the official log checker, by round and path."""
-    lines = (shared / "corpus" / "official_verdicts.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in lines]
+    entries = map(json.loads, (shared / "corpus" / "official_verdicts.jsonl").read_text().splitlines())
     return {f"{entry['round']}/{entry['log']}": entry for entry in entries}
 
 

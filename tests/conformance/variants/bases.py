@@ -319,18 +319,20 @@ def _write_as_suite(log: LogText, defaults: dict[str, Any]) -> None:
     batch, samples, seed = (values[key] for key in ("global_batch_size", "train_samples", "seed"))
     config = _overlay(deepcopy(defaults), values["provenance"]["config"])
     config["schedule"] = values["provenance"]["config"]["schedule"]  # that of the sample's own settings
-    config["output_dir"] = f"runs/{seed}"
-    config["data"]["data_dir"] = f"data/{log.benchmark}"
-    config["train"] |= {"global_batch_size": batch, "seed": seed, "epochs": 50, "accumulation": 1}
-    config["instances"]["count"] = 1
-    config["submission"] |= {"org": "Example University", "status": "onprem", "platform": SYSTEM}
+    own = {
+        "output_dir": f"runs/{seed}",
+        "data": {"data_dir": f"data/{log.benchmark}"},
+        "train": {"global_batch_size": batch, "seed": seed, "epochs": 50, "accumulation": 1},
+        "instances": {"count": 1},
+        "submission": {"org": ORGANISATION, "status": "onprem", "platform": SYSTEM},
+    }
     log.first("provenance").record["value"] = {
         "versions": {"python": "3.11.7", "mlperf-hpc-suite": VERSION, "torch": "2.13.0+cu128", "numpy": "2.4.6"},
         "git_revision": REVISION,
         "source_sha256": source_hash(("common", log.benchmark)),
         "host": HOST,
         "data_sha256": FULL_DATA_SHA256,
-        "config": config,
+        "config": _overlay(config, own),
     }
     log.state("number_of_ranks", 64)
     for line in log.all("epoch_stop"):

@@ -437,7 +437,6 @@ VARIATIONS = (
             ),
             "results_of_two_ranks": runs.log_results_of_two_ranks,
             "slow_epochs": runs.slow_some_epochs,
-            "busy_machine": runs.disturb_all_the_time,
             "epoch_started_again": runs.start_epoch_again,
             "staged_again": runs.stage_between_epochs,
             "evaluations_in_flight": logs.fly_evaluations,
@@ -450,6 +449,8 @@ VARIATIONS = (
         {"settings_by_each_rank": runs.repeat_lines(lambda rng: 3, lambda rng: 0, *files.SETTINGS)},
         allowed=("SET03",),
     ),
+    # The checker is wrong about one in 18: half of the epochs of a busy machine may take half of the time by chance.
+    *of_logs("log", each, {"busy_machine": runs.disturb_all_the_time}, allowed=("ORD18",)),
     *of_logs(
         "result",
         together,

@@ -23,7 +23,6 @@ if SIDE_BY_SIDE > 1:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // SIDE_BY_SIDE)))
 pytest_plugins = ["tests.problems"]
 HERE = Path(__file__).resolve().parent
-BESIDE_THE_CHECKOUT = HERE.parents[1] / "shared"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -84,7 +83,7 @@ def shared() -> Path:
 
     It is `../shared`, or what the environment variable MLPERF_HPC_SHARED names.
     """
-    path = Path(os.environ.get("MLPERF_HPC_SHARED") or BESIDE_THE_CHECKOUT)
+    path = Path(os.environ.get("MLPERF_HPC_SHARED") or HERE.parents[1] / "shared")
     if not path.is_dir():
         pytest.skip("../shared is not here")
     return path

@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[1]
 SAME = {"rel": 2e-4, "abs": 2e-4}
 
 
+STAGED = ("staging.mode=replicate", "staging.stage_dir=node")
+
+
 class Problems:
     """Folders that all processes of the tests share: nothing in them is changed."""
 
@@ -55,11 +58,36 @@ class Problems:
         data = self.make_data(case)
 
         def make(folder: Path) -> None:
-            config = write_config(case, data, folder)
             with chdir(folder):
-                assert case.train.main([config]) == 4
+                assert case.train.main([write_config(case, data, folder)]) == 4
 
         return self._make_once(f"run-{case.name}", make) / "run"
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process with one thread and the modules of this checkout, wherever it works."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def run_process(*command, variables=None, **options):
+    """Run a command until it ends; return how it ended, and what it said. variables: more of its environment."""
+    environment = child_environment() | (variables or {})
+    return subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, check=False, **options
+    )
+
+
+def torchrun(ranks: int) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def mpirun(ranks: int) -> list[str]:
+    """Return the command of the mpirun beside this Python; skip the test where there is none."""
+    pytest.importorskip("mpi4py")
+    command = Path(sys.executable).with_name("mpirun")
+    if not command.exists():
+        pytest.skip("no mpirun beside this Python")
+    return [str(command), "-n", str(ranks), sys.executable]
 
 
 def write_config(case, data: Path | str, folder: Path) -> str:
@@ -114,9 +142,10 @@ def start(case, config):
     """Start training in a process of its own, or by a launcher."""
 
     def started(*arguments, launcher=(sys.executable,)):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         command = [*launcher, "-m", f"{case.name}.train", config, *arguments]
-        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            command, env=child_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     return started
 

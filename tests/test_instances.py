@@ -2,9 +2,9 @@
 
 import json
 import os
+import re
 import shutil
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from common.training.job import (
 )
 from submission.round.make import find_best_count
 from tests.cosmoflow.case import CASE
-from tests.problems import ROOT, curve
+from tests.problems import ROOT, STAGED, curve, mpirun, torchrun
 
 FOUR = ("instances.count=4", "instances.ranks=1")
 
@@ -41,18 +41,6 @@ FOUR = ("instances.count=4", "instances.ranks=1")
 @pytest.fixture
 def case():
     return CASE
-
-
-def torchrun(ranks):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-
-
-def mpirun(ranks):
-    pytest.importorskip("mpi4py")
-    command = Path(sys.executable).with_name("mpirun")
-    if not command.exists():
-        pytest.skip("no mpirun beside this Python")
-    return [str(command), "-n", str(ranks), sys.executable]
 
 
 def endings(job):
@@ -65,16 +53,15 @@ def records(folder):
 
 def staged_bytes(job):
     """Return the bytes that staging has read, by the log of each instance."""
-    found = [record for i in range(4) for record in records(f"{job}/instance_{i}") if record["key"] == "staging_stop"]
-    return [record["metadata"]["staging_bytes_read"] for record in found]
+    found = (record for i in range(4) for record in records(f"{job}/instance_{i}"))
+    return [record["metadata"]["staging_bytes_read"] for record in found if record["key"] == "staging_stop"]
 
 
 # -- in one process ------------------------------------------------------------------------------------------
 
 
 def test_an_instance_has_the_curve_that_it_has_alone(run, data, capsys):
-    staging = ("staging.mode=replicate", "staging.stage_dir=node")
-    assert run(*FOUR, "output_dir=job", "train.epochs=2", *staging) == 4
+    assert run(*FOUR, "output_dir=job", "train.epochs=2", *STAGED) == 4
     out = capsys.readouterr().out
     assert "4 instances of 1 rank(s) each, 1 at a time" in out and "0 of 4 instances met the target" in out
     assert run("instances.first=2", "output_dir=alone", "train.epochs=2") == 4
@@ -91,18 +78,14 @@ def test_an_instance_has_the_curve_that_it_has_alone(run, data, capsys):
     assert not list(Path("node").rglob("*.tfrecord"))
 
 
-def test_one_instance_logs_as_before(run):
+def test_a_single_run_names_no_instance_and_instance_0_alone_does(run):
     run("train.epochs=1")
-    found = records("run")
-    assert [r["metadata"].keys() for r in found if r["key"] == "submission_benchmark"] == [{"file", "lineno"}]
-    keys = [record["key"] for record in found]
-    assert keys[:2] == ["cache_clear", "init_start"] and keys.index("staging_start") == keys.index("run_start") - 2
-
-
-def test_instance_0_alone_is_an_instance_like_the_others(run):
     run("train.epochs=1", "instances.first=0", "output_dir=alone")
-    found = records("alone/instance_0")
-    assert [r["metadata"]["instance"] for r in found if r["key"] == "submission_benchmark"] == [0]
+    found = [records(folder) for folder in ("run", "alone/instance_0")]
+    named = [[r["metadata"].get("instance") for r in log if r["key"] == "submission_benchmark"] for log in found]
+    assert named == [[None], [0]]
+    keys = [record["key"] for record in found[0]]
+    assert keys[:2] == ["cache_clear", "init_start"] and keys.index("staging_start") == keys.index("run_start") - 2
 
 
 def test_an_error_ends_one_instance(run, monkeypatch, capsys):
@@ -145,9 +128,9 @@ def test_a_drawn_seed_is_kept_by_all(run, capsys):
     assert read_value(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
     out = capsys.readouterr().out
     assert "1 instance of 1 rank(s) each, 1 at a time; already finished: 4" in out
-    words = out.splitlines()[-1].split()
-    assert words[:3] == ["FOM", "cosmoflow", "samples/s"]
-    merit = dict(zip(words[2::2], words[3::2], strict=True))
+    assert out.splitlines()[-1].startswith("FOM cosmoflow samples/s ")
+    words = out.splitlines()[-1].split()[2:]
+    merit = dict(zip(words[::2], words[1::2], strict=True))
     rates = [json.loads(Path(f"job/instance_{number}/fom.json").read_text())["samples_per_s"] for number in range(5)]
     assert (merit["units"], merit["models"]) == ("1", "5") and float(merit["models/min"]) > 0
     assert float(merit["samples/s"]) == pytest.approx(sum(rates) / 5, rel=1e-5)
@@ -192,12 +175,8 @@ def test_instances_in_one_folder_are_alike(run, capsys):
         assert run(*few, *arguments) in (1, 2)
         assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_two_folders_with_one_seed_are_refused(run, capsys):
-    run(*FOUR, "output_dir=job", "train.epochs=1")
     shutil.copytree("job/instance_0", "job/instance_7")
-    assert run(*FOUR, "output_dir=job", "train.epochs=1", "train.seed=null", "--auto-resume") == 2
+    assert run(*few, "train.seed=null", "--auto-resume") == 2
     assert "job/instance_7/result_0.txt has seed 11, so that instance 0 has 4, but" in capsys.readouterr().err
 
 
@@ -221,45 +200,41 @@ def test_a_single_run_and_instances_do_not_share_a_folder(run, capsys):
 # -- how the job itself ends ---------------------------------------------------------------------------------
 
 
-def record(folder):
-    return json.loads((Path(folder) / "ended.json").read_text())
-
-
 def stop_this_process(*_):
     os.kill(os.getpid(), signal.SIGUSR1)
     STOP.check()
 
 
 def test_a_job_that_cannot_stage_its_data_has_failed(run):
-    staging = ("staging.mode=replicate", "staging.stage_dir=node", "train.epochs=1")
+    staging = (*STAGED, "train.epochs=1")
     Path("node").touch()
     assert run(*FOUR, "output_dir=job", *staging) == 1
-    ended = record("job")
-    assert ended["how"] == "failed" and "staging.stage_dir node: File exists" in ended["cause"]
+    ended = read_ending(Path("job"))
+    assert ended.how == "failed" and "staging.stage_dir node: File exists" in ended.cause
     Path("node").unlink()
     assert run(*FOUR, "output_dir=job", *staging) == 4
-    assert record("job") == {"how": "target_not_met", "cause": "4 of 4 instances missed the target", "epochs": 4}
+    assert read_ending(Path("job")) == Ending("target_not_met", "4 of 4 instances missed the target", 4)
     assert run(*FOUR, "output_dir=job", *staging) == 1  # a log exists
-    assert record("job")["how"] == "target_not_met"
+    assert read_ending(Path("job")).how == "target_not_met"
     assert run(*FOUR, "output_dir=wrong", "data.train_samples=25") == 1 and not Path("wrong").exists()
 
 
 @pytest.mark.parametrize("moment", ["stage", "read_from"])
 def test_a_stop_signal_while_staging_is_recorded(run, monkeypatch, moment):
     """Also when all data are staged, but the job does not know it yet: they are removed."""
-    staging = ("staging.mode=replicate", "staging.stage_dir=node", "train.epochs=1")
     with monkeypatch.context() as patch:
         patch.setattr(cosmoflow.train.CosmoFlow, moment, stop_this_process)
-        assert run(*FOUR, "output_dir=job", *staging) == 3
-    assert record("job")["how"] == "stopped" and not [path for path in Path("node").rglob("*") if path.is_file()]
+        assert run(*FOUR, *STAGED, "output_dir=job", "train.epochs=1") == 3
+    assert read_ending(Path("job")).how == "stopped"
+    assert not [path for path in Path("node").rglob("*") if path.is_file()]
 
 
 # -- what is asked for ---------------------------------------------------------------------------------------
 
 
 def asked(config, count, ranks=None):
-    base = load(cosmoflow.train.Config, Path(config))
-    return replace(base, instances=InstancesConfig(count=count, ranks=ranks), train=TrainConfig(seed=None))
+    instances, train = InstancesConfig(count=count, ranks=ranks), TrainConfig(seed=None)
+    return replace(load(cosmoflow.train.Config, Path(config)), instances=instances, train=train)
 
 
 def test_the_ranks_of_an_instance(config):
@@ -269,9 +244,8 @@ def test_the_ranks_of_an_instance(config):
         (3, 3, "instances.ranks is 3, which does not divide the 8 rank(s) of the job; expected 1, 2, 4, 8, or null"),
         (2, 2, "so that 4 of 8 ranks are never used; start 4 ranks"),
     ):
-        with pytest.raises(ConfigError) as error:
+        with pytest.raises(ConfigError, match=re.escape(message)):
             check_ranks(asked(config, count, ranks), 8, None)
-        assert message in str(error.value)
     assert order_text(5, 2, 8) == "5 instances of 2 rank(s) each, 4 at a time; the last 1 of them leave 6 rank(s) idle"
     assert order_text(8, 2, 8) == "8 instances of 2 rank(s) each, 4 at a time"
     alone = config_of(asked(config, 4, 2), 3, 40)
@@ -280,10 +254,9 @@ def test_the_ranks_of_an_instance(config):
 
 def test_an_instance_on_each_node(config):
     def resolve(rank, local_rank, local_size):
-        dist = SimpleNamespace(world_size=8, nodes=2, rank=rank, local_rank=local_rank, local_size=local_size)
-        return resolve_node_ranks(
-            asked(config, 2, "node"), SimpleNamespace(**vars(dist), find_first=lambda value: value)
-        )
+        own = {"rank": rank, "local_rank": local_rank, "local_size": local_size}
+        dist = SimpleNamespace(world_size=8, nodes=2, find_first=lambda value: value, **own)
+        return resolve_node_ranks(asked(config, 2, "node"), dist)
 
     assert resolve(5, 1, 4).instances.ranks == 4 and resolve(3, 3, 4).instances.ranks == 4
     for numbered in ((5, 2, 4), (3, 3, 5)):  # node by node they are not, and more than half are here
@@ -324,41 +297,35 @@ def test_pruning_by_hand():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("launcher", "size"), [(torchrun(2), 1), (torchrun(4), 2), ("mpirun", 2)])
-def test_curves_under_launchers(run, start, data, launcher, size):
+@pytest.mark.parametrize(("launcher", "ranks", "size"), [(torchrun, 2, 1), (torchrun, 4, 2), (mpirun, 4, 2)])
+def test_curves_under_launchers(run, start, data, launcher, ranks, size):
     """Four instances, two at a time; staged in shards. Alone, on as many ranks, instance 3 has the same curve."""
-    of_all, alone = (mpirun(4), mpirun(2)) if launcher == "mpirun" else (launcher, torchrun(size))
     staging = ("staging.mode=shard", "staging.stage_dir=node")
     many = ("instances.count=4", f"instances.ranks={size}", "output_dir=job", "train.target=0.4")
-    job = start(*many, *staging, launcher=of_all)
-    out, err = job.communicate(timeout=300)
+    out, err = start(*many, *staging, launcher=launcher(ranks)).communicate(timeout=300)
     assert f"4 instances of {size} rank(s) each, 2 at a time" in out, err
-    one = start("instances.first=3", "output_dir=alone", "train.target=0.4", launcher=alone)
+    one = start("instances.first=3", "output_dir=alone", "train.target=0.4", launcher=launcher(size))
     _, err = one.communicate(timeout=300)
     assert curve("job/instance_3") == curve("alone/instance_3"), err
     whole = sum(path.stat().st_size for path in data.rglob("*.tfrecord"))
     assert whole <= sum(staged_bytes("job")) <= 1.02 * whole
 
 
-def children(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 @pytest.mark.exhaustive
 def test_a_killed_rank_ends_the_job(run, start, capsys):
     """Resumed, all four have the curves of an undisturbed job, and those that were finished stay as they were."""
     assert run(*FOUR, "output_dir=whole") == 4
-    slow = ("dist.device=cpu", "train.epochs=4", "output_dir=job")
-    job = start(*FOUR, *slow, launcher=torchrun(2))
+    slow = (*FOUR, "dist.device=cpu", "train.epochs=4", "output_dir=job")
+    job = start(*slow, launcher=torchrun(2))
     begin = time.monotonic()
     while endings("job").count("target_not_met") < 2 and time.monotonic() - begin < 120:
         time.sleep(0.01)
-    os.kill(children(job.pid)[-1], signal.SIGKILL)
+    os.kill(int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[-1]), signal.SIGKILL)
     assert job.wait(timeout=120) != 0
-    assert record("job")["how"] == "failed"
+    assert read_ending(Path("job")).how == "failed"
     ended = [number for number, how in enumerate(endings("job")) if how == "target_not_met"]
     before = {path: path.read_bytes() for number in ended for path in Path(f"job/instance_{number}").glob("*.*")}
-    _, err = start(*FOUR, *slow, "--resume", launcher=torchrun(2)).communicate(timeout=300)
+    _, err = start(*slow, "--resume", launcher=torchrun(2)).communicate(timeout=300)
     assert endings("job") == ["target_not_met"] * 4, err
     assert {path: path.read_bytes() for path in before} == before
     assert [curve(f"job/instance_{i}") for i in range(4)] == [curve(f"whole/instance_{i}") for i in range(4)]
@@ -372,8 +339,8 @@ def test_a_throughput_result(config, data, tmp_path, capfd):
     arguments = ["--config", "round.yaml", "--throughput", "4", "--jobs", "2", "-o", "round", "--threads", "1"]
     assert submission.round.__main__.main(arguments) == 1  # the problem of the test is not the mini problem
     clocks = [read_run_times(Path(f"round/cosmoflow/throughput/instance_{number}/result_0.txt")) for number in range(4)]
-    weak = Path("round/package/Example_University/results/test_n1/weak/cosmoflow")
-    assert sorted(path.name for path in weak.glob("*.txt")) == [f"result_{number}.txt" for number in range(4)]
+    weak = Path("round/package/Example_University/results/test_n1/weak/cosmoflow").glob("*.txt")
+    assert sorted(path.name for path in weak) == [f"result_{number}.txt" for number in range(4)]
     minutes = (max(stop for _, stop in clocks) - min(begin for begin, _ in clocks)) / 60_000
     assert "throughput done: 4 of 4 instances met the target\n" in capfd.readouterr().out
     told = f"4 of 4 instances met the target, in {minutes:.2f} min from the first start to the last stop"

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,8 @@ from common.ending import Ending, read_ending
 from common.training import folder
 from common.training.step import Step
 from tests.cosmoflow.case import CASE
-from tests.problems import ROOT, curve
+from tests.problems import ROOT, STAGED, curve, run_process, torchrun
+from tests.test_metrics import lines
 
 
 @pytest.fixture
@@ -45,9 +45,13 @@ def test_auto_resume_begins_goes_on_and_says_how_the_run_ended(start, run, finis
     wait_for("run/checkpoints/epoch-0001*", first)
     first.send_signal(signal.SIGKILL)
     first.communicate()
+    interrupted = Path("run/result_0.txt").read_bytes()
     assert run("output_dir=run", "--auto-resume") == 4
-    assert curve("run") == curve(finished_run) and not left()
+    assert curve("run") == curve(finished_run) and lines("run") == lines(finished_run) and not left()
     before = Path("run/result_0.txt").read_bytes()
+    assert before.count(b'"key": "run_start"') == before.count(b'"key": "run_stop"') == 1
+    assert before.count(b'"key": "epoch_start"') == 4
+    assert Path("run/result_0.txt.interrupted-1").read_bytes() == interrupted
     capsys.readouterr()
     assert run("output_dir=run", "--auto-resume") == 4
     assert capsys.readouterr().out == "run: this run has ended: target not met\n"
@@ -111,22 +115,25 @@ def test_a_run_whose_log_is_gone_or_of_another_says_what_to_do(run, run_copy, ca
         assert files() == before, "a file was lost"
 
 
-def test_a_second_training_leaves_the_folder_to_its_owner(start, run, capsys):
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
+def test_a_second_training_leaves_the_folder_to_its_owner(start, run, capsys, number):
+    """The owner saves and stops at a signal."""
     first = start("output_dir=run", "train.epochs=100000")
     wait_for("run/checkpoints/epoch-0002*", first)
     for flag in ("--resume", "--auto-resume", "train.seed=5"):
         assert run("output_dir=run", flag) == 3
         assert capsys.readouterr().err.startswith(f"run is in use by process {first.pid} on ")
     assert not list(Path("run").glob("*.interrupted*")) and first.poll() is None
-    first.send_signal(signal.SIGTERM)
-    assert ended(first)[0] == 3
-    log = Path("run/result_0.txt").read_text()
-    assert '"status": "aborted", "ended": "stopped", "cause": "SIGTERM"' in log
+    first.send_signal(number)
+    status, out, _ = ended(first)
+    assert status == 3 and f"stopped by {number.name}" in out and "--resume" in out
+    stop = f'"status": "aborted", "ended": "stopped", "cause": "{number.name}"'
+    assert stop in Path("run/result_0.txt").read_text()
     assert read_ending(Path("run")).how == "stopped" and not left()
 
 
 def test_a_signal_while_staging_stops_in_order(start, run):
-    staged = ["staging.mode=replicate", "staging.stage_dir=node", "staging.workers=1"]
+    staged = [*STAGED, "staging.workers=1"]
     process = start("output_dir=run", *staged, "train.epochs=100000")
     wait_for("node/staging.jsonl", process)
     process.send_signal(signal.SIGUSR1)
@@ -139,8 +146,7 @@ def test_a_signal_while_staging_stops_in_order(start, run):
 def test_a_signal_when_all_is_staged_leaves_no_files(run, monkeypatch, staging_round):
     """The data are staged, but the training does not know it yet."""
     monkeypatch.setattr(CASE.train.CosmoFlow, "read_from", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
-    staged = ["staging.mode=replicate", "staging.stage_dir=node"]
-    assert run("output_dir=run", *staged, f"submission.round='{staging_round}'") == 3
+    assert run("output_dir=run", *STAGED, f"submission.round='{staging_round}'") == 3
     assert read_ending(Path("run")).how == "stopped"
     assert not [path for path in Path("node").rglob("*") if path.is_file()] and not left()
 
@@ -159,8 +165,7 @@ def test_an_error_after_the_target_was_met_is_a_warning(run, monkeypatch, capsys
         monkeypatch.setattr(Step, fault, fails)
     else:
         monkeypatch.setattr(Path, "unlink", lambda path, **how: fails() if path.match(fault) else remove(path, **how))
-    staged = ["staging.mode=replicate", "staging.stage_dir=node"]
-    assert run("output_dir=run", *staged, f"train.target={CASE.met}") == 0
+    assert run("output_dir=run", *STAGED, f"train.target={CASE.met}") == 0
     said = capsys.readouterr()
     assert said.err.count("Input/output error") == said.err.count("warning") == 1
     assert "reached after 1 epoch" in said.out and read_ending(Path("run")) == Ending("target_met", epochs=1)
@@ -200,8 +205,7 @@ def test_ranks_without_a_console_still_tell_why_they_fail(start, data, tmp_path)
     damaged = tmp_path / "damaged"
     shutil.copytree(data, damaged)
     next((damaged / "train").iterdir()).write_bytes(b"damaged")
-    ranks = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
-    launcher = ("bash", "-c", '"$@" > /dev/full 2>&-', "bash", *ranks)
+    launcher = ("bash", "-c", '"$@" > /dev/full 2>&-', "bash", *torchrun(2))
     status, *_ = ended(start("output_dir=run", f"data.data_dir={damaged}", launcher=launcher))
     assert status == 1 and "damaged/train" in read_ending(Path("run")).cause and not left()
 
@@ -209,8 +213,7 @@ def test_ranks_without_a_console_still_tell_why_they_fail(start, data, tmp_path)
 @pytest.mark.exhaustive
 def test_two_ranks_stop_as_one(start):
     """Only one rank gets the signal, while both are still starting; both end with the status `to be continued`."""
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    process = start("output_dir=run", "train.epochs=100000", launcher=launcher)
+    process = start("output_dir=run", "train.epochs=100000", launcher=torchrun(2))
     wait_for("run/lease-1.json", process)
     os.kill(json.loads(Path("run/lease-1.json").read_text())["pid"], signal.SIGUSR1)
     _, out, err = ended(process)
@@ -220,8 +223,7 @@ def test_two_ranks_stop_as_one(start):
 
 @pytest.mark.exhaustive
 def test_a_signal_to_a_rank_that_evaluates_stops_the_run(start):
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    process = start("output_dir=run", "train.epochs=100000", "train.eval_ranks=1", launcher=launcher)
+    process = start("output_dir=run", "train.epochs=100000", "train.eval_ranks=1", launcher=torchrun(2))
     wait_for("run/checkpoints/epoch-0002*", process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     owner = json.loads(Path("run/lease-1.json").read_text())["pid"]
@@ -234,8 +236,7 @@ def test_a_signal_to_a_rank_that_evaluates_stops_the_run(start):
 
 @pytest.mark.exhaustive
 def test_an_error_on_several_ranks_is_one_message(start):
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    _, _, err = ended(start("output_dir=run", "data.train_samples=25", launcher=launcher))
+    _, _, err = ended(start("output_dir=run", "data.train_samples=25", launcher=torchrun(2)))
     assert err.count("the configuration asks for 25") == 1 and "Traceback" not in err.partition("torch/distributed")[0]
     assert not Path("run").exists()
 
@@ -256,8 +257,6 @@ def test_what_diverged_is_a_result_of_the_training(run, rate, steps, capsys):
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("script", ["kills.py --kills 20", "kill_rounds.py --kills 2"])
 def test_what_is_killed_at_random_moments_goes_on(script):
-    name, *arguments = script.split()
-    command = [sys.executable, str(ROOT / "bench" / name), *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_process(sys.executable, *f"bench/{script}".split(), cwd=ROOT)
     wrong = [line for line in done.stdout.splitlines() if line.startswith(("WRONG", "seed"))]
     assert done.returncode == 0 and " 0 faults" in done.stdout, "\n".join([*wrong, done.stdout[-3000:], done.stderr])

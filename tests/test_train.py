@@ -2,18 +2,15 @@
 
 import csv
 import json
-import os
 import re
 import resource
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from operator import mul
 from pathlib import Path
 from typing import Final
+from unittest.mock import DEFAULT, Mock
 
 import jsonschema
 import pytest
@@ -27,16 +24,21 @@ from common.commands.train import answer_at_once
 from common.config import load
 from common.data import manifest
 from common.ending import Ending, read_ending
+from common.processes import usable_cores
 from common.record import read_run_times, read_value
 from compliance.benchmarks import MINIS
 from tests.conformance import official
 from tests.conformance.variants.damaged_logs import PUBLISHED
-from tests.problems import ROOT, SAME, curve, flat, write_config
+from tests.problems import ROOT, SAME, STAGED, curve, flat, mpirun, run_process, torchrun, write_config
 
 FOM = re.compile(
     r"FOM (?P<benchmark>\w+) samples/s (?P<rate>\S+) units 1 batch \d+ dtype \w+ spread (?P<spread>\S+) "
     r"minutes (?P<minutes>\S+) epochs 2 quality (?P<quality>\S+)"
 )
+
+
+def find_errors(path):
+    return {finding.rule for finding in compliance.check_logs([path]).findings if finding.severity == "error"}
 
 
 def test_a_run_has_a_figure_of_merit(case, run, capsys):
@@ -48,14 +50,14 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
         rates = [float(row["samples_per_s"]) for row in csv.DictReader(file)]
     assert found["epoch_samples_per_s"] == rates and found["samples_per_s"] == pytest.approx(sum(rates) / 2)
     assert found["quality"] == curve("run")[-1][1] and not found["target_met"] and found["energy_j"] is None
-    start, stop = read_run_times(Path("run/result_0.txt"))
+    log = Path("run/result_0.txt")
+    start, stop = read_run_times(log)
     assert found["minutes"] == (stop - start) / 60_000 > 0
     assert line["benchmark"] == case.name and float(line["rate"]) == pytest.approx(found["samples_per_s"], rel=1e-5)
     assert float(line["quality"]) == pytest.approx(found["quality"], rel=1e-5)
     assert found["utilization"] is found["peak_format"] is None  # of a processor
-    log = Path("run/result_0.txt")
-    sizes = {"parameters": "number_of_parameters", "train_samples": "train_samples"}
-    assert all(found[name] == read_value(log, key) for name, key in sizes.items())
+    assert found["parameters"] == read_value(log, "number_of_parameters")
+    assert found["train_samples"] == read_value(log, "train_samples")
     samples = sum(map(mul, rates, found["epoch_train_s"]))
     flops = read_value(log, "flop_per_sample")["training"] * samples / sum(found["epoch_train_s"])
     assert found["flop_per_s"] == pytest.approx(flops) and found["loss"] == curve("run")[-1][0]
@@ -82,32 +84,24 @@ def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys
         in Path("met/result_0.txt").read_text()
     )
     assert "reached after 1 epoch" in capsys.readouterr().out
-    report = compliance.check_logs(["met/result_0.txt"])
     # 24 samples are not the dataset, and this is not the target: nothing else is wrong.
-    assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01"}
+    assert find_errors("met/result_0.txt") == {"QUA01"}
     if case.name in PUBLISHED:
         with official.official_tool():
             assert set(official.check("met/result_0.txt", "3.0").keys) == {case.quality}
 
 
 @pytest.mark.parametrize(
-    "launcher", ["torchrun", pytest.param("mpirun", marks=[pytest.mark.one_benchmark, pytest.mark.exhaustive])]
+    "launcher", [torchrun, pytest.param(mpirun, marks=[pytest.mark.one_benchmark, pytest.mark.exhaustive])]
 )
 def test_two_ranks_have_the_curve_of_one(case, start, finished_run, launcher):
     """Under mpirun they are stopped and resumed on the way."""
-    if launcher == "mpirun":
-        pytest.importorskip("mpi4py")
-        command = [str(Path(sys.executable).with_name("mpirun")), "-n", "2", sys.executable]
-    else:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    if not Path(command[0]).exists():
-        pytest.skip("no mpirun beside this Python")
     whole = ["train.epochs=2"]
-    for arguments in (["train.epochs=1"], [*whole, "--resume"]) if launcher == "mpirun" else (whole,):
-        started = start("output_dir=two", *case.shared, *arguments, launcher=command)
+    for arguments in (["train.epochs=1"], [*whole, "--resume"]) if launcher is mpirun else (whole,):
+        started = start("output_dir=two", *case.shared, *arguments, launcher=launcher(2))
         out, err = started.communicate(timeout=120)
         assert started.returncode != 0 and "NOT reached after" in out, err
-        if launcher == "torchrun":  # its report of failures says what is none
+        if launcher is torchrun:  # its report of failures says what is none
             assert "no error: the run is over without meeting its target" in err
     assert flat(curve("two")) == pytest.approx(flat(curve(finished_run)[:2]), **SAME)
 
@@ -115,32 +109,13 @@ def test_two_ranks_have_the_curve_of_one(case, start, finished_run, launcher):
 @pytest.mark.exhaustive
 @pytest.mark.one_benchmark
 def test_ranks_that_only_evaluate_give_the_same_curve(case, start, finished_run):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
-    started = start("output_dir=four", *case.shared, "train.eval_ranks=2", launcher=command)
+    started = start("output_dir=four", *case.shared, "train.eval_ranks=2", launcher=torchrun(4))
     out, err = started.communicate(timeout=120)
     assert started.returncode != 0 and "4 ranks (2 of them evaluate)" in out, err
     assert flat(curve("four")) == pytest.approx(flat(curve(finished_run)), **SAME)
-    started = start("output_dir=x", *case.shared, "train.eval_ranks=2", "staging.mode=memory", launcher=command)
+    started = start("output_dir=x", *case.shared, "train.eval_ranks=2", "staging.mode=memory", launcher=torchrun(4))
     assert "a node has ranks of both kinds" in started.communicate(timeout=120)[1]
-    report = compliance.check_logs(["four/result_0.txt"])
-    assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01", "QUA03"}
-
-
-@pytest.mark.one_benchmark
-def test_a_killed_run_goes_on_with_the_same_curve(run, start, finished_run):
-    started = start("output_dir=killed", "train.epochs=4")
-    deadline = time.monotonic() + 60
-    while not list(Path("killed/checkpoints").glob("epoch-0002*.pt")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    started.send_signal(signal.SIGKILL)
-    started.communicate()
-    interrupted = Path("killed/result_0.txt").read_text()
-    assert run("output_dir=killed", "--resume") == 4
-    assert curve("killed") == curve(finished_run)
-    text = Path("killed/result_0.txt").read_text()
-    assert text.count('"key": "run_start"') == text.count('"key": "run_stop"') == 1
-    assert text.count('"key": "epoch_start"') == 4
-    assert Path("killed/result_0.txt.interrupted-1").read_text() == interrupted
+    assert find_errors("four/result_0.txt") == {"QUA01", "QUA03"}
 
 
 def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
@@ -150,8 +125,7 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
         r"^(?:\w+ it:)? +python -m (\w+ \w+|\S+) (.*?)(?:   \(.*)?$", capsys.readouterr().out, re.MULTILINE
     )
     of_run = [f"{case.name} evaluate", f"{case.name} predict", "common.training.weights"]
-    names = ["compliance.check", *of_run, "submission.system", "submission.assemble"]
-    assert [name for name, _ in commands] == names
+    assert [name for name, _ in commands] == ["compliance.check", *of_run, "submission.system", "submission.assemble"]
     arguments = {name: shlex.split(given) for name, given in commands}
     assert case.evaluate.main(arguments[f"{case.name} evaluate"]) == 1
     said = capsys.readouterr().out.splitlines()[-1]
@@ -167,22 +141,23 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     assert submission.assemble.__main__.main([*arguments["submission.assemble"], "--draft"]) == 0
     said = capsys.readouterr()
     assert "INCOMPLETE" in said.out and "warning: submission_platform" not in said.err
-    about_the_package = [one.rule for one in compliance.check_logs(["out"]).findings if one.severity == "error"]
     # The problem of the test is not the benchmark's, one run is too few, and the description has fields to fill in.
-    assert {rule for rule in about_the_package if rule.startswith(("PKG", "SYS"))} == {"PKG20"}
+    assert {rule for rule in find_errors("out") if rule.startswith(("PKG", "SYS"))} == {"PKG20"}
 
 
 @pytest.mark.one_benchmark
 def test_evaluation_finds_the_checkpoint_and_says_where_it_looked(case, run_copy, data, capsys):
     checkpoint = "run/checkpoints/epoch-0004-step-0000000.pt"
-    assert case.evaluate.main([checkpoint, f"data.data_dir={data}"]) == 1
-    assert case.evaluate.main([checkpoint]) == 2
-    assert f"{case.name}: no such folder here" in capsys.readouterr().err
-    assert case.evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
     Path("empty").mkdir()
-    assert case.evaluate.main(["empty"]) == 1 and "empty: no checkpoint in this folder" in capsys.readouterr().err
-    assert case.evaluate.main(["run/result_0.txt"]) == 1
-    assert "run/result_0.txt: not a checkpoint; expected the folder of a run" in capsys.readouterr().err
+    for words, status, said in (
+        ([checkpoint, f"data.data_dir={data}"], 1, ""),
+        ([checkpoint], 2, f"{case.name}: no such folder here"),
+        (["nowhere.pt"], 1, "no such checkpoint"),
+        (["empty"], 1, "empty: no checkpoint in this folder"),
+        (["run/result_0.txt"], 1, "run/result_0.txt: not a checkpoint; expected the folder of a run"),
+    ):
+        assert case.evaluate.main(words) == status
+        assert said in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         case.evaluate.main([])
     assert "override" not in capsys.readouterr().err
@@ -201,65 +176,36 @@ def test_a_resumed_run_keeps_its_settings(case, run, capsys):
     assert case.evaluate.main(["run", "train.seed=1000"]) == 2
 
 
-@pytest.mark.one_benchmark
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
-def test_a_signal_saves_and_stops(start, number):
-    started = start("output_dir=stopped", "train.epochs=100000")
-    while not Path("stopped/history.csv").exists():
-        assert started.poll() is None, started.communicate()
-        time.sleep(0.02)
-    started.send_signal(number)
-    out, _ = started.communicate(timeout=60)
-    assert started.returncode == 3 and f"stopped by {number.name}" in out and "--resume" in out
-    assert '"status": "aborted"' in Path("stopped/result_0.txt").read_text()
-
-
-def keys(folder):
-    return [line.split('"key": "')[1].split('"')[0] for line in (Path(folder) / "result_0.txt").open()]
-
-
 @pytest.mark.parametrize("round_", [pytest.param("2.0", marks=pytest.mark.one_benchmark), "3.0"])
 def test_staged_data_give_the_same_curve(case, run, finished_run, round_):
     """The clock starts before staging until round 2.0; what was staged is gone after the run."""
-    staged = ["staging.mode=replicate", "staging.stage_dir=node", *case.staged]
-    run("output_dir=staged", "train.epochs=2", f"submission.round='{round_}'", *staged)
+    run("output_dir=staged", "train.epochs=2", f"submission.round='{round_}'", *STAGED, *case.staged)
     assert curve("staged") == curve(finished_run)[:2]
-    found = keys("staged")
+    found = re.findall(r'"key": "(\w+)"', Path("staged/result_0.txt").read_text())
     assert (found.index("run_start") < found.index("staging_start")) == (round_ == "2.0")
     assert not list(Path("node").rglob(case.files))
 
 
 @pytest.mark.one_benchmark
-def test_nothing_is_overwritten(run, run_copy, capsys):
-    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
-    assert run("train.epochs=1") == 1
-    assert "a log already exists; continue the run by --resume, or choose another output_dir" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
+def test_a_seed_is_drawn_and_logged_once(run):
+    for folder in ("one", "other"):
+        run(f"output_dir={folder}", "train.seed=null", "train.epochs=1")
+    one, other = (
+        re.findall(r'"key": "seed", "value": (\d+)', Path(folder, "result_0.txt").read_text())
+        for folder in ("one", "other")
+    )
+    assert len(one) == len(other) == 1 and one != other
 
 
 @pytest.mark.one_benchmark
-def test_a_seed_is_drawn_and_logged_once(run):
-    seeds = set()
-    for number in (1, 2):
-        run(f"output_dir=run-{number}", "train.seed=null", "train.epochs=1")
-        lines = [
-            line for line in Path(f"run-{number}/result_0.txt").read_text().splitlines() if '"key": "seed"' in line
-        ]
-        assert len(lines) == 1
-        seeds.add(lines[0].split('"value": ')[1].split(",")[0])
-    assert len(seeds) == 2
+def test_a_mini_run_ends_with_what_a_classical_method_reaches(case, run, capsys):
+    reference = MINIS[case.name][0]
+    assert run(f"variant={reference.variant}", "train.epochs=1") == 4
+    line = f"a classical method reaches {reference.baseline}: see {case.name}/README.md"
+    assert (line in capsys.readouterr().out) == (reference.baseline is not None)
 
 
 # -- what can be wrong ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def copy(case, config, data, tmp_path):
-    """Return a copy of the data to damage; the configuration names it."""
-    folder = tmp_path / "copy"
-    shutil.copytree(data, folder)
-    write_config(case, folder, tmp_path)
-    return folder
 
 
 def cut(case, folder):
@@ -273,22 +219,15 @@ def missing(case, folder):
     return "validation"
 
 
-@pytest.mark.one_benchmark
-def test_a_mini_run_ends_with_what_a_classical_method_reaches(case, run, capsys):
-    reference = MINIS[case.name][0]
-    assert run(f"variant={reference.variant}", "train.epochs=1") == 4
-    line = f"a classical method reaches {reference.baseline}: see {case.name}/README.md"
-    assert (line in capsys.readouterr().out) == (reference.baseline is not None)
-
-
 def not_a_folder(_, folder):
     shutil.rmtree(folder / "validation")
     return "validation is not a"
 
 
 @pytest.mark.parametrize("damage", [cut, missing, not_a_folder])
-def test_damaged_data_have_a_clear_error(case, run, copy, capsys, damage):
-    name = damage(case, copy)
+def test_damaged_data_have_a_clear_error(case, run, data, tmp_path, capsys, damage):
+    name = damage(case, shutil.copytree(data, tmp_path / "copy"))
+    write_config(case, tmp_path / "copy", tmp_path)
     assert run("data.eval_samples=7", "data.train_samples=24") == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ") and name in error and "Traceback" not in error
@@ -297,24 +236,22 @@ def test_damaged_data_have_a_clear_error(case, run, copy, capsys, damage):
 
 
 WRONG = (
-    ("optim.momntum=0.5", 2, "did you mean optim.momentum"),
-    ("optim.lr=3", 2, "override 'optim.lr=3': unknown key optim.lr; did you mean schedule.base_lr?"),
-    ("schedule.base_lr=-1", 2, "override 'schedule.base_lr=-1': schedule: base_lr is -1"),
-    ("train.accumulation=6", 2, "accumulation is 6, more parts than the 5 samples of a step"),
-    ("train.target=-3", 2, "override 'train.target=-3': train: target is -3"),
-    ("data.train_samples=25", 1, "the configuration asks for 25"),
-    ("submission.org=''", 1, "submission.org is empty"),
-    ("data.data_dir=small.yaml", 1, "data.data_dir"),
-    ("data.data_dir=missing", 1, "missing/train is not a folder: data.data_dir must contain"),
-    ("--resume", 1, "no checkpoint to resume from"),
+    ("optim.momntum=0.5", {2}, "did you mean optim.momentum"),
+    ("optim.lr=3", {2}, "override 'optim.lr=3': unknown key optim.lr; did you mean schedule.base_lr?"),
+    ("schedule.base_lr=-1", {2}, "override 'schedule.base_lr=-1': schedule: base_lr is -1"),
+    ("train.accumulation=6", {2}, "accumulation is 6, more parts than the 5 samples of a step"),
+    ("train.target=-3", {2}, "override 'train.target=-3': train: target is -3"),
+    ("data.train_samples=25", {1}, "the configuration asks for 25"),
+    ("submission.org=''", {1}, "submission.org is empty"),
+    ("data.data_dir=small.yaml", {1}, "data.data_dir"),
+    ("data.data_dir=missing", {1}, "missing/train is not a folder: data.data_dir must contain"),
+    ("--resume", {1}, "no checkpoint to resume from"),
 )
 
 
 def test_wrong_values_have_a_clear_error(case, run, capsys):
-    wrong = [(argument, None, message) for argument, message in case.wrong]
-    for argument, code, message in (*WRONG, *wrong):
-        status = run(argument)
-        assert status == code or (code is None and status in (1, 2))
+    for argument, codes, message in (*WRONG, *((argument, {1, 2}, message) for argument, message in case.wrong)):
+        assert run(argument) in codes
         error = capsys.readouterr().err
         assert error.startswith("error: ") and message in error
         assert not Path("run").exists()
@@ -329,15 +266,8 @@ def test_without_a_configuration_only_that_is_missing(case, capsys):
 
 @pytest.mark.one_benchmark
 def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
-    save, calls = torch.save, []
-
-    def second_time_full(content, file):
-        calls.append(file)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        save(content, file)
-
-    monkeypatch.setattr(torch, "save", second_time_full)
+    second_time_full = [DEFAULT, OSError(28, "No space left on device"), *[DEFAULT] * 9]
+    monkeypatch.setattr(torch, "save", Mock(wraps=torch.save, side_effect=second_time_full))
     assert run() == 1
     assert "No space left on device" in capsys.readouterr().err
     assert [path.name for path in Path("run/checkpoints").iterdir()] == ["epoch-0001-step-0000000.pt"]
@@ -350,13 +280,13 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
 
 
 def test_the_printed_configuration_is_the_same_configuration(case, config, run, capsys, tmp_path):
-    kind = case.train.Config
     keys = []
     for options in ((), ("--all",)):
         assert run("train.epochs=7", "--print-config", *options) == 0
         printed = capsys.readouterr().out
         (tmp_path / "printed.yaml").write_text(printed)
-        assert load(kind, tmp_path / "printed.yaml") == load(kind, Path(config), ["train.epochs=7"])
+        printed_config = load(case.train.Config, tmp_path / "printed.yaml")
+        assert printed_config == load(case.train.Config, Path(config), ["train.epochs=7"])
         keys.append(len(printed.splitlines()))
     assert "output_dir: " in printed and keys[0] < keys[1] // 2
 
@@ -392,16 +322,9 @@ GIB: Final = 2**20
 def test_the_closed_configuration_fails_only_what_it_must(case, empty_folder):
     """One step of the full-size network, in less memory than a laptop has."""
     assert case.synthesize.main(["data", "--preset", "full-size", *case.full.split()]) == 0
-    few = "data.data_dir=data data.train_samples=2 data.eval_samples=1 train.epochs=1 output_dir=run".split()
-    few.append("submission.division=open")
-    command = [sys.executable, "-m", f"{case.name}.train", str(ROOT / case.name / "config.yaml"), *few]
-    done = subprocess.run(
-        [*command, *case.closed],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    few = "data.data_dir=data data.train_samples=2 data.eval_samples=1 train.epochs=1 submission.division=open".split()
+    words = ("-m", f"{case.name}.train", ROOT / case.name / "config.yaml", *few, *case.closed, "output_dir=run")
+    done = run_process(sys.executable, *words, variables={"OMP_NUM_THREADS": str(usable_cores())})
     assert done.returncode == 4 and "NOT reached after 1 epoch" in done.stdout, done.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8 * GIB  # of the largest child so far
     report = compliance.check_logs(["run/result_0.txt"], division="closed")

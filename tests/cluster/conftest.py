@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.problem import Problem
+from tests.cluster.scripts import Round
 from tests.cluster.slurm import ROOT, Cluster, until
 
 HERE = Path(__file__).parent
@@ -61,6 +62,11 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     command = [sys.executable, "-m", "cosmoflow.synthesize", str(folder), "--train", "64", "--validation", "16"]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
     return Problem(folder)
+
+
+@pytest.fixture
+def round_(cluster: Cluster, problem: Problem, tmp_path: Path) -> Round:
+    return Round(cluster, problem, tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -42,12 +41,6 @@ class Problem:
         file = folder / "round.yaml"
         file.write_text(json.dumps({"cosmoflow": plan}))
         return file
-
-
-def curve(folder: Path) -> list[tuple[float, float]]:
-    """Return loss and quality of each epoch."""
-    with (folder / "history.csv").open() as file:
-        return [(float(row["loss"]), float(row["quality"])) for row in csv.DictReader(file)]
 
 
 def events(folder: Path, key: str) -> list[dict[str, Any]]:

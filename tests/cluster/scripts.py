@@ -46,6 +46,14 @@ class Round:
         )
 
 
+def try_jobs(cluster: Cluster, folder: Path, jobs: list[str]) -> None:
+    """Ask Slurm whether it would take these job scripts."""
+    for job in jobs:
+        (folder / "job.sh").write_text(job)
+        tested = cluster.run("sbatch", "--test-only", str(folder / "job.sh"))
+        assert tested.status == 0 and "to start at" in tested.text, str(tested)
+
+
 def state(cluster: Cluster, job: str) -> str:
     """Return a job's state, such as PENDING and RUNNING."""
     match = re.search(r"JobState=(\w+)", cluster.slurm("scontrol", "show", "job", job))

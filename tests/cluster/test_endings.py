@@ -3,17 +3,10 @@
 import os
 import signal
 
-import pytest
-
-from tests.cluster.problem import curve, ended, kill_rank, launchers, until_trained
-from tests.cluster.scripts import Round
+from tests.cluster.problem import ended, kill_rank, launchers, until_trained
+from tests.problems import curve
 
 FINAL = {"target_met", "target_not_met", "diverged"}
-
-
-@pytest.fixture
-def round_(cluster, problem, tmp_path):
-    return Round(cluster, problem, tmp_path)
 
 
 def test_a_killed_rank_and_a_stopped_launcher_are_not_results(cluster, round_):

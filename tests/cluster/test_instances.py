@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cluster.problem import curve, ended, events
+from tests.cluster.problem import ended, events
+from tests.problems import curve
 
 # The order of the instances as the job prints it, the ranks of each, the launchers of the job and of one alone, and how
 # the data are staged.

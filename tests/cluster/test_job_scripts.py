@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from tests.cluster.problem import curve, ended, epochs_saved, events, unfinished, until_trained
-from tests.cluster.scripts import JOB, Round, nodes_of, start_now, steps, until_ended, until_queued_again
+from tests.cluster.problem import ended, epochs_saved, events, unfinished, until_trained
+from tests.cluster.scripts import JOB, nodes_of, start_now, steps, try_jobs, until_ended, until_queued_again
 from tests.cluster.slurm import until
+from tests.problems import curve
 
 GPUS = ("--nodes", "2", "--ranks-per-node", "2", "--gpus-per-node", "2")
 SITE = """\
@@ -21,11 +22,6 @@ gpus: {per_node: 2, request: gres}
 """
 
 
-@pytest.fixture
-def round_(cluster, problem, tmp_path):
-    return Round(cluster, problem, tmp_path)
-
-
 @pytest.mark.parametrize(("config", "site"), [("closed", ""), ("mini", ""), ("closed", SITE)])
 def test_slurm_accepts_the_jobs_as_printed(cluster, tmp_path, config, site):
     profile = tmp_path / "site.yaml"
@@ -34,11 +30,7 @@ def test_slurm_accepts_the_jobs_as_printed(cluster, tmp_path, config, site):
     done = cluster.run("python", "-m", "submission.round", "--config", config, "--emit", "slurm", *GPUS, *more)
     jobs = JOB.findall(done.text)
     assert len(jobs) == 4, str(done)
-    for job in jobs:
-        script = tmp_path / "job.sh"
-        script.write_text(job)
-        tested = cluster.run("sbatch", "--test-only", str(script))
-        assert tested.status == 0 and "to start at" in tested.text, str(tested)
+    try_jobs(cluster, tmp_path, jobs)
     if site:
         assert "#SBATCH --account=a_project\n" in jobs[0] and "#SBATCH --partition=debug\n" in jobs[0]
         assert "staging.stage_dir=/mnt" in jobs[0]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cluster.problem import curve
 from tests.cluster.slurm import ROOT
+from tests.problems import curve
 
 MEET = "--rdzv-backend c10d --rdzv-endpoint nid001:29500 --rdzv-id one"
 # How the suite names the launcher, the number of ranks, the command, and settings.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.problem import curve
+from tests.problems import curve
 
 
 @pytest.mark.exhaustive

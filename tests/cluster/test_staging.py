@@ -4,7 +4,8 @@ import shlex
 
 import pytest
 
-from tests.cluster.problem import curve, ended
+from tests.cluster.problem import ended
+from tests.problems import curve
 
 OTHERS = [pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("none", "replicate", "memory")]
 

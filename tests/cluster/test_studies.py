@@ -9,7 +9,7 @@ from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.scripts.cluster import Cluster as Jobs
 from submission.runs.scripts.script import Script
 from tests.cluster.problem import SETTINGS
-from tests.cluster.scripts import JOB
+from tests.cluster.scripts import JOB, try_jobs
 from tests.cluster.slurm import until
 
 
@@ -60,10 +60,7 @@ def study(problem, tmp_path):
 def test_slurm_accepts_the_jobs_of_a_study(cluster, study, tmp_path):
     jobs = JOB.findall(study[1])
     assert len(jobs) == 4
-    for job in jobs:
-        (tmp_path / "job.sh").write_text(job)
-        tested = cluster.run("sbatch", "--test-only", str(tmp_path / "job.sh"))
-        assert tested.status == 0 and "to start at" in tested.text, str(tested)
+    try_jobs(cluster, tmp_path, jobs)
 
 
 @pytest.mark.exhaustive

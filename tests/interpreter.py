@@ -5,12 +5,13 @@ their own.
 """
 
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
 import torch
+
+from tests.problems import run_process
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -22,8 +23,7 @@ not_interpreted = pytest.mark.skipif(INTERPRETED, reason="this is the interprete
 
 def run_in_the_interpreter(file):
     """Run the tests of a file in the interpreter; all that need a GPU must run there, and pass."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--exhaustive", "all", file]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    words = ["-m", "pytest", "-p", "no:cacheprovider", "--exhaustive", "all", file]
+    done = run_process(sys.executable, *words, variables={"TRITON_INTERPRET": "1"})
     assert done.returncode == 0, done.stdout
     assert "GPU" not in done.stdout, "a test was left out"

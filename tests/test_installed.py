@@ -19,8 +19,8 @@ from common.version import DISTRIBUTION
 from compliance.samples.log import SampleLog
 from submission.assemble.implementation import SETUP_FILES
 from submission.integrations import FOLDER
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[1]
 CHECKER = ("msgspec", "yaml", "tqdm")
 """What the suite needs without any extra."""
 TINY = """
@@ -115,17 +115,14 @@ def everything(environment):
     return environment()
 
 
-def test_the_wheel_has_the_types_of_every_package(wheel):
+def test_the_wheel_has_every_page_and_the_types_of_every_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops, typed = (
         {name.partition("/")[0] for name in names if name.endswith(end)} for end in ("/__init__.py", "/py.typed")
     )
     assert tops == typed
-
-
-def test_the_wheel_has_every_page(wheel):
-    names = {name.partition(f"share/{DISTRIBUTION}/")[2] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")} <= names
+    shared = {name.partition(f"share/{DISTRIBUTION}/")[2] for name in names}
+    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")} <= shared
 
 
 def test_the_wheel_brings_pages_and_integrations(checker, tmp_path):

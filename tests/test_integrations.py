@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +16,16 @@ from common.benchmarks import PACKAGES
 from compliance.benchmarks import MINIS
 from submission.integrations import main
 from tests.measurement import STEPS
+from tests.problems import ROOT, run_process
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "integrations"
 TOOLS = sorted(path.name for path in FOLDER.iterdir())
 JUBE_FILE = FOLDER / "jube/mlperf_hpc.yaml"
-JUBE_PATTERNS = {"$jube_pat_fp": r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))", "$jube_pat_int": r"([+-]?\d+)"}
-JUBE_PATTERNS["$jube_pat_wrd"] = r"(\S+)"
+JUBE_PATTERNS = {
+    "$jube_pat_fp": r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))",
+    "$jube_pat_int": r"([+-]?\d+)",
+    "$jube_pat_wrd": r"(\S+)",
+}
 REFRAME = shutil.which("reframe", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 needs_reframe = pytest.mark.needs("reframe", REFRAME, "ReFrame: pip install reframe-hpc")
 needs_jube = pytest.mark.needs("jube", shutil.which("jube"), "JUBE: apt install jube")
@@ -72,17 +74,16 @@ def data(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
-def ran(command, **variables):
-    """Run a command of a tool from the repository's root; return what it printed."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+def run_reframe(folder, tests, *words):
+    """Let ReFrame run tests of its file, with all that it writes in a folder; return how it ended."""
+    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", tests, "--prefix", folder, *words]
+    return run_process(*command, cwd=ROOT, timeout=300)
 
 
-def jube(folder):
-    """Return the command that lets JUBE run its file, with the results in a folder."""
-    return ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", folder]
+def run_jube(folder, *words, **variables):
+    """Let JUBE run its file, with the results in a folder; return how it ended."""
+    command = ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", folder, *words]
+    return run_process(*command, variables=variables, cwd=ROOT, timeout=300)
 
 
 def line_of(folder, output):
@@ -97,10 +98,10 @@ def line_of(folder, output):
 @pytest.mark.exhaustive
 @needs_reframe
 def test_reframe_reports_the_line(tmp_path, data):
-    settings = {"interpreter": sys.executable, "data": data, "steps": 3}
-    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "MLPerfHPC.*mini", "--prefix", tmp_path]
-    command += ["--exec-policy", "serial", "--report-file", tmp_path / "report.json"]
-    ran([*command, *(word for key, value in settings.items() for word in ("-S", f"{key}={value}"))])
+    words = ["--exec-policy", "serial", "--report-file", tmp_path / "report.json", "-S", "steps=3"]
+    words += ["-S", f"interpreter={sys.executable}", "-S", f"data={data}"]
+    done = run_reframe(tmp_path, "MLPerfHPC.*mini", *words)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (run,) = json.loads((tmp_path / "report.json").read_text())["runs"]
     lines = []
     for case in run["testcases"]:
@@ -116,9 +117,8 @@ def test_reframe_reports_the_line(tmp_path, data):
 @pytest.mark.exhaustive
 @needs_reframe
 def test_reframe_fails_without_the_line(tmp_path):
-    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "benchmark=cosmoflow.*mini", "--prefix", tmp_path]
-    command += ["-S", "interpreter=true", "-S", f"data={tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    words = ["-S", "interpreter=true", "-S", f"data={tmp_path}"]
+    done = run_reframe(tmp_path, "benchmark=cosmoflow.*mini", *words)
     assert done.returncode == 1 and "sanity" in done.stdout
 
 
@@ -144,10 +144,8 @@ def test_reframe_judges_throughput_and_acceptance(test, line, measured, tmp_path
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\necho '{json.dumps(VERDICT)}' > accept.json\necho '{line}'\n")
     program.chmod(0o755)
-    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", test, "--prefix", tmp_path]
-    command += ["-S", f"interpreter={program}", "-S", f"data={tmp_path / 'data'}", "--report-file", tmp_path / "report"]
-    command += ["-S", "MachineAcceptance.baseline=base.json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    words = ["-S", f"interpreter={program}", "-S", f"data={tmp_path / 'data'}", "--report-file", tmp_path / "report"]
+    done = run_reframe(tmp_path, test, *words, "-S", "MachineAcceptance.baseline=base.json")
     assert done.returncode == (measured is None), done.stdout
     (case,) = json.loads((tmp_path / "report").read_text())["runs"][0]["testcases"]
     if measured:
@@ -157,7 +155,8 @@ def test_reframe_judges_throughput_and_acceptance(test, line, measured, tmp_path
 @pytest.mark.exhaustive
 @needs_jube
 def test_jube_reports_the_line(tmp_path, data):
-    ran([*jube(tmp_path), "--error"], PYTHON=sys.executable, DATA=str(data), STEPS="3")
+    done = run_jube(tmp_path, "--error", PYTHON=sys.executable, DATA=str(data), STEPS="3")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     with (tmp_path / "000000/result/result.dat").open(newline="") as file:
         table = [(row["benchmark"], row["samples_per_s[samples/s]"], row["spread"]) for row in csv.DictReader(file)]
     lines = [line_of(path, "stdout") for path in tmp_path.glob("*/*_measure/work")]
@@ -172,17 +171,16 @@ def test_jube_reports_the_line(tmp_path, data):
 @pytest.mark.parametrize("python", ["true", "false"])
 def test_jube_fails_without_the_line(python, tmp_path):
     variables = {"PYTHON": python, "DATA": str(tmp_path / "data")}
-    assert re.search(r"measure \| +3 \| +0 \| +0 \| +3 \| +0 \|", ran(jube(tmp_path), **variables))
-    command, env = [*jube(tmp_path), "--error"], os.environ | variables
-    assert subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=100, check=False).returncode == 1
+    done = run_jube(tmp_path, **variables)
+    assert done.returncode == 0 and re.search(r"measure \| +3 \| +0 \| +0 \| +3 \| +0 \|", done.stdout)
+    assert run_jube(tmp_path, "--error", **variables).returncode == 1
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("required", "outcome"), [("jube", "error"), ("dali", "skipped")])
 def test_a_tool_that_is_required_is_not_silently_missing(required, outcome, tmp_path):
-    environment = os.environ | {"MLPERF_HPC_REQUIRE": required, "PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports"]
-    command += ["--exhaustive", "all", __file__]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    variables = {"MLPERF_HPC_REQUIRE": required, "PATH": str(tmp_path)}
+    words = "-m pytest -p no:cacheprovider -k jube_reports --exhaustive all".split()
+    done = run_process(sys.executable, *words, __file__, variables=variables, cwd=ROOT, timeout=300)
     assert f"1 {outcome}" in done.stdout and "needs JUBE: apt install jube" in done.stdout
     assert done.returncode == (1 if outcome == "error" else 0)

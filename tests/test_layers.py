@@ -7,14 +7,13 @@ import ast
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from common.benchmarks import PACKAGES
 from tests.module_graph import Tree
+from tests.problems import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = set(PACKAGES)
 ALLOWED = {
     "common": set(),
@@ -33,6 +32,11 @@ CLUSTER, MPI = "common/ranks/", "common/ranks/meeting.py"
 """The only files that know torch.distributed; of mpi4py, the second alone does."""
 SCIPY = "submission/results/fits/nonlinear.py"
 """The only file of FACTS_READERS with an extra: `study` says what to install where it cannot be imported."""
+COMMANDS = ("compliance.check", "submission.cli")
+"""Modules that import nothing heavy, nor what only some calls need, before they know their job.
+
+`mlperf-hpc` may run every module of the suite, and so imports none of them before it knows which.
+"""
 LIGHT = (
     "common.ranks.launch",
     "common.config",
@@ -199,10 +203,16 @@ def modules_after(code):
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_light_modules_load_no_torch(module):
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        *((module, {"torch", "mpi4py"}) for module in LIGHT),
+        *((module, HEAVY | {"yaml", "tqdm", "multiprocessing", "xml", "concurrent"}) for module in COMMANDS),
+    ],
+)
+def test_light_modules_load_nothing_heavy(module, heavy):
     loaded = modules_after(f"import {module}")
-    assert module.split(".")[0] in loaded and not {"torch", "mpi4py"} & loaded
+    assert module.partition(".")[0] in loaded and not heavy & loaded
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -233,14 +243,3 @@ judge(SampleLog().by_suite())
 assert "cosmoflow.settings" in sys.modules
 """
     assert not HEAVY & modules_after(loads)
-
-
-@pytest.mark.parametrize("module", ["compliance.check", "submission.cli"])
-def test_the_checker_starts_light(module):
-    """The command imports nothing heavy, nor what only some calls need, before it knows its job.
-
-    `mlperf-hpc` may run every module of the suite, and so imports none of them before it knows which.
-    """
-    loaded = modules_after(f"import {module}")
-    only_some = {"yaml", "tqdm", "multiprocessing", "xml", "concurrent"}
-    assert module.partition(".")[0] in loaded and not (HEAVY | only_some) & loaded

@@ -1,14 +1,15 @@
 """`make` takes the CPU build of torch where there is no accelerator and the index answers."""
 
 import os
-import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.problems import ROOT, run_process
+
 ACCELERATOR = os.uname().sysname != "Linux" or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
 PYTHON = """#!/bin/sh
 case "$1" in -c) exec python3 "$@";; *) echo "ran: $*";; esac
@@ -16,18 +17,11 @@ case "$1" in -c) exec python3 "$@";; *) echo "ran: $*";; esac
 
 
 @pytest.fixture
-def index():
+def index(tmp_path_factory):
     """Serve a wheel index; return its address."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+    folder = tmp_path_factory.mktemp("index")
+    (folder / "torch").mkdir()
+    with HTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -39,10 +33,11 @@ def installed(folder: Path, path: str = "", **variables: str) -> str:
     (folder / "bin" / "python").write_text(PYTHON)
     (folder / "bin" / "python").chmod(0o755)
     (folder / ".created").touch()
-    arguments = [f"{name}={value}" for name, value in {"VENV": folder, **variables}.items()]
-    environment = {**os.environ, "PATH": f"{path}:/usr/bin:/bin", "no_proxy": "*"}
-    command = ["make", "--no-print-directory", *arguments, f"{folder}/.training-installed"]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    words = [f"{name}={value}" for name, value in variables.items()]
+    words += ["--no-print-directory", f"VENV={folder}", f"{folder}/.training-installed"]
+    done = run_process("make", *words, variables={"PATH": f"{path}:/usr/bin:/bin", "no_proxy": "*"}, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.skipif(ACCELERATOR, reason="this machine has an accelerator, or is not Linux")

@@ -2,16 +2,15 @@
 
 import re
 from importlib import import_module
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
 from tests.bench_script import bench_script
+from tests.problems import ROOT
 from tests.test_pages import SMALL
 
-ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 SHOWN = {
     "train": (6, r"'0\.01': [\d.]+, '0\.02': [\d.]+"),

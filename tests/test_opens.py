@@ -4,13 +4,12 @@ And files are written by `common.files` alone, or through its opener: nothing el
 """
 
 import ast
-from pathlib import Path
 
 import pytest
 
 from tests.module_graph import packages
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[1]
 GUARDED = ("compliance", "submission")
 TREES = ("Tree", "tree", "ANYWHERE", "NAMED", "_tree")
 READS = ("open", "open_code", "fdopen", "GzipFile", "memmap", "mmap", "fromfile")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES
-from tests.test_docs import PAGES, ROOT, blocks
+from tests.problems import ROOT, child_environment
+from tests.test_docs import PAGES, blocks
 
 SMALL = {
     "cosmoflow": ["--train", "32", "--validation", "8"],
@@ -92,29 +93,23 @@ def ended_with(done):
     return int(ranks[-1]) if ranks else done.returncode
 
 
-class Reader:
-    """Types commands in a folder, and fills in what a description of the machine leaves open."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def type(self, line):
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {name: value for name, value in os.environ.items() if name not in ("SCRATCH", "TMPDIR")}
-        environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path}
-        done = subprocess.run(
-            ["bash", "-uc", line],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=900,
-            check=False,
-        )
-        for path in self.folder.glob("*.json") if "submit system -o" in line else ():
-            path.write_text(re.sub(r'"TO BE FILLED IN\W*(\w*)[^"]*"', r'"\1"', path.read_text()))
-        return done
+def type_line(folder, line):
+    """Type a command in a folder, and fill in what a description of the machine leaves open; return how it ended."""
+    environment = {name: value for name, value in child_environment().items() if name not in ("SCRATCH", "TMPDIR")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-uc", line],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    for path in folder.glob("*.json") if "submit system -o" in line else ():
+        path.write_text(re.sub(r'"TO BE FILLED IN\W*(\w*)[^"]*"', r'"\1"', path.read_text()))
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +118,7 @@ def desk(tmp_path_factory):
 
     The demo's logs, loose ones too, a description; and with a run a package, weights and predictions.
     """
-    reader = Reader(tmp_path_factory.mktemp("desk"))
+    folder = tmp_path_factory.mktemp("desk")
 
     @functools.cache
     def make_data(name):
@@ -142,7 +137,7 @@ def desk(tmp_path_factory):
 
     def type_all(lines):
         for line in lines:
-            done = reader.type(line)
+            done = type_line(folder, line)
             assert done.returncode == 0, f"{line}\n{done.stdout}"
 
     def prepare(names, trained):
@@ -150,7 +145,7 @@ def desk(tmp_path_factory):
             make_data(name)
             if name in trained:
                 train(name)
-        return reader.folder
+        return folder
 
     type_all(
         [
@@ -201,12 +196,10 @@ def test_a_page_works_as_printed(page, desk, tmp_path, request):
         for name in MADE.findall(short):
             path = folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        done = Reader(folder).type(short)
-        words = re.findall(r"(?<=mlperf-hpc )\w+|(?<=\.)(?:train|evaluate|check)\b", short)
-        allowed = STATUSES.get(words[0] if words else "", {0})
-        status = ended_with(done)
-        of_torchrun = done.stdout.count("ChildFailedError: \n")
-        if status not in allowed or done.stdout.count("Traceback") > of_torchrun:
+        done = type_line(folder, short)
+        word = re.search(r"(?<=mlperf-hpc )\w+|(?<=\.)(?:train|evaluate|check)\b", short)
+        status, of_torchrun = ended_with(done), done.stdout.count("ChildFailedError: \n")
+        if status not in STATUSES.get(word and word[0], {0}) or done.stdout.count("Traceback") > of_torchrun:
             wrong.append(f"$ {short}\nexit status {status}\n{done.stdout[-2000:]}")
         printed = {masked(text) for text in done.stdout.splitlines()} | {"…"}
         missing = [text for text in shown if masked(text) not in printed and "…" not in text]

@@ -22,13 +22,11 @@ def write_package(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDERS_VARIABLE, "")
     monkeypatch.setenv("PYTHONPATH", "")
     use_folders([str(tmp_path)])
-    names = []
 
     def write(name, facts):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
         (tmp_path / name / "reference.py").write_text(facts)
-        names.append(name)
         forget()
 
     def forget():
@@ -39,7 +37,7 @@ def write_package(tmp_path, monkeypatch):
 
     yield write
     forget()
-    for name in [module for module in sys.modules if module.partition(".")[0] in names]:
+    for name in [module for module in sys.modules if module.partition(".")[0] == "waves"]:
         del sys.modules[name]
 
 

@@ -6,13 +6,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from common.version import VERSION
+from tests.problems import ROOT
 
-ROOT = Path(__file__).parents[1]
 WHEEL, SOURCES = f"mlperf_hpc_suite-{VERSION}-py3-none-any.whl", f"mlperf_hpc_suite-{VERSION}.tar.gz"
 DAY = "2026-11-28T12:00:00+00:00"
 pytestmark = [
@@ -21,19 +20,15 @@ pytestmark = [
 ]
 
 
-def run(*command, folder, **variables):
+def run(*command, folder, **options):
     """Run a command; return how it ended."""
-    environment = os.environ | {"GIT_AUTHOR_DATE": DAY, "GIT_COMMITTER_DATE": DAY} | variables
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {"GIT_AUTHOR_DATE": DAY, "GIT_COMMITTER_DATE": DAY}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **options)
 
 
 def make_release(folder, tools, umask=0o022):
     """Return how `make release` ended in a folder."""
-    previous = os.umask(umask)
-    try:
-        return run("make", "release", f"VENV={tools}", f"PYTHON={sys.executable}", folder=folder)
-    finally:
-        os.umask(previous)
+    return run("make", "release", f"VENV={tools}", f"PYTHON={sys.executable}", folder=folder, umask=umask)
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,14 @@
 """The site of the documentation: built without a warning, with links that lead to pages and headings, all its own."""
 
-import os
 import subprocess
 import sys
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.problems import ROOT, run_process
+
 pytestmark = pytest.mark.exhaustive
 
 
@@ -34,13 +33,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     (folder / "mkdocs.yml").write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: pages\nsite_dir: site\n")
     subprocess.run([sys.executable, ROOT / "bench/site_pages.py", folder / "pages"], check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", folder / "mkdocs.yml"],
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["-m", "mkdocs", "build", "--strict", "--config-file", folder / "mkdocs.yml"]
+    done = run_process(sys.executable, *words, variables={"NO_MKDOCS_2_WARNING": "true"})
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     assert "excluded from the built site" not in done.stderr, done.stderr
     return folder / "site"
@@ -64,7 +58,3 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     loads = {load for path in site.rglob("*.html") for load in Page(path).loads}
     assert [load for load in loads if "://" in load or load.startswith("//")] == []
     assert all("@import" not in path.read_text() and "url(http" not in path.read_text() for path in site.rglob("*.css"))
-
-
-def test_the_site_has_an_index_for_its_search(site):
-    assert "quality target" in (site / "search/search_index.json").read_text()

@@ -3,8 +3,6 @@
 import configparser
 import re
 import shlex
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +10,8 @@ from common.benchmarks import PACKAGES
 from common.new_benchmark import TEMPLATE
 from common.version import VERSION
 from tests.module_graph import NO_PACKAGES, packages
+from tests.problems import ROOT, run_process
 
-ROOT = Path(__file__).parents[1]
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
@@ -42,11 +40,9 @@ def test_every_benchmark_has_an_extra_and_all_has_all():
 
 
 def test_coverage_and_types_are_of_every_package():
-    make = subprocess.run(["make", "-n", "test-all"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert set(re.findall(r"--cov=(\w+)", make.stdout)) == FOUND
+    assert set(re.findall(r"--cov=(\w+)", run_process("make", "-n", "test-all", cwd=ROOT).stdout)) == FOUND
     assert "source" not in SETUP["coverage:run"] and SETUP["mypy"]["files"] == "."
-    left_out = re.compile(SETUP["mypy"]["exclude"])
-    assert [name for name in FOUND if left_out.match(f"{name}/model.py")] == []
+    assert [name for name in FOUND if re.match(SETUP["mypy"]["exclude"], f"{name}/model.py")] == []
 
 
 def copied_by_docker():
@@ -106,8 +102,7 @@ def test_actions_are_named_by_digest():
 def test_the_version_is_one():
     assert SETUP["metadata"]["version"] == "attr: common.version.VERSION"
     release, day = re.findall(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
-    citation = (ROOT / "CITATION.cff").read_text()
     wheels = re.findall(r"mlperf_hpc_suite-(.*?)-py3", (ROOT / "docs/guide/install.md").read_text())
-    assert wheels and set(wheels) == {VERSION}
-    released = (f"{release}.dev0", "") if day == "unreleased" else (release, f"date-released: {day}\n")
-    assert released[0] == VERSION and f"version: {VERSION}\n{released[1]}" in citation
+    assert set(wheels) == {VERSION}
+    version, date = (f"{release}.dev0", "") if day == "unreleased" else (release, f"date-released: {day}\n")
+    assert version == VERSION and f"version: {VERSION}\n{date}" in (ROOT / "CITATION.cff").read_text()

@@ -113,8 +113,7 @@ class NeverWaits(TorchDispatchMode):
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         refuse_waiting(operation, args)
         found = operation(*args, **(kwargs or {}))
-        devices = {tensor.device.type for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)}
-        devices |= {tensor.device.type for tensor in tree_leaves(found) if isinstance(tensor, torch.Tensor)}
+        devices = {leaf.device.type for leaf in tree_leaves((args, kwargs, found)) if isinstance(leaf, torch.Tensor)}
         assert devices <= {"meta"} or devices == {"cpu"}, f"{operation} copies from or to the host: {devices}"
         return found
 

@@ -1,19 +1,16 @@
 """bench/feed.py: what an emulated accelerator is fed with is counted, and what disturbed it is told."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cosmoflow.data import tfrecord
-from tests.bench_script import bench_script
+from tests.bench_script import BENCH, bench_script
+from tests.problems import run_process
 
 pytestmark = pytest.mark.exhaustive
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +80,13 @@ def test_removing_files_from_the_cache_is_not_counted(monkeypatch, tmp_path):
 def test_an_accelerator_is_fed_with_its_part_of_the_files(tmp_path):
     folder = tmp_path / "train"
     folder.mkdir()
-    shape = (16, 16, 16, 4)
+    x, y = np.zeros((16, 16, 16, 4), np.int16), np.zeros(4, np.float32)
     for number in range(8):
-        x, y = np.zeros(shape, np.int16), np.zeros(4, np.float32)
         tfrecord.write_sample(folder / f"{number}.tfrecord", x, y, compress=False)
     plan = {"folder": str(tmp_path), "files": 6, "cold": False, "step_s": 0.02, "threads": 2, "epochs": 3}
-    plan |= {"shape": shape, "rank": 1, "ranks": 2}
-    command = [sys.executable, "-P", str(ROOT / "bench/feed_reader.py"), json.dumps(plan)]
-    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, input="\n", env=env, capture_output=True, text=True, timeout=100, check=True)
+    plan |= {"shape": x.shape, "rank": 1, "ranks": 2}
+    ran = run_process(sys.executable, "-P", f"{BENCH}/feed_reader.py", json.dumps(plan), input="\n")
+    assert ran.returncode == 0, ran.stderr
     ready, text = ran.stdout.splitlines()
     found = json.loads(text)
     size = (folder / "0.tfrecord").stat().st_size

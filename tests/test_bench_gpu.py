@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,10 +21,10 @@ from cosmoflow.model import CosmoFlow
 from cosmoflow.model import ModelConfig as CosmoFlowConfig
 from deepcam.model import DeepLab
 from deepcam.model import ModelConfig as DeepCamConfig
+from tests.problems import ROOT, run_process
 
 pytestmark = pytest.mark.exhaustive
 
-ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
 COMMAND = [sys.executable, BENCH / "gpu.py"]
 MODULE = """
@@ -49,25 +51,19 @@ def slow(bench):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """Import the package of the script."""
+    """Import the modules of the script."""
     monkeypatch.syspath_prepend(BENCH)
     monkeypatch.syspath_prepend(ROOT)  # before the scripts, which have names of packages
     before = set(sys.modules)
-    from gpu import cases, counters, networks, page, references, right, runner, sections, training, variants
-
-    yield {
-        module.__name__.removeprefix("gpu."): module
-        for module in (cases, counters, networks, page, references, right, runner, sections, training, variants)
-    }
+    names = "cases counters networks page references right runner sections training variants"
+    yield SimpleNamespace(**{name: import_module(f"gpu.{name}") for name in names.split()})
     for name in set(sys.modules) - before:
         if name.partition(".")[0] == "gpu":
             del sys.modules[name]
 
 
-def run(*arguments, **environment):
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, env=os.environ | environment
-    )
+def run(*arguments):
+    done = run_process(*COMMAND, *arguments)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -86,8 +82,7 @@ def three_sections(tmp_path):
     """Return the command of a copy of the script whose sections are those of MODULE."""
     copy = tmp_path / "bench"
     (copy / "gpu").mkdir(parents=True)
-    modules = "__init__ background cases child clock networks page results runner sections variants"
-    for name in modules.split():
+    for name in "__init__ background cases child clock networks page results runner sections variants".split():
         (copy / "gpu" / f"{name}.py").write_text((BENCH / "gpu" / f"{name}.py").read_text())
     for name in ("common", "cosmoflow", "deepcam", "oc20", "constraints.txt"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -106,7 +101,7 @@ def test_sections_that_fail_or_hang_end_alone_and_what_they_found_is_kept(three_
     text = (tmp_path / "bench/gpu/runner.py").read_text()
     (tmp_path / "bench/gpu/runner.py").write_text(text.replace("900.0 if self.dry else ", ""))
     part = [*three_sections, "--part", "first"]
-    done = subprocess.run(part, capture_output=True, text=True, check=False)
+    done = run_process(*part)
     results = tmp_path / "out/first.json"
     found = json.loads(results.read_text())["sections"]
     assert done.returncode == 1, done.stderr
@@ -120,13 +115,12 @@ def test_sections_that_fail_or_hang_end_alone_and_what_they_found_is_kept(three_
     assert kept["ms"] == 1.0 and hangs["under_way"]
     assert found["good"]["rows"][0]["ms"] == 5.0  # the rows of earlier sections
     log = (tmp_path / "out/first.log").read_text()
-    helper = int(log.partition("== slow\n")[2].splitlines()[0])
-    assert ends(helper)
+    assert ends(int(log.partition("== slow\n")[2].splitlines()[0]))
     # Again: only what is not done.
     results.write_text(results.read_text().replace('"overran"', '"done"').replace('"failed"', '"done"'))
-    assert "NOT RIGHT" not in subprocess.run(part, capture_output=True, text=True, check=False).stdout
+    assert "NOT RIGHT" not in run_process(*part).stdout
     # Other sections, in the order asked for, know what was measured before, and have a file of their own.
-    subprocess.run([*three_sections, "--sections", "good", "bad"], capture_output=True, check=False)
+    run_process(*three_sections, "--sections", "good", "bad")
     other = json.loads((tmp_path / "out/sections.json").read_text())["sections"]
     assert list(other) == ["good", "bad"] and other["good"]["rows"][0]["ms"] == 6.0
     assert len(list((tmp_path / "out").iterdir())) <= 8
@@ -144,8 +138,7 @@ def test_a_part_that_is_ended_keeps_its_rows_and_leaves_no_section_behind(three_
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
-    assert children
-    assert all(map(ends, children))
+    assert children and all(map(ends, children))
     kept = json.loads(rows.read_text())["sections"]["slow"]
     assert kept["status"] == "under way" and kept["rows"][0]["ms"] == 1.0
 
@@ -178,7 +171,7 @@ import gpu.ceilings, gpu.child
 sys.argv = ["gpu.py", "--list"]
 runpy.run_path({str(BENCH / "gpu.py")!r}, run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_process(sys.executable, "-c", code)
     assert done.returncode == 0 and "in no part" in done.stdout, done.stderr
 
 
@@ -189,27 +182,23 @@ def test_wrong_use_is_refused():
 
 
 def test_each_part_fits_its_budget_and_the_functions_of_all_sections_exist(gpu):
-    sections = gpu["sections"]
-    for part, names in sections.PARTS.items():
-        expected = sum(section.seconds for section in sections.select_sections(names))
-        assert expected + gpu["runner"].RESERVE_S <= sections.BUDGETS_S[part]
-        assert all(section.seconds <= section.limit_s for section in sections.select_sections(names))
-    assert sum(sections.BUDGETS_S.values()) <= 780  # of 900: the machine starts, and files go there and back
-    for section in sections.SECTIONS:
+    for part, names in gpu.sections.PARTS.items():
+        chosen = gpu.sections.select_sections(names)
+        assert sum(section.seconds for section in chosen) + gpu.runner.RESERVE_S <= gpu.sections.BUDGETS_S[part]
+        assert all(section.seconds <= section.limit_s for section in chosen)
+    assert sum(gpu.sections.BUDGETS_S.values()) <= 780  # of 900: the machine starts, and files go there and back
+    for section in gpu.sections.SECTIONS:
         module, _, function = section.place.partition(":")
         assert f"def {function}(bench: Bench)" in (BENCH / "gpu" / f"{module}.py").read_text(), section.place
 
 
 def test_all_variants_are_configurations(gpu):
-    benchmarks, variants = gpu["training"].BENCHMARKS, gpu["variants"]
-    for network, benchmark in benchmarks.items():
-        for name, variant in vars(variants).items():
-            ours = (
-                variants.FUSED["kernels"] in variant.model.values() if isinstance(variant, variants.Variant) else None
-            )
-            if ours is None or (ours and network != "cosmoflow") or (variant.model and network == "deepcam"):
+    variants = {name: one for name, one in vars(gpu.variants).items() if isinstance(one, gpu.variants.Variant)}
+    for network, benchmark in gpu.training.BENCHMARKS.items():
+        for name, variant in variants.items():
+            if gpu.variants.FUSED["kernels"] in variant.model.values() and network != "cosmoflow":
                 continue
-            if variants.COMPILE in variant.keys and network != "deepcam":
+            if variant.model if network == "deepcam" else gpu.variants.COMPILE in variant.keys:
                 continue
             keys = ["submission.division=open", "data.data_dir=d", *variant.overrides]
             assert load(benchmark.config, find_config(network, "config"), keys), name
@@ -220,20 +209,19 @@ ROW |= {"what": "step", "host_ms": 2.0, "wait_share": 0.0, "waits": 0}
 
 
 def test_an_option_stays_if_it_takes_a_tenth_of_a_step_away(gpu):
-    page, variants = gpu["page"], gpu["variants"]
-    (option,) = (one for one in variants.OPTIONS if one.key == variants.COMPILE)
+    (option,) = (one for one in gpu.variants.OPTIONS if one.key == gpu.variants.COMPILE)
 
     def judge(network, batch, compiled_ms):
         like = ROW | {"network": network, "batch": batch}
-        rows = [like | {"variant": variants.GRAPHS.name}]
-        rows += [like | {"variant": variants.COMPILED.name, "ms": compiled_ms, "ms_again": compiled_ms}]
-        return page.verdict(option, page.gains(option, rows))
+        rows = [like | {"variant": gpu.variants.GRAPHS.name}]
+        rows += [like | {"variant": gpu.variants.COMPILED.name, "ms": compiled_ms, "ms_again": compiled_ms}]
+        return gpu.page.verdict(option, gpu.page.gains(option, rows))
 
-    assert page.verdict(option, {}) == "open"
+    assert gpu.page.verdict(option, {}) == "open"
     assert judge("deepcam", 1, 9.5) == "open"  # batch 8 decides
     assert judge("deepcam", 8, 9.5) == "delete"
     assert judge("deepcam", 1, 8.9) == "keep"
-    assert {page.verdict(option, {}) for option in variants.OPTIONS if option.deleted} == {"deleted"}
+    assert {gpu.page.verdict(option, {}) for option in gpu.variants.OPTIONS if option.deleted} == {"deleted"}
 
 
 def test_tests_are_counted_in_the_output_of_one_process_and_of_several(gpu):
@@ -245,47 +233,42 @@ def test_tests_are_counted_in_the_output_of_one_process_and_of_several(gpu):
         "FAILED tests/oc20/test_kernels.py::test_b - assert 1 == 2",
         "tests/oc20/test_kernels.py::test_e SKIPPED (no GPU)                 [100%]",
     ]
-    found = gpu["right"].count_tests(lines)
+    found = gpu.right.count_tests(lines)
     assert (found["passed"], found["failed"]) == (2, 2)
     assert found["failures"] == ["test_kernels.py::test_b", "test_kernels.py::test_d"]
 
 
 def test_the_floors_are_of_what_the_networks_do(gpu):
-    networks = gpu["networks"]
     with torch.device("meta"):
         cosmoflow, deepcam = CosmoFlow(CosmoFlowConfig(), (128, 128, 128, 4)), DeepLab(DeepCamConfig(), 16)
         universe, snapshot = torch.empty(1, 128, 128, 128, 4), torch.empty(1, 768, 1152, 16)
-    assert count_sample(cosmoflow, universe).training == pytest.approx(networks.COSMOFLOW.flop, rel=1e-3)
-    assert count_sample(deepcam, snapshot).training == pytest.approx(networks.DEEPCAM.flop, rel=3e-3)
+    assert count_sample(cosmoflow, universe).training == pytest.approx(gpu.networks.COSMOFLOW.flop, rel=1e-3)
+    assert count_sample(deepcam, snapshot).training == pytest.approx(gpu.networks.DEEPCAM.flop, rel=3e-3)
 
 
 @pytest.mark.parametrize("name", ["cosmoflow", pytest.param("oc20", marks=pytest.mark.exhaustive)])
 def test_references_accept_the_network_and_refuse_a_wrong_one(gpu, name, monkeypatch):
-    references = gpu["references"]
-    cpu = torch.device("cpu")
-    errors = references.compare(name, {}, "fp32", cpu)
+    errors = gpu.references.compare(name, {}, "fp32", torch.device("cpu"))
     assert 0 < errors["output_error"] < 1e-5
 
     def scaled(model):
         filled = fill(model)
         with torch.no_grad():
-            last = list(filled.parameters())[-1]
-            last.mul_(1.1)
+            [*filled.parameters()][-1].mul_(1.1)
         return filled
 
-    fill = references.fill
-    monkeypatch.setattr(references, "checksum", lambda *_: references.reference(name, False)["checksum"])
-    monkeypatch.setattr(references, "fill", scaled)
-    with pytest.raises(gpu["cases"].WrongError):
-        references.compare(name, {}, "fp32", cpu)
+    fill, checksum = gpu.references.fill, gpu.references.reference(name, False)["checksum"]
+    monkeypatch.setattr(gpu.references, "checksum", lambda *_: checksum)
+    monkeypatch.setattr(gpu.references, "fill", scaled)
+    with pytest.raises(gpu.cases.WrongError):
+        gpu.references.compare(name, {}, "fp32", torch.device("cpu"))
 
 
 def test_references_of_other_weights_are_not_compared(gpu, monkeypatch):
-    references = gpu["references"]
-    monkeypatch.setattr(references, "draw", lambda seed: draw(seed + 1))
-    draw = references.np.random.RandomState
+    draw = gpu.references.np.random.RandomState
+    monkeypatch.setattr(gpu.references, "draw", lambda seed: draw(seed + 1))
     with pytest.raises(RuntimeError, match="make it again"):
-        references.compare("cosmoflow", {}, "fp32", torch.device("cpu"))
+        gpu.references.compare("cosmoflow", {}, "fp32", torch.device("cpu"))
 
 
 def test_references_stay_small():
@@ -293,14 +276,13 @@ def test_references_stay_small():
 
 
 def test_counters_are_read_in_bytes_and_nanoseconds(gpu):
-    counters = gpu["counters"]
     units = {"bytes_read": "Mbyte", "time_ns": "us"}
     lines = ["==PROF== Connected", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"']
-    lines += [f'"0","k","{metric}","{units.get(name, "%")}","1,234.5"' for metric, name in counters.METRICS.items()]
-    found = counters.counted(lines)
+    lines += [f'"0","k","{metric}","{units.get(name, "%")}","1,234.5"' for metric, name in gpu.counters.METRICS.items()]
+    found = gpu.counters.counted(lines)
     assert found["bytes_read"] == 1_234_500_000 and found["time_ns"] == 1_234_500
     with pytest.raises(RuntimeError, match="lacks"):
-        counters.counted(lines[:4])
+        gpu.counters.counted(lines[:4])
 
 
 def test_torch_has_what_only_a_gpu_needs():
@@ -312,10 +294,10 @@ def test_torch_has_what_only_a_gpu_needs():
 @pytest.mark.usefixtures("untraced")
 def test_a_dry_run_makes_every_case_of_both_parts(gpu, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for part, names in gpu["sections"].PARTS.items():
+    for part, names in gpu.sections.PARTS.items():
         status, text = run("--part", part, "--dry-run", "-o", "out", "--work", tmp_path / "work")
         found = json.loads((tmp_path / f"out/{part}.json").read_text())["sections"]
-        bad = [row for one in found.values() for row in one["rows"] if gpu["page"].describe_fault(row)]
+        bad = [row for one in found.values() for row in one["rows"] if gpu.page.describe_fault(row)]
         assert status == 0 and not bad, f"{text}\n{bad}"
         assert {name: one["status"] for name, one in found.items()} == dict.fromkeys(names, "done")
         assert (tmp_path / f"out/{part}.profile.txt").read_text().count("== ") >= 1
@@ -324,6 +306,6 @@ def test_a_dry_run_makes_every_case_of_both_parts(gpu, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("untraced")
 def test_a_dry_run_makes_every_case_of_the_other_sections(gpu, tmp_path):
-    names = [one.name for one in gpu["sections"].SECTIONS if not gpu["sections"].name_part(one)]
+    names = [one.name for one in gpu.sections.SECTIONS if not gpu.sections.name_part(one)]
     status, text = run("--sections", *names, "--dry-run", "-o", tmp_path / "out", "--work", tmp_path / "work")
     assert status == 0, text

@@ -1,11 +1,9 @@
 """The yardsticks of mini problems: baselines on small data, and networks without what carries the signal."""
 
 import json
-import subprocess
 import sys
 from csv import DictReader
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -18,16 +16,13 @@ from deepcam.simulation import detection
 from oc20.data.dataset import DataConfig, Dataset
 from oc20.graphs import build_graph, find_neighbours
 from tests.bench_script import bench_script
+from tests.problems import ROOT, run_process
 
 pytestmark = pytest.mark.exhaustive
 
-ROOT = Path(__file__).parents[1]
 
-
-def run(*command, folder=ROOT):
-    return subprocess.run(
-        [sys.executable, *map(str, command)], cwd=folder, capture_output=True, text=True, check=False, timeout=1000
-    )
+def run(*words):
+    return run_process(sys.executable, *words, cwd=ROOT, timeout=1000)
 
 
 def test_the_baselines_of_universes_are_a_table_and_a_file(tmp_path):
@@ -37,8 +32,8 @@ def test_the_baselines_of_universes_are_a_table_and_a_file(tmp_path):
     assert ran.returncode == 0, ran.stderr
     content = json.loads((tmp_path / "baselines.json").read_text())
     by_label = {baseline["name"]: baseline["details"]["by_label"] for baseline in content["baselines"]}
-    isotropic = ["power spectra", "isotropic statistics"]
-    assert list(by_label) == ["constant", *isotropic, "structure functions", "all statistics"]
+    names = ["constant", "power spectra", "isotropic statistics", "structure functions", "all statistics"]
+    assert list(by_label) == names
     assert all(list(errors)[1:] == ["drift_x", "drift_y", "drift_z"] for errors in by_label.values())
     assert content["variant"] == "synthetic" and "the best, " in ran.stdout
 

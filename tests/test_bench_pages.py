@@ -1,11 +1,11 @@
 """docs/performance: each page is what the records give; a number says what measured it, and a missed goal is told."""
 
-import subprocess
 import sys
 
 import pytest
 
 from tests.bench_script import BENCH, bench_script
+from tests.problems import run_process
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +15,7 @@ def numbers():
 
 def test_every_page_is_what_its_records_give():
     pytest.importorskip("torch")
-    command = [sys.executable, f"{BENCH}/performance_pages.py", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_process(sys.executable, f"{BENCH}/performance_pages.py", "--check")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

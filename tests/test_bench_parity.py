@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import os
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -21,18 +20,18 @@ from common.training.checkpoint import CheckpointError
 from deepcam.data import values
 from deepcam.reference import CHANNELS
 from tests.bench_script import BENCH, bench_script
+from tests.problems import ROOT, run_process
 
 pytestmark = pytest.mark.exhaustive
 
 CLONE = os.environ.get("MLPERF_HPC_CLONE", "")
-ENVIRONMENT = Path(os.environ.get("MLPERF_HPC_PARITY", Path(BENCH).parent / ".parity"))
+ENVIRONMENT = Path(os.environ.get("MLPERF_HPC_PARITY", ROOT / ".parity"))
 rows = bench_script("parity.rows")
 Row, Compared = rows.Row, rows.Compared
 
 
 def run(*arguments):
-    command = [sys.executable, f"{BENCH}/parity.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_process(sys.executable, f"{BENCH}/parity.py", *arguments)
 
 
 def test_what_is_beyond_its_tolerance_fails_and_nan_is():
@@ -48,14 +47,13 @@ def test_differences_are_relative_to_the_largest_official_value():
 
 
 def test_the_exit_status_is_never_green_by_default(capsys):
-    told = rows.told
     good = Compared("deepcam", (Row("logits", "relative", 1e-9, 1e-8),))
     bad = Compared("deepcam", (Row("logits", "relative", 1e-7, 1e-8),))
     missing = Compared("cosmoflow", missing="no TensorFlow; `make parity-env` makes it")
-    assert told({"deepcam": good}) == 0 and not capsys.readouterr().err
-    assert told({"cosmoflow": missing, "deepcam": good}) == 3
-    assert told({"cosmoflow": missing, "deepcam": bad}) == 1
-    assert told({"oc20": None}) == 1
+    assert rows.told({"deepcam": good}) == 0 and not capsys.readouterr().err
+    assert rows.told({"cosmoflow": missing, "deepcam": good}) == 3
+    assert rows.told({"cosmoflow": missing, "deepcam": bad}) == 1
+    assert rows.told({"oc20": None}) == 1
     error = capsys.readouterr().err
     assert "not run: cosmoflow: no TensorFlow" in error and "deepcam: logits: 1.00e-07, at most 1e-08" in error
 
@@ -64,8 +62,8 @@ def test_results_survive_their_file_and_are_shown(tmp_path):
     result = Compared("oc20", (Row("forces", "relative", 3e-6, 1e-6),), "the edges: no pymatgen", {"torch": "2"})
     result.write(tmp_path / "result.json")
     assert Compared.read(tmp_path / "result.json") == result
-    record = {"date": "2026-01-01", "machine": "a computer", "python": "3", "hpc": "abc"}
-    record["benchmarks"] = [result.facts, Compared("deepcam", missing="no clone").facts]
+    benchmarks = [result.facts, Compared("deepcam", missing="no clone").facts]
+    record = {"date": "2026-01-01", "machine": "a computer", "python": "3", "hpc": "abc", "benchmarks": benchmarks}
     text = rows.page(record)
     assert "| forces | **3.0e-06** | 1e-06 |" in text and "Not run: the edges: no pymatgen" in text
     assert "Not run: no clone" in text
@@ -120,10 +118,9 @@ def deepcam_names():
     for number in (1, 2):
         yield from (f"{xception}.conv{number}.weight", *norm(f"{xception}.bn{number}"))
     for number in range(1, 21):
-        middle = 4 <= number <= 19
-        for position in (0, 3, 6) if middle else (0, 3):
+        for position in (0, 3, 6) if 4 <= number <= 19 else (0, 3):
             yield from (*separable(f"{block}{number}.rep.{position}"), *norm(f"{block}{number}.rep.{position + 1}"))
-        if not middle:
+        if not 4 <= number <= 19:
             yield from separable(f"{block}{number}.rep.5")
             yield from (f"{block}{number}.skip.weight", *norm(f"{block}{number}.skipbn"))
     for number in (3, 4, 5):

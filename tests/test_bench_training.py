@@ -2,9 +2,7 @@
 
 import json
 import runpy
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,10 +12,11 @@ from common.training.profile import count_sample
 from deepcam.model import DeepLab, ModelConfig
 from oc20 import model as dimenet
 from oc20.graphs import build_graph
+from tests.bench_script import BENCH
+from tests.problems import run_process
 
 pytestmark = pytest.mark.exhaustive
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
 CASE = {"batch": 1, "dtype": "fp32", "threads": 1, "device": "cpu", "alone": False}
 COSMOFLOW = CASE | {"side": 8, "channels": 2, "layers": 2}
 MODEL = {"width": 0.05, "middle_blocks": 1}
@@ -27,15 +26,14 @@ OC20 = CASE | {"batch": 2, "slab": [2, 2, 2], "model": SMALL}
 
 
 def run(script, *arguments, text=""):
-    command = [sys.executable, BENCH / script, *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return run_process(sys.executable, f"{BENCH}/{script}", *arguments, input=text)
 
 
 @pytest.fixture
 def script(monkeypatch):
     """Return the names of a script in bench/, which can import its neighbours."""
     monkeypatch.syspath_prepend(BENCH)
-    return lambda name: runpy.run_path(str(BENCH / name))
+    return lambda name: runpy.run_path(f"{BENCH}/{name}")
 
 
 @pytest.mark.parametrize(
@@ -57,16 +55,15 @@ def test_a_worker_measures_a_turn_for_each_line():
     done = run("cosmoflow_measures.py", json.dumps(COSMOFLOW), text="\n\n")
     facts, *turns = map(json.loads, done.stdout.splitlines())
     # Convolutions 4 -> 2 -> 4, then 2³ voxels x 4 channels -> 128 -> 64 -> 4.
-    parameters = 4 * 27 * 2 + 2 + 2 * 27 * 4 + 4 + 32 * 128 + 128 + 128 * 64 + 64 + 64 * 4 + 4
-    assert facts["parameters"] == parameters
+    assert facts["parameters"] == 4 * 27 * 2 + 2 + 2 * 27 * 4 + 4 + 32 * 128 + 128 + 128 * 64 + 64 + 64 * 4 + 4
     assert len(turns) == 2
     assert all(turn[key] > 0 for turn in turns for key in ("cpu_s", "wall_s", "flop_per_cpu_s", "memory_mb"))
 
 
 @pytest.mark.parametrize(("name", "case"), [("deepcam", DEEPCAM), ("oc20", OC20)])
 def test_both_sides_train_the_same_network_in_the_same_format(name, case):
-    case = json.dumps(case | {"dtype": "bf16"})
-    sides = [run(f"{name}_{side}.py", case, text="\n") for side in ("measures", "plain")]
+    given = json.dumps(case | {"dtype": "bf16"})
+    sides = [run(f"{name}_{side}.py", given, text="\n") for side in ("measures", "plain")]
     (ours, _), (peer, turn) = (map(json.loads, side.stdout.splitlines()) for side in sides)
     assert ours["parameters"] == peer["parameters"] and turn["cpu_s"] > 0
     assert ours.get("triplets_per_sample") == peer.get("triplets_per_sample")
@@ -74,9 +71,8 @@ def test_both_sides_train_the_same_network_in_the_same_format(name, case):
 
 @pytest.mark.parametrize("model", [{}, {"output_stride": 8, "aspp_rates": [1, 2, 4, 6], "width": 0.25}])
 def test_the_plain_network_has_as_much_to_do_as_ours(script, model):
-    plain = script("deepcam_plain.py")["Network"]
     with torch.device("meta"):
-        network, ours = plain(16, model), DeepLab(ModelConfig(**model), 16)
+        network, ours = script("deepcam_plain.py")["Network"](16, model), DeepLab(ModelConfig(**model), 16)
     x_BHWC = torch.empty(1, 768, 1152, 16, device="meta")
     flops = count_sample(network, x_BHWC.permute(0, 3, 1, 2)).training
     parameters = sum(weights.numel() for weights in network.parameters())

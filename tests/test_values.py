@@ -21,7 +21,6 @@ from oc20.data import records
 from tests.problems import write_config
 
 PS = [channel.name for channel in CHANNELS].index("PS")
-RIVER = 2
 
 
 def change_universe(number, change):
@@ -51,18 +50,11 @@ def change_snapshot(number, change):
     return plant
 
 
-def lose_a_column(number):
-    """Return what makes the labels of a snapshot narrower than its data."""
-
-    def plant(folder, _):
-        path = sorted(folder.glob("data-*.h5"))[number]
-        with h5py.File(path, "r+") as file:
-            labels = file[snapshot.LABELS][:, :-1]
-            del file[snapshot.LABELS]
-            file[snapshot.LABELS] = labels
-        return path.name
-
-    return plant
+def lose_a_column(_, labels):
+    """Make the labels of a snapshot narrower than its data."""
+    file, narrower = labels.file, labels[:, :-1]
+    del file[snapshot.LABELS]
+    file[snapshot.LABELS] = narrower
 
 
 def change_frame(number, names, change):
@@ -71,7 +63,7 @@ def change_frame(number, names, change):
     def plant(folder, monkeypatch):
         path = min(folder.glob("data.*.lmdb"))
         shard = records.LmdbShard(path)
-        frames = [shard.read_frame(i) for i in range(len(shard))]
+        frames = [*map(shard.read_frame, range(len(shard)))]
         changed = {name: change(getattr(frames[number], name).copy()) for name in names.split()}
         frames[number] = replace(frames[number], **changed)
         with monkeypatch.context() as patch:
@@ -97,10 +89,10 @@ def copy_sample(number, split):
 
 def copy_frame(folder, _):
     source, target = min(folder.glob("data.*.lmdb")), min((folder.parent / "validation").glob("data.*.lmdb"))
-    frame = records.LmdbShard(source).read_frame(3)
-    frames = [records.LmdbShard(target).read_frame(i) for i in range(len(records.LmdbShard(target)))]
+    frame, shard = records.LmdbShard(source).read_frame(3), records.LmdbShard(target)
+    frames = [frame, *map(shard.read_frame, range(1, len(shard)))]
     target.unlink()
-    records.write_frames(target, [frame, *frames[1:]])
+    records.write_frames(target, frames)
     return f"{source.name}, too, such as frame {frame.sid}_{frame.fid}, of another split"
 
 
@@ -119,7 +111,6 @@ def put_atom_beside_neighbour(pos):
     return pos
 
 
-SWAPPED = change_universe(3, lambda x, _: x.byteswap(inplace=True))
 FAULTS = {
     "cosmoflow": [
         (
@@ -129,7 +120,11 @@ FAULTS = {
         ),
         ("train", change_universe(1, lambda _, y: put(0, np.nan)(y)), r"error: .*labels\[0\] is nan"),
         ("train", change_universe(2, lambda x, _: put((3, 0, 1, 2), -5)(x)), r"error: .*counts\[3, 0, 1, 2\] is -5;"),
-        ("train", SWAPPED, r"error: .*counts\[.*\] is 256,.*byte order"),
+        (
+            "train",
+            change_universe(3, lambda x, _: x.byteswap(inplace=True)),
+            r"error: .*counts\[.*\] is 256,.*byte order",
+        ),
         ("validation", change_universe(4, lambda x, _: x.fill(0)), "error: .*all counts are 0"),
         (
             "validation",
@@ -161,7 +156,7 @@ FAULTS = {
             r"warning: .*data\[\.\.\., 1\] \(U850.* is 0 every",
         ),
         ("train", change_snapshot(4, lambda _, y: put((3, 4), 7)(y)), "error: .*has the label 7"),
-        ("train", lose_a_column(5), "error: .*expected a label for each pixel"),
+        ("train", change_snapshot(5, lose_a_column), "error: .*expected a label for each pixel"),
         (
             "validation",
             change_snapshot(None, lambda _, y: put(..., 0)(y)),
@@ -202,8 +197,8 @@ FAULTS = {
 def describe_again(folder, **facts):
     """Write the manifest of changed files."""
     old = manifest.read_manifest(folder / manifest.NAME)
-    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name != manifest.NAME]
-    files = {str(name): manifest.describe_file(folder / name) for name in names}
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != manifest.NAME]
+    files = {str(path.relative_to(folder)): manifest.describe_file(path) for path in paths}
     new = manifest.Manifest(benchmark=old.benchmark, variant=old.variant, facts={**old.facts, **facts}, files=files)
     manifest.write_manifest(folder / manifest.NAME, new)
 

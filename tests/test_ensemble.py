@@ -1,10 +1,7 @@
 """Members of an ensemble from the command line: what they draw, stage and log, and how several are evaluated."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +12,9 @@ import compliance
 from common.config import load
 from common.data.sampling import draw_samples
 from common.ranks.dist import make_single_dist
-from tests.problems import ROOT, SAME, curve, flat
+from tests.problems import SAME, STAGED, curve, flat, run_process, torchrun
 
 pytestmark = pytest.mark.one_benchmark
-
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-
-
-@pytest.fixture
-def two_ranks(case):
-    """Run a command of the benchmark on two ranks; return what it says."""
-
-    def ran(command, *arguments):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        words = [*TORCHRUN, "-m", case.name, command, *map(str, arguments)]
-        return subprocess.run(words, env=environment, text=True, capture_output=True, check=False).stdout
-
-    return ran
 
 
 @pytest.fixture
@@ -44,14 +27,14 @@ def members(run, data):
 
 
 @pytest.mark.exhaustive
-def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two_ranks, capsys):
+def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, capsys):
     """The log says how samples were drawn, and the checker that this is not a result."""
     kind = "bootstrap" if case.name == "deepcam" else "poisson"
     bagged = (f"instances.bagging={kind}", "train.epochs=2", "train.tail=drop")
     assert run(*bagged, "output_dir=one") == 4
     assert f"bagging: {kind}, instance 0 draws" in capsys.readouterr().out
-    staged = ("staging.mode=replicate", "staging.stage_dir=node")
-    assert "NOT reached" in two_ranks("train", config, *bagged, "output_dir=two", *case.shared, *staged)
+    words = ("train", config, *bagged, "output_dir=two", *case.shared, *STAGED)
+    assert "NOT reached" in run_process(*torchrun(2), "-m", case.name, *words).stdout
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
     assert curve("one")[0] != pytest.approx(run("train.epochs=2", "output_dir=all") and curve("all")[0], abs=1e-6)
     found = {one.rule: one for one in compliance.check_logs(["one/result_0.txt"]).findings if one.severity == "error"}
@@ -67,9 +50,9 @@ def test_a_problem_orders_and_stages_what_is_drawn(case, config):
     drawn = draw_samples("bootstrap", 11, 3, 24)
     assert sorted(bagged.order(0)) == drawn.tolist() and (bagged.order(0) != bagged.order(1)).any()
     assert (bagged.order(1) == drawn[plain.order(1)]).all() and sorted(plain.order(0)) == list(range(24))
-    names = plain.staged_files()
-    kept = {name for name, number in names.items() if "train" not in name or number is None or number in drawn}
-    assert set(bagged.staged_files()) == kept
+    kept = [None, *drawn]
+    names = {name for name, number in plain.staged_files().items() if "train" not in name or number in kept}
+    assert set(bagged.staged_files()) == names
 
 
 def test_the_table_has_members_and_ensemble(case, members, capsys):
@@ -88,10 +71,11 @@ def test_the_table_has_members_and_ensemble(case, members, capsys):
 
 
 @pytest.mark.exhaustive
-def test_two_ranks_find_the_ensemble_of_one(case, members, two_ranks):
+def test_two_ranks_find_the_ensemble_of_one(case, members):
     case.evaluate.main(["job", "-o", "one.json", members])
     found = json.loads(Path("one.json").read_text())
-    assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks("evaluate", "job", members)
+    two_ranks = run_process(*torchrun(2), "-m", case.name, "evaluate", "job", members)
+    assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks.stdout
 
 
 @pytest.mark.exhaustive
@@ -111,7 +95,7 @@ def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):
 
 
 @pytest.mark.exhaustive
-def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, two_ranks, capsys):
+def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, capsys):
     assert case.evaluate.main(["job", "--out-of-bag", "-o", "out.json", members]) == 1
     found = json.loads(Path("out.json").read_text())
     drawn = [set(draw_samples("bootstrap", 11, instance, 24).tolist()) for instance in range(3)]
@@ -119,7 +103,8 @@ def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, co
     assert [member["samples"] for member in found["members"]] == list(map(len, left_out))
     assert found["samples"] == len(set.union(*left_out)) < 24
     assert f"{found['samples'] / 24:.1%} of 24 training samples have an out-of-bag member" in capsys.readouterr().out
-    assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks("evaluate", "job", "--out-of-bag", members)
+    two_ranks = run_process(*torchrun(2), "-m", case.name, "evaluate", "job", "--out-of-bag", members)
+    assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two_ranks.stdout
     # One member by hand, a sample at a time.
     problem = case.train.BENCHMARK.problem(load(case.train.Config, Path(config)), make_single_dist(), 11)
     path = "job/instance_2/checkpoints/epoch-0001-step-0000000.pt"

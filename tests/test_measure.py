@@ -1,11 +1,8 @@
 """`python -m BENCHMARK measure`: its figure of merit as tools read it, its samples, and wrong use."""
 
 import json
-import os
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,9 +14,9 @@ from compliance.benchmarks import MINIS
 from cosmoflow.model import ModelConfig
 from cosmoflow.train import CosmoFlow
 from tests.case import bind_command
+from tests.problems import ROOT, run_process, torchrun
 from tests.tape import Tapes, record_on
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "docs/reference/fom.schema.json").read_text())
 LINE = re.compile(
     r"^FOM (?P<benchmark>\w+) samples/s (?P<rate>[\d.e+]+) units (?P<units>\d+) batch (?P<batch>\d+) "
     r"dtype (?P<dtype>\w+) spread (?P<spread>[\d.]+)(?: joules (?P<joules>[\d.e+]+) samples/J [\d.e+]+)?$",
@@ -35,7 +32,7 @@ def measured(text, path):
     """Return the pairs of the one line and the content of the file, which must agree."""
     (line,) = LINE.finditer(text)
     found = json.loads(path.read_text())
-    jsonschema.validate(found, SCHEMA)
+    jsonschema.validate(found, json.loads((ROOT / "docs/reference/fom.schema.json").read_text()))
     assert found["benchmark"] == line["benchmark"] and found["units"] == int(line["units"])
     assert found["samples_per_s"] == pytest.approx(float(line["rate"]), rel=1e-5)
     assert found["samples_per_s"] == pytest.approx(1000 * found["batch"] / found["median_step_ms"])
@@ -95,9 +92,9 @@ def test_fidelity(empty_folder, monkeypatch, capsys):
 @pytest.mark.exhaustive
 def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
     small = ["mini", "model.conv_size=4", "train.global_batch_size=4", "--steps", "3", "--fidelity", "-o", "f.json"]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "cosmoflow", "measure", *small, "precision.dtype=fp32", "dist.gradients=bf16"]
-    subprocess.run(command, cwd=tmp_path, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    small += ["precision.dtype=fp32", "dist.gradients=bf16"]
+    done = run_process(*torchrun(2), "-m", "cosmoflow", "measure", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "f.json").read_text())
     # Each gradient is rounded to bf16 before it is sent, and the sum again: by 2**-9 at most.
     assert found["dtype"] == "fp32" and set(found["output_errors"]) == {0}
@@ -121,10 +118,7 @@ def test_a_training_is_not_measured_over(empty_folder, tmp_path, capsys):
     ],
 )
 def test_two_ranks(benchmark, words, network, batch, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", benchmark, "measure"]
-    env = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    command += [*words, "--steps", "3"]
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    ran = run_process(*torchrun(2), "-m", benchmark, "measure", *words, "--steps", "3", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     line, found = measured(ran.stdout, tmp_path / f"runs/{benchmark}-measure/fom.json")
     assert (line["units"], line["batch"], found["network"]) == ("2", batch, network)
@@ -133,9 +127,8 @@ def test_two_ranks(benchmark, words, network, batch, tmp_path):
 def test_operations_do_not_depend_on_the_kernels():
     shape = (128, 128, 128, 4)
     for kernels in ("torch", "triton", "fused"):
-        config = SimpleNamespace(model=ModelConfig(kernels=kernels), data=SimpleNamespace(sample_shape=shape))
         problem = CosmoFlow.__new__(CosmoFlow)  # without data
-        problem.config = config
+        problem.config = SimpleNamespace(model=ModelConfig(kernels=kernels), data=SimpleNamespace(sample_shape=shape))
         assert problem.count_flops() == pytest.approx((192.09e9, 68.862e9), rel=1e-4)
         assert problem.count_table3() == pytest.approx(3 * 68.880e9, rel=1e-4)
 
@@ -155,19 +148,14 @@ def test_operations_do_not_depend_on_the_kernels():
     ],
 )
 def test_wrong_use(words, status, told, empty_folder, tmp_path, capsys):
-    measure = bind_command("cosmoflow", "measure").main
-    try:
-        found = measure(words)
-    except SystemExit as error:
-        found = error.code
-    assert found == status and told in capsys.readouterr().err and not list(tmp_path.iterdir())
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(bind_command("cosmoflow", "measure").main(words))
+    assert ended.value.code == status and told in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_a_configuration_whose_data_are_not_read_says_so(empty_folder, tmp_path, capsys):
-    mini = Path(__file__).parents[1] / "cosmoflow" / "mini.yaml"
-    (tmp_path / "mine.yaml").write_text(
-        f"base: {mini}\ndata: {{data_dir: /data/mine}}\ntrain: {{global_batch_size: 1}}\nprecision: {{dtype: fp32}}\n"
-    )
+    small = "data: {data_dir: /data/mine}\ntrain: {global_batch_size: 1}\nprecision: {dtype: fp32}\n"
+    (tmp_path / "mine.yaml").write_text(f"base: {ROOT}/cosmoflow/mini.yaml\n{small}")
     assert bind_command("cosmoflow", "measure").main(["mine.yaml", "--steps", "3", "--warmup", "1"]) == 0
     assert "data.data_dir of mine.yaml is not read; --data /data/mine measures with" in capsys.readouterr().out
 

@@ -1,10 +1,10 @@
 """A user's own data are a variant of their own: trained until the user's target, and never a result."""
 
-import json
-from importlib import import_module
 from pathlib import Path
 
+from common.record import read_value
 from compliance.check import main as check
+from tests.case import bind_command
 
 TARGET = "train.target=0.001"
 
@@ -16,8 +16,7 @@ def test_own_data_are_trained_until_the_target_that_the_user_sets(case, data, co
     assert message in capsys.readouterr().err
     assert run("variant=own", TARGET, "submission.division=closed") == 2
     assert 'variant is "own"' in capsys.readouterr().err
-    measure = import_module(f"{case.name}.__main__").main
-    assert measure(["measure", config, "variant=own", TARGET]) == 1
+    assert bind_command(case.name, "measure").main([config, "variant=own", TARGET]) == 1
     assert "there is no recipe for such data; measure with --data DIR" in capsys.readouterr().err
     assert not Path("run").exists() and not Path("data").exists()
 
@@ -25,9 +24,7 @@ def test_own_data_are_trained_until_the_target_that_the_user_sets(case, data, co
     shown = capsys.readouterr().out
     assert status in (0, 4) and "0.001" in shown and "evaluate it:" in shown
     assert "compliance.check" not in shown and "submission" not in shown
-    lines = (line.removeprefix(":::MLLOG ") for line in Path("run/result_0.txt").read_text().splitlines())
-    values = {record["key"]: record["value"] for record in map(json.loads, lines)}
-    assert values["dataset_variant"] == "own"
+    assert read_value(Path("run/result_0.txt"), "dataset_variant") == "own"
     for options in ([], ["--allow-mini"]):
         assert check([*options, "run/result_0.txt"]) == 1
         checked = capsys.readouterr().out

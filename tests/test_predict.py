@@ -1,16 +1,14 @@
 """Predictions from the command line: their file, their quality, the summary and the picture."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.problems import ROOT
+from tests.problems import ROOT, run_process, torchrun
 
 pytestmark = pytest.mark.one_benchmark
 
@@ -56,11 +54,9 @@ def test_nothing_is_overwritten_or_guessed(case, trained, capsys):
     for command in (case.predict.main, case.evaluate.main):
         assert command(["run", trained, "-o", "out.npz"]) == 2
         assert "-o out.npz: the file already exists" in capsys.readouterr().err
-    assert Path("out.npz").read_bytes() == b"before"
-    for command in (case.predict.main, case.evaluate.main):
         assert command(["run", trained, case.other_network, "-o", "other.npz"]) == 1
         assert "these weights do not fit the network of the configuration" in capsys.readouterr().err
-    assert not Path("other.npz").exists()
+    assert Path("out.npz").read_bytes() == b"before" and not Path("other.npz").exists()
     with pytest.raises(SystemExit) as ended:
         case.evaluate.main(["--predictions", "out.npz", "run", trained])
     error = capsys.readouterr().err
@@ -71,10 +67,7 @@ def test_nothing_is_overwritten_or_guessed(case, trained, capsys):
 def test_two_ranks_write_the_file_of_one(case, trained):
     words = ["run", trained, "train.eval_batch_size=2", "-o"]
     assert case.predict.main([*words, "one.npz"]) == 0
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", case.name, "predict"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [*torchrun, *words, "two.npz"]
-    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    done = run_process(*torchrun(2), "-m", case.name, "predict", *words, "two.npz")
     assert done.returncode == 0, done.stderr
     assert Path("one.npz").read_bytes() == Path("two.npz").read_bytes()
 
@@ -86,10 +79,8 @@ def test_what_pads_a_batch_is_not_written(case, trained):
     assert case.predict.main(["run", trained, "-o", "padded.npz", *case.recorded]) == 0
     plain, padded = arrays("plain.npz"), arrays("padded.npz")
     for name, values in plain.items():
-        close = (
-            np.allclose(values, padded[name], atol=1e-5) if values.dtype.kind == "f" else (values == padded[name]).all()
-        )
-        assert close and padded[name].dtype == values.dtype, name
+        close = np.allclose(values, padded[name], atol=1e-5) if values.dtype.kind == "f" else values == padded[name]
+        assert np.all(close) and padded[name].dtype == values.dtype, name
 
 
 def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):
@@ -116,14 +107,11 @@ def test_large_predictions_do_not_go_to_npz(case, trained, monkeypatch, capsys):
     assert "name a file that ends in .h5" in capsys.readouterr().err and not list(Path().glob("out*"))
 
 
-PAGE = ROOT / "docs" / "guide" / "predict.md"
-
-
 def test_the_examples_of_the_page_run(case, trained):
     if case.name != "cosmoflow":
         pytest.skip("the examples are of cosmoflow")
     assert case.predict.main(["run", trained, "-o", "predictions.npz"]) == 0
-    examples = re.findall(r"^```\n(import .*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    for example in examples:
-        exec(example, {})
-    assert len(examples) == 1
+    (example,) = re.findall(
+        r"^```\n(import .*?)^```", (ROOT / "docs/guide/predict.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    exec(example, {})

@@ -1,10 +1,7 @@
 """Steps as an accelerator needs them: nothing in them waits for it, and they can be recorded and replayed."""
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +16,7 @@ from common.ranks.dist import Dist, make_single_dist
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
 from common.training.step import Step
-from tests.problems import ROOT, SAME, curve, flat
+from tests.problems import SAME, curve, flat, run_process, torchrun
 from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
 
 
@@ -46,23 +43,18 @@ def test_recorded_runs_are_plain_ones_with_and_without_warm_up(case, run, monkey
 EQUAL = ("train.global_batch_size=4", "train.tail=drop")
 
 
-def on_meta(batch):
-    """Return the batch with its tensors on the meta device, where operations have shapes but no data."""
-    return map_tensors(batch, lambda tensor: tensor.to("meta"))
-
-
 def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, monkeypatch):
     made = load(case.train.Config, Path(config), ["train.epochs=1"])
     if made.optim.name == "adamw":  # torch's own, which refuses the meta device
         made = replace(made, optim=replace(made.optim, name="lamb"))
-    host = case.train.BENCHMARK.problem(made, make_single_dist(), 1)
-    device = torch.device("meta")
+    host, device = case.train.BENCHMARK.problem(made, make_single_dist(), 1), torch.device("meta")
     problem = case.train.BENCHMARK.problem(made, Dist(make_single_dist().position, device), 1)
     leave_out_autocast(monkeypatch)
     optimizer = optim.build(made.optim, problem.model.parameters(), 0.1)
     step = Step(problem, optimizer, Precision(made.precision, device), problem.dist)
     with contextlib.closing(host.read(host.sets["train"], iter([host.order(0)[:5]] * 2))) as read:
-        batches = [on_meta(batch) for batch in read]
+        # With shapes but no data.
+        batches = [map_tensors(batch, lambda tensor: tensor.to("meta")) for batch in read]
     step(iter([problem.prepared(batches[0])]), 1, 5.0, 0.1)  # the optimizer makes its state
     with NeverWaits():
         batch = problem.prepared(batches[1])
@@ -100,12 +92,10 @@ def test_what_a_number_of_python_decides_is_found_by_the_tape():
 def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):
     # Ranks that share statistics, or record their messages, do it together: their batches must be of one size.
     run("output_dir=one", *EQUAL)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
     def train(*overrides):
-        command = [*launcher, Path(__file__).with_name("recorded.py"), case.name, config, *EQUAL, *overrides]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        script = Path(__file__).with_name("recorded.py")
+        done = run_process(*torchrun(2), script, case.name, config, *EQUAL, *overrides, timeout=120)
         assert "NOT reached after 4 epochs" in done.stdout, done.stderr
         ends = re.findall(r"recorded (\d+), alive (\d+)", done.stdout)
         assert len(ends) >= 2 and all(int(made) >= 2 and alive == "0" for made, alive in ends), done.stdout

@@ -26,27 +26,19 @@ ANYWHERE = [
 ]
 
 
-@pytest.fixture
-def synthesize(case):
-    return case.synthesize
-
-
-@pytest.fixture
-def small(case):
-    return case.small.split()
-
-
 @pytest.mark.one_benchmark
-def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, capsys, monkeypatch):
+def test_a_picture_is_drawn_without_data_and_named_as_it_is_written(case, tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
+    plot = [*case.small.split(), "--plot"]
+    assert case.synthesize.main([*plot, str(tmp_path / "picture")]) == 0
     picture = tmp_path / "picture.png"
-    assert synthesize.main([*small, "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["picture.png"]
-    assert synthesize.main([*small, "--plot", str(tmp_path / "no/where.png")]) == 2
-    assert synthesize.main([*small, "--plot", str(picture)]) == 2
+    assert f"drew {picture}" in capsys.readouterr().out
+    assert case.synthesize.main([*plot, str(tmp_path / "no/where.png")]) == 2
+    assert case.synthesize.main([*plot, str(picture)]) == 2
     assert "picture.png: the file already exists" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert synthesize.main([*small, "--plot", str(tmp_path / "other.png")]) == 2
+    assert case.synthesize.main([*plot, str(tmp_path / "other.png")]) == 2
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
@@ -59,20 +51,13 @@ def test_data_that_cannot_be_made_for_a_training_are_one_line(case, tmp_path, ca
     assert not capsys.readouterr().err
 
 
-@pytest.mark.one_benchmark
-def test_a_picture_is_named_as_it_is_written(synthesize, small, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    assert synthesize.main([*small, "--plot", str(tmp_path / "picture")]) == 0
-    assert os.listdir(tmp_path) == ["picture.png"] and f"drew {tmp_path / 'picture.png'}" in capsys.readouterr().out
-
-
-def test_arguments_that_do_not_fit_are_wrong_use(case, synthesize, empty_folder, tmp_path, capsys):
+def test_arguments_that_do_not_fit_are_wrong_use(case, empty_folder, capsys):
     named = [(["out", *options.split()], message) for options, message in (*case.wrong_options, *ANYWHERE)]
     for arguments, message in [([], "give OUTPUT_DIR"), *named]:
         with pytest.raises(SystemExit) as stop:
-            raise SystemExit(synthesize.main(arguments))
+            raise SystemExit(case.synthesize.main(arguments))
         assert stop.value.code == 2, arguments
-        assert message in capsys.readouterr().err and not os.listdir(tmp_path), arguments
+        assert message in capsys.readouterr().err and not os.listdir(), arguments
 
 
 @pytest.mark.parametrize("name", ["synthesize", "prepare"])
@@ -164,10 +149,9 @@ def test_an_interrupted_mini_problem_goes_on_also_beside_files_of_other_systems(
     assert f"no data in {folder}; generating" in capsys.readouterr().out
     whole = read_manifest(folder / NAME)
     (folder / NAME).unlink()
-    journal = Journal(folder)
     heading = Heading(whole.benchmark, whole.variant, whole.facts, len(whole.files))
     half = dict(list(whole.files.items())[: len(whole.files) // 2])
-    with journal.open_part(heading, 0, 1) as part:  # as it is after a kill
+    with Journal(folder).open_part(heading, 0, 1) as part:  # as it is after a kill
         part.add_files(half)
     for name in set(whole.files) - set(half):
         (folder / name).unlink()

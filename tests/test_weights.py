@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 
 import compliance
 from common.config import load
-from common.ranks.dist import Dist
-from common.ranks.launch import RankPosition
+from common.ranks.dist import make_single_dist
 from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
@@ -36,9 +35,7 @@ def here(case, config, finished_run, tmp_path):
 def test_the_exported_network_has_the_quality_of_the_run(case, finished_run, here):
     network = load_network(case.train.BENCHMARK, f"{case.name}.safetensors")
     config = load(case.train.BENCHMARK.config, Path("small.yaml"))
-    problem = case.train.BENCHMARK.problem(
-        config, Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu")), 0
-    )
+    problem = case.train.BENCHMARK.problem(config, make_single_dist(), 0)
     with torch.inference_mode():
         judged = [case.judged(network, problem.sets["validation"], index) for index in range(7)]
     quality = sum(total for total, _ in judged) / sum(count for _, count in judged)
@@ -49,10 +46,9 @@ def test_the_file_says_what_is_around_the_network(case, here):
     with safe_open(f"{case.name}.safetensors", "pt") as file:
         metadata = file.metadata()
     assert metadata["benchmark"] == case.name and metadata["epochs_done"] == "4"
-    interface = json.loads(metadata["interface"])
-    assert list(interface) == ["input", "preprocessing", "output"]
-    config = load(case.train.BENCHMARK.config, Path("small.yaml"))
-    assert interface == json.loads(json.dumps(case.train.BENCHMARK.predictor.describe(config)))
+    described = case.train.BENCHMARK.predictor.describe(load(case.train.BENCHMARK.config, Path("small.yaml")))
+    assert json.loads(metadata["interface"]) == json.loads(json.dumps(described))
+    assert list(described) == ["input", "preprocessing", "output"]
     assert metadata["weights_sha256"] == weights.read_weights(Path(f"{case.name}.safetensors")).digest
 
 
@@ -64,7 +60,7 @@ def test_training_goes_on_from_the_weights(case, finished_run, here, source, cap
         "checkpoint": str(finished_run / "checkpoints/epoch-0004-step-0000000.pt"),
         "run": str(finished_run),
     }[source]
-    warmup = {"cosmoflow": "warmup_epochs"}.get(case.name, "warmup_steps")
+    warmup = "warmup_epochs" if case.name == "cosmoflow" else "warmup_steps"
     still = ["schedule.base_lr=1e-12", f"schedule.{warmup}=0", "optim.weight_decay=0", "train.seed=5", "train.epochs=1"]
     batches = ["train.global_batch_size=24"]  # batch statistics over all samples are least like new ones
     assert case.train.main(["small.yaml", f"train.init_from={file}", "output_dir=second", *still, *batches]) == 4
@@ -75,8 +71,8 @@ def test_training_goes_on_from_the_weights(case, finished_run, here, source, cap
         torch.testing.assert_close(found.tensors[name], given.tensors[name], rtol=1e-4, atol=1e-7)
     assert read_value(Path("second/result_0.txt"), "init_weights_sha256") == given.digest
     assert found.config["train"]["init_from"] == Path(file).name
-    report = compliance.check_logs(["second/result_0.txt"])
-    assert "SET16" in {finding.rule for finding in report.findings if finding.severity == "error"}
+    findings = compliance.check_logs(["second/result_0.txt"]).findings
+    assert "SET16" in {finding.rule for finding in findings if finding.severity == "error"}
 
 
 def test_weights_that_do_not_fit_are_refused_before_anything_is_made(case, here, capsys):
@@ -114,7 +110,7 @@ def test_a_damaged_export_is_refused(case, here, damage, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_other_files_are_refused(here):
+def test_other_files_are_refused(case, here):
     save_file({"a": torch.ones(2)}, "plain.safetensors")
     for name, message in (
         ("plain.safetensors", "its metadata lack benchmark"),
@@ -123,9 +119,8 @@ def test_other_files_are_refused(here):
     ):
         with pytest.raises(CheckpointError, match=message):
             weights.read_weights(Path(name))
-    other = next(path for path in here.glob("*.safetensors") if path.name != "plain.safetensors")
     with pytest.raises(CheckpointError, match="expected those of 'another'"):
-        weights.read_weights(other, "another")
+        weights.read_weights(Path(f"{case.name}.safetensors"), "another")
 
 
 @pytest.mark.parametrize(
@@ -162,17 +157,13 @@ def test_a_resumed_run_does_not_need_the_file(case, here):
     Path(f"{case.name}.safetensors").unlink()
     assert case.train.main(["small.yaml", given, "output_dir=resumed", "train.epochs=2", "--resume"]) == 4
     assert curve("resumed") == curve("whole")
-    text = Path("resumed/result_0.txt").read_text()
-    assert text.count("init_weights_sha256") == 1
+    assert Path("resumed/result_0.txt").read_text().count("init_weights_sha256") == 1
 
 
 def test_the_documented_lines_load_the_export(case, here):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    found = [block for block in blocks if f"from {case.name}.train " in block]
-    if not found and case.name not in ("cosmoflow", "deepcam", "oc20"):
-        pytest.skip("the page is about the benchmarks of MLPerf HPC")
-    (block,) = found
-    names: dict = {}
+    (block,) = (block for block in blocks if f"from {case.name}.train " in block)
+    names = {}
     exec(block, names)
     results = [names[name] for name in ("labels", "classes", "energies", "forces") if name in names]
     assert results and all(torch.isfinite(result).all() for result in results)

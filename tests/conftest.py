@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from common.benchmarks import PACKAGES
 from common.processes import usable_cores
@@ -21,6 +22,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 SIDE_BY_SIDE = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if SIDE_BY_SIDE > 1:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // SIDE_BY_SIDE)))
+# Where the cores are busy, an example takes as long as it takes.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 pytest_plugins = ["tests.problems"]
 HERE = Path(__file__).resolve().parent
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.config import PLACE, REQUIRED, ConfigError, key, list_leaves, load, rebuild, to_dict, to_yaml
@@ -214,7 +214,6 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
 PATHS = TEXTS.filter(lambda text: "\0" not in text).map(Path)
 
 
-@settings(deadline=None)
 @given(
     config=st.builds(
         Config,

@@ -24,7 +24,7 @@ from compliance.samples.package import SamplePackage
 
 ROOT = Path(__file__).resolve().parents[2]
 VALID = SampleLog(epochs=2).bytes()
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 
 
 def examined(data, profile="strict", round_="3.0"):
@@ -114,7 +114,7 @@ def test_records_in_any_order(order):
     examined(b"".join(changed[order]), "official")
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(derandomize=True, max_examples=15)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES))
 def test_any_system_description(tmp_path_factory, fields):
     survives(SamplePackage("oc20").system(**fields).write(tmp_path_factory.mktemp("package")))

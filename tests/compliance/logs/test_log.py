@@ -184,7 +184,7 @@ def count_depth(text):
 PARTS = ("[", "]", "{", "}", "[[{", "}]]", '"', '"[', '["', '\\"', "\\", "\\\\", ",", "é")
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map(lambda parts: "".join(parts).encode()))
 def test_depth_is_counted_outside_strings(text):
     with pytest.MonkeyPatch.context() as patch:
@@ -239,7 +239,7 @@ LONG = (b"y" * 350, b"z" * 300, line(value="v" * 200, end=b""))
 FRAGMENTS = st.sampled_from((*ENDS_AND_JUNK, *LONG, line(end=b""), line("other"), b'{"a":1,"a":2}'))
 
 
-@settings(deadline=None, derandomize=True, max_examples=400)
+@settings(derandomize=True, max_examples=400)
 @given(st.lists(FRAGMENTS, max_size=12).map(b"".join), st.lists(st.integers(0, 400), max_size=8))
 def test_pieces_make_no_difference(data, sizes):
     with pytest.MonkeyPatch.context() as patch:
@@ -250,7 +250,7 @@ def test_pieces_make_no_difference(data, sizes):
         assert contents(in_pieces(data, sizes)) == contents(in_pieces(data, []))
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 20), max_size=8))
 def test_any_bytes_in_any_pieces(data, sizes):
     assert contents(in_pieces(data, sizes)) == contents(in_pieces(data, []))

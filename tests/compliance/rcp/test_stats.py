@@ -1,7 +1,7 @@
 """The statistics of convergence points, against published values and scipy."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.rcp.points import min_acceptable_mean, t_quantile
@@ -36,7 +36,6 @@ def test_t_quantile_is_symmetric_and_refuses_nonsense() -> None:
             t_quantile(p, df)
 
 
-@settings(deadline=None)  # the first call imports scipy
 @given(st.floats(0.001, 0.999), st.integers(1, 200))
 def test_t_quantile_agrees_with_scipy(p: float, df: int) -> None:
     stats = pytest.importorskip("scipy.stats")

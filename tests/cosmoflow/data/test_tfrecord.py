@@ -179,7 +179,7 @@ def test_the_crc_of_the_payload_is_compared_on_demand():
         decode_sample(bytes(changed), Sample.empty(SHAPE), verify_crc=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.booleans(),
     st.booleans(),
@@ -201,7 +201,7 @@ def test_any_damage_is_a_record_error(packed, frame_again, changes, length):
         assert_sample(decode_sample(data, Sample.empty(SHAPE)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, len(PACKED)), st.binary(min_size=1, max_size=6))
 def test_damaged_gzip_data_are_a_record_error(place, change):
     data = PACKED[:place] + change + PACKED[place + len(change) :]

@@ -10,8 +10,6 @@ import pytest
 
 from tests.problems import ROOT, run_process, torchrun
 
-pytestmark = pytest.mark.one_benchmark
-
 
 @pytest.fixture
 def trained(run_copy, data):
@@ -24,6 +22,7 @@ def arrays(path):
         return {name: file[name] for name in file.files}
 
 
+@pytest.mark.one_benchmark
 def test_the_quality_is_that_of_evaluate(case, trained, capsys):
     assert case.evaluate.main(["run", trained, "-o", "numbers.json"]) in (0, 1)
     quality = json.loads(Path("numbers.json").read_text())["members"][0]["quality"]
@@ -39,6 +38,7 @@ def test_the_quality_is_that_of_evaluate(case, trained, capsys):
     assert report.quality == pytest.approx(quality, rel=1e-6)
 
 
+@pytest.mark.one_benchmark
 def test_a_file_has_every_sample_once_under_its_name(case, trained, capsys):
     for split, samples in (("train", 24), ("validation", 7)):
         assert case.predict.main(["run", trained, "-o", f"{split}.npz", "--split", split]) == 0
@@ -49,6 +49,7 @@ def test_a_file_has_every_sample_once_under_its_name(case, trained, capsys):
         assert ("target" in capsys.readouterr().out) == (split == "validation")
 
 
+@pytest.mark.one_benchmark
 def test_nothing_is_overwritten_or_guessed(case, trained, capsys):
     Path("out.npz").write_bytes(b"before")
     for command in (case.predict.main, case.evaluate.main):
@@ -64,6 +65,7 @@ def test_nothing_is_overwritten_or_guessed(case, trained, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.one_benchmark
 def test_two_ranks_write_the_file_of_one(case, trained):
     words = ["run", trained, "train.eval_batch_size=2", "-o"]
     assert case.predict.main([*words, "one.npz"]) == 0
@@ -72,6 +74,7 @@ def test_two_ranks_write_the_file_of_one(case, trained):
     assert Path("one.npz").read_bytes() == Path("two.npz").read_bytes()
 
 
+@pytest.mark.one_benchmark
 def test_what_pads_a_batch_is_not_written(case, trained):
     if not case.recorded:
         pytest.skip("batches are not padded")
@@ -101,12 +104,14 @@ def test_the_picture_is_drawn(case, trained, monkeypatch, capsys):
     assert "pip install matplotlib" in capsys.readouterr().err and not Path("x.npz").exists()
 
 
+@pytest.mark.one_benchmark
 def test_large_predictions_do_not_go_to_npz(case, trained, monkeypatch, capsys):
     monkeypatch.setattr("common.training.predictions.MOST_NPZ_BYTES", 100)
     assert case.predict.main(["run", trained, "-o", "out.npz"]) == 1
     assert "name a file that ends in .h5" in capsys.readouterr().err and not list(Path().glob("out*"))
 
 
+@pytest.mark.one_benchmark
 def test_the_examples_of_the_page_run(case, trained):
     if case.name != "cosmoflow":
         pytest.skip("the examples are of cosmoflow")

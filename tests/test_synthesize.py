@@ -26,7 +26,6 @@ ANYWHERE = [
 ]
 
 
-@pytest.mark.one_benchmark
 def test_a_picture_is_drawn_without_data_and_named_as_it_is_written(case, tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     plot = [*case.small.split(), "--plot"]

@@ -207,8 +207,9 @@ def _choose_packages(packages: Iterable[Package]) -> dict[str, Package]:
     chosen: dict[str, Package] = {}
     for package in packages:
         if other := chosen.get(package.name):
-            origins = f"{other.origin} and {package.origin}"
-            package = other._replace(origin=origins, problem="several have that name: keep one of them")
+            package = other._replace(
+                origin=f"{other.origin} and {package.origin}", problem="several have that name: keep one of them"
+            )
         chosen[package.name] = package
     return chosen
 
@@ -282,8 +283,10 @@ def _check_points(folder: Path, points: str) -> None:
     path = folder.parent / points
     inside = points.startswith(f"{folder.name}/") and path.resolve().is_relative_to(folder.resolve())
     if not inside or (path.exists() and not (path.is_file() and path.stat().st_size <= MOST_POINTS_BYTES)):
-        expected = f"a file of at most {MOST_POINTS_BYTES >> 20} MiB in the package, such as {folder.name}/rcps.yaml"
-        raise PluginError(f"points is {points!r:.100}; expected {expected}")
+        raise PluginError(
+            f"points is {points!r:.100}; expected a file of at most {MOST_POINTS_BYTES >> 20} MiB in the package, such "
+            f"as {folder.name}/rcps.yaml"
+        )
 
 
 class _Guard(PathFinder):

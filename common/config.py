@@ -338,14 +338,16 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
     hints = get_type_hints(cls)
     keys = {entry.name: hints[entry.name] for entry in fields(cls)}
     if not isinstance(layer.value, dict):
-        expected = f"a section with the keys {', '.join(keys)}"
         where = f"{parent}: " if parent else ""
-        raise ConfigError(f"{layer.source}: {where}expected {expected}; got {quote_value(layer.value)}")
+        raise ConfigError(
+            f"{layer.source}: {where}expected a section with the keys {', '.join(keys)}; got {quote_value(layer.value)}"
+        )
     for name, value in layer.value.items():
         dotted = f"{parent}.{name}" if parent else str(name)
         if last := getattr(root, "removed", {}).get(dotted):
-            reason = f"was a key up to version {last[0]} and has no effect any more; remove it"
-            raise ConfigError(f"{layer.source}: {dotted} {reason}")
+            raise ConfigError(
+                f"{layer.source}: {dotted} was a key up to version {last[0]} and has no effect any more; remove it"
+            )
         if name not in keys:
             section = isinstance(value, dict)
             inside = _guess_key(str(name), cls, f"{parent}." if parent else "", section)

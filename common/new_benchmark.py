@@ -75,8 +75,11 @@ def write_project(name: str, folder: Path | None = None, title: str | None = Non
         "NewBenchmark": "".join(part.capitalize() for part in name.split("_")),
         PLACEHOLDER: name,
     }
-    caches = {"__pycache__", ".ruff_cache"}
-    sources = [path for path in sorted(TEMPLATE.rglob("*")) if path.is_file() and caches.isdisjoint(path.parts)]
+    sources = [
+        path
+        for path in sorted(TEMPLATE.rglob("*"))
+        if path.is_file() and {"__pycache__", ".ruff_cache"}.isdisjoint(path.parts)
+    ]
     for source in sources:
         text = source.read_text(encoding="utf-8")
         for placeholder, word in words.items():
@@ -92,8 +95,10 @@ def write_project(name: str, folder: Path | None = None, title: str | None = Non
 def _check_name(name: str) -> None:
     """Raise UsageError for a name that is not one, or that something else has."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > LONGEST:
-        expected = f"expected at most {LONGEST} lower-case letters, digits and _ between them, such as ocean_eddies"
-        raise UsageError(f"NAME is {name!r}; {expected}")
+        raise UsageError(
+            f"NAME is {name!r}; expected at most {LONGEST} lower-case letters, digits and _ between them, such as "
+            "ocean_eddies"
+        )
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         raise UsageError(f"NAME is {name!r}, a keyword of Python; choose another")
     if name in RESERVED:
@@ -115,8 +120,10 @@ def _check_folder(folder: Path, distribution: str) -> None:
 def _check_title(title: str) -> str:
     """Return the title; raise UsageError for one that cannot stand in a docstring and in a heading."""
     if not title.strip() or len(title) > LONGEST_TITLE or not title.isprintable() or set(title) & set('"\\{}'):
-        expected = f"1 to {LONGEST_TITLE} printable characters without double quotes, backslashes and braces"
-        raise UsageError(f"--title is {title!r}; expected {expected}")
+        raise UsageError(
+            f"--title is {title!r}; expected 1 to {LONGEST_TITLE} printable characters without double quotes, "
+            "backslashes and braces"
+        )
     if looks_official(title):
         raise UsageError(f"--title is {title!r}, which could be taken for MLPerf's; choose another")
     return title.strip()

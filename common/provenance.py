@@ -135,8 +135,14 @@ def _run_git(root: Path, *arguments: str) -> str:
     # A hook's GIT_DIR would lead to another repository; reading must not lock the index.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
-    command = ["git", "-C", str(root), *arguments]
-    done = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", timeout=10.0, env=environment)
+    done = subprocess.run(
+        ["git", "-C", str(root), *arguments],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=10.0,
+        env=environment,
+    )
     return done.stdout.strip()
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from common.files import read_end
+from common.values import group_pairs
 
 TOKEN: Final = b":::MLLOG "
 METRICS: Final = "metrics.jsonl"
@@ -112,11 +113,8 @@ def read_value(path: Path, key: str) -> Any:
 
 def read_run_times(path: Path) -> tuple[int, int] | None:
     """Return the times of the first run_start and the last run_stop in a log, in ms; None unless it has both."""
-    times: dict[str, list[int]] = {"run_start": [], "run_stop": []}
-    for record in read_records(path, *times):
-        times[record.key].append(int(record.time_ms))
-    starts, stops = times.values()
-    return (starts[0], stops[-1]) if starts and stops else None
+    times = group_pairs((record.key, int(record.time_ms)) for record in read_records(path, "run_start", "run_stop"))
+    return (times["run_start"][0], times["run_stop"][-1]) if len(times) == 2 else None
 
 
 POWER_START: Final = "power_measurement_start"

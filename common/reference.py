@@ -347,9 +347,6 @@ def mini_of(reference: Reference, variant: str, target: float, samples: tuple[in
     for evaluation.
     """
     train_samples, eval_samples = samples
-    stated = tuple(
-        setting if setting.allowed is COUNT else replace(setting, allowed=ANY, why="") for setting in reference.settings
-    )
     return replace(
         reference,
         target=replace(reference.target, value=target),
@@ -359,7 +356,10 @@ def mini_of(reference: Reference, variant: str, target: float, samples: tuple[in
             source=source,
             counts_checked=False,
         ),
-        settings=stated,
+        settings=tuple(
+            setting if setting.allowed is COUNT else replace(setting, allowed=ANY, why="")
+            for setting in reference.settings
+        ),
         parameters={},
         cite="docs/reference/profiles.md (the mini round)",
         variant=variant,

@@ -146,10 +146,17 @@ units: ranks. spread: standard deviation of the steps' times divided by their me
     )
     parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
     parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
-    fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
-    parser.add_argument("--seconds", type=positive, default=60, help=fewer)
-    before = f"steps before (default {FIRST}, or {FIRST_ACCELERATOR} with an accelerator and train.warm_up=off)"
-    parser.add_argument("--warmup", type=positive, help=before)
+    parser.add_argument(
+        "--seconds",
+        type=positive,
+        default=60,
+        help=f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=positive,
+        help=f"steps before (default {FIRST}, or {FIRST_ACCELERATOR} with an accelerator and train.warm_up=off)",
+    )
     parser.add_argument(
         "--fidelity",
         action="store_true",

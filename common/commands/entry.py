@@ -24,8 +24,11 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     folder = Path(str(sys.modules[package].__file__)).parent
     commands = {name.split()[-1]: command for name, command in COMMANDS.items() if has_command(folder, command)}
-    description = f"Run a command of {package}; COMMAND --help shows its examples and options."
-    parser = CommandParser(f"python -m {package}", {0: "done, or as COMMAND --help says"}, description=description)
+    parser = CommandParser(
+        f"python -m {package}",
+        {0: "done, or as COMMAND --help says"},
+        description=f"Run a command of {package}; COMMAND --help shows its examples and options.",
+    )
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for word, command in commands.items():
         parsers.add_parser(word, help=command.summary, add_help=False)

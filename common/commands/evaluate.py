@@ -144,8 +144,7 @@ def _format_table(members: Sequence[Member], judged: Judged, problem: Problem, o
     noun = "training samples, each by the members that did not draw it" if out_of_bag else "validation samples"
     yield f"{len(members)} member(s), on {judged.predicted:,} {noun}"
     if out_of_bag:
-        share = judged.predicted / judged.there
-        yield f"{share:.1%} of {judged.there:,} training samples have an out-of-bag member"
+        yield f"{judged.predicted / judged.there:.1%} of {judged.there:,} training samples have an out-of-bag member"
     yield f"  {'member':<8}{'instance':>8}{'seed':>12}{'epochs':>8}{'samples':>10}{target.key:>15}  checkpoint"
     for number, member in enumerate(members):
         yield (
@@ -169,14 +168,14 @@ def _format_table(members: Sequence[Member], judged: Judged, problem: Problem, o
 def _describe_ensemble(members: Sequence[Member], judged: Judged, problem: Problem, out_of_bag: bool) -> dict[str, Any]:
     """Return the same as numbers, for a file."""
     target = problem.reference.target
-    rows = zip(members, judged.samples, judged.members, strict=True)
     return {
         "quality": target.key,
         "out_of_bag": out_of_bag,
         "samples": judged.predicted,
         "share_of_samples": judged.predicted / judged.there,
         "members": [
-            {**_describe_member(member), "samples": samples, "quality": quality} for member, samples, quality in rows
+            {**_describe_member(member), "samples": samples, "quality": quality}
+            for member, samples, quality in zip(members, judged.samples, judged.members, strict=True)
         ],
         "mean": judged.mean,
         "best": judged.members[judged.find_best(target)],

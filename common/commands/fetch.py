@@ -61,8 +61,11 @@ class FetchCommand:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        errors = (*DATASET_ERRORS, DownloadError)
-        return run_command(lambda: self._fetch_data(args), errors, "finished work is kept; the same command continues")
+        return run_command(
+            lambda: self._fetch_data(args),
+            (*DATASET_ERRORS, DownloadError),
+            "finished work is kept; the same command continues",
+        )
 
     def _fetch_data(self, args: argparse.Namespace) -> int:
         if args.list:
@@ -111,8 +114,7 @@ class FetchCommand:
     def build_parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
         module = f"python -m {self.module}"
-        parts = [dataset.name for dataset in self.sets[1:]]
-        example = parts[0] if parts else "512"
+        example = self.sets[1].name if len(self.sets) > 1 else "512"
         parser = CommandParser(
             module,
             description=f"""\
@@ -136,8 +138,12 @@ whole.""",
         parser.add_argument("--dry-run", action="store_true", help="show sizes, and download nothing")
         parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {self._parts_text}")
         parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
-        connections_help = "files at the same time, each over one connection (default 4, be kind to public servers)"
-        parser.add_argument("--connections", type=positive, default=4, help=connections_help)
+        parser.add_argument(
+            "--connections",
+            type=positive,
+            default=4,
+            help="files at the same time, each over one connection (default 4, be kind to public servers)",
+        )
         parser.add_argument("--keep", action="store_true", help=f"keep the archives in DIR/{DOWNLOADS} after unpacking")
         return parser
 

@@ -132,8 +132,7 @@ def _measure_config(
         return None
     numbers["own_code"] = describe_codes(benchmark.list_own_code(config)) or None
     if config.power.source:
-        samples = len(times) * problem.batching.global_batch_size
-        numbers |= describe_energy(output.parent / POWER, dist, clock, samples)
+        numbers |= describe_energy(output.parent / POWER, dist, clock, len(times) * problem.batching.global_batch_size)
     return _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
 
 
@@ -166,8 +165,8 @@ def _time_steps(
     with closing(_repeat_batches(problem, dist)) as batches:
 
         def make_steps(steps: int, noun: str) -> None:
-            hidden = None if dist.is_main else True  # None: shown on a terminal only
-            for _ in tqdm(range(steps), desc=noun, unit="step", leave=False, disable=hidden):
+            # None: shown on a terminal only
+            for _ in tqdm(range(steps), desc=noun, unit="step", leave=False, disable=None if dist.is_main else True):
                 meter.run_step(lambda: step(batches, parts, size, rate))
 
         make_steps(arguments.warmup, "warm-up")
@@ -178,8 +177,11 @@ def _time_steps(
         make_steps(steps, "steps")
         times, use = meter.gather_use()
         clock = (begin_ms, time.time() * 1000)
-        numbers = {**use, "warmup_steps": arguments.warmup}
-        numbers["memory_bytes"] = int(dist.all_reduce(torch.tensor(_find_peak_memory(dist)), "max"))
+        numbers = {
+            **use,
+            "warmup_steps": arguments.warmup,
+            "memory_bytes": int(dist.all_reduce(torch.tensor(_find_peak_memory(dist)), "max")),
+        }
         with profiler:  # steps of its own: tracing takes time
             watched = profiler.watched(batches)
             for _ in range(profiler.config.needed):

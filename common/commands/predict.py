@@ -52,8 +52,9 @@ class _Batch(NamedTuple):
     def pack(self) -> bytes:
         """Return the arrays as a file of numpy."""
         file = io.BytesIO()
-        named = {"rows": self.rows, "picture_data": self.picture_data}
-        arrays: dict[str, Any] = {f"{part}/{name}": values[name] for part, values in named.items() for name in values}
+        arrays: dict[str, Any] = {
+            f"{part}/{name}": array for part, values in self._asdict().items() for name, array in values.items()
+        }
         np.savez(file, **arrays)
         return file.getvalue()
 
@@ -114,10 +115,11 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
     parts = problem.eval_parts(np.arange(len(samples)))
     mine = parts[dist.rank :: dist.world_size]
     precision = Precision(problem.config.precision, dist.device)
-    hidden = None if dist.is_main else True
     with (
         contextlib.closing(problem.read(samples, iter(mine))) as read,
-        open_bar(total=len(samples), desc="predict", leave=False, unit="sample", disable=hidden) as bar,
+        open_bar(
+            total=len(samples), desc="predict", leave=False, unit="sample", disable=None if dist.is_main else True
+        ) as bar,
     ):
         for first in range(0, len(parts), dist.world_size):
             batch = None

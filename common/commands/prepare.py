@@ -63,11 +63,15 @@ def add_build_command(commands: Any, name: str, run: Run, texts: tuple[str, str,
     command = commands.add_parser(name, help=short, description=description)
     command.set_defaults(run=run)
     command.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help=input_help)
-    help_text = "where to write: new, or interrupted before"
-    command.add_argument("output_dir", type=folder_path, metavar="OUTPUT_DIR", help=help_text)
+    command.add_argument(
+        "output_dir", type=folder_path, metavar="OUTPUT_DIR", help="where to write: new, or interrupted before"
+    )
     if verify:
-        again = "read everything again at the end and compare it with INPUT_DIR"
-        command.add_argument("--verify", action="store_true", help=again)
+        command.add_argument(
+            "--verify",
+            action="store_true",
+            help="read everything again at the end and compare it with INPUT_DIR",
+        )
     share = command.add_argument_group("workers")
     share.add_argument("--workers", type=positive, help="processes (default: the cores that this task may use)")
     share.add_argument("--task", type=count, help="number of this task, from 0 (default: the rank)")
@@ -106,9 +110,12 @@ def build_and_compare(
     workers = workers_of(args)
     own_items = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
     results = in_processes(compare, own_items, workers.processes) if own_items else iter(())
-    hide_bar = None if workers.task == 0 else True
     bar = open_bar(
-        results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar
+        results,
+        total=len(own_items),
+        unit=f" {plan.noun}",
+        desc=f"compare {args.output_dir}",
+        disable=None if workers.task == 0 else True,
     )
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
@@ -177,17 +184,21 @@ class PrepareCommand:
     def _add_checks(self, commands: Any) -> None:
         """Add the subcommands `manifest` and `verify`."""
         folders = _join_names(self.folders)
-        describing = commands.add_parser("manifest", help="write checksums of existing data")
-        describing.description = (
-            f"Read all files of DATA_DIR in {folders} and write their sizes and checksums to "
+        describing = commands.add_parser(
+            "manifest",
+            help="write checksums of existing data",
+            description=f"Read all files of DATA_DIR in {folders} and write their sizes and checksums to "
             f"DATA_DIR/{NAME}.\nAfter a `convert` with several tasks, merge the records of the tasks instead, without "
-            f"reading the files.\n"
+            f"reading the files.\n",
         )
         describing.set_defaults(run=self.run_manifest)
         describing.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
-        differ = {0: "nothing differs", 1: "something differs, or an error"}
-        verifying = commands.add_parser("verify", help="compare data with the manifest", statuses=differ)
-        verifying.description = VERIFY_HELP
+        verifying = commands.add_parser(
+            "verify",
+            help="compare data with the manifest",
+            description=VERIFY_HELP,
+            statuses={0: "nothing differs", 1: "something differs, or an error"},
+        )
         verifying.set_defaults(run=self.run_verify, interrupted=NOTHING_WRITTEN)
         extent = verifying.add_mutually_exclusive_group()
         extent.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
@@ -236,9 +247,12 @@ class PrepareCommand:
             )
         workers = args.workers or usable_cores()
         survey = Survey() if args.values else None
-        survey_file = self._survey_into(folder, survey) if survey else None
         problems = verify_files(
-            folder, manifest, checksum=not args.sizes_only, workers=workers, survey_file=survey_file
+            folder,
+            manifest,
+            checksum=not args.sizes_only,
+            workers=workers,
+            survey_file=self._survey_into(folder, survey) if survey else None,
         )
         problems += self._find_lost_partners(folder, manifest)
         if not args.sizes_only:

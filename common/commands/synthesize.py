@@ -83,8 +83,11 @@ class Synthesis(ABC):
     def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace: those with the same names."""
         values = {field.name: getattr(args, field.name, None) for field in fields(self.presets[args.preset])}
-        changed = {name: value for name, value in values.items() if value is not None}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in changed.items()}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if value is not None
+        }
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to run next, on the data in a folder: train."""
@@ -264,7 +267,6 @@ class Synthesis(ABC):
         files = parser.add_argument_group("files")
         self.add_options(content, files)
         files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
-        picture = Path(self.picture)
-        files.add_argument("--plot", type=file_path, nargs="?", const=picture, help="draw the first samples")
+        files.add_argument("--plot", type=file_path, nargs="?", const=Path(self.picture), help="draw the first samples")
         parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
         return parser

@@ -215,8 +215,10 @@ target, else 0.""",
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
     words = sys.argv[1:] if argv is None else argv
     if any(word.partition("=")[0] == "--sweep" for word in words):
-        study = f"python -m submission.study --benchmark {name} --config NAME --axis KEY=VALUE,VALUE -o DIR"
-        parser.error(f"--sweep is now `{study}`")
+        parser.error(
+            f"--sweep is now `python -m submission.study --benchmark {name} --config NAME --axis KEY=VALUE,VALUE "
+            "-o DIR`"
+        )
     arguments = parser.parse_intermixed_args(_keep_overrides(words))
     if arguments.config is None and not arguments.list_configs:
         parser.error("no configuration is named, such as mini; --list-configs shows those that come with the suite")

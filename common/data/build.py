@@ -139,8 +139,7 @@ class Journal:
                 f"{self.folder}: {len(self.finished):,} of {heading.files:,} files are finished; "
                 f"wait for all tasks, or run them again"
             )
-        plain = msgspec.structs.asdict(heading) | {"files": self.finished}
-        manifest = Manifest(**plain)
+        manifest = Manifest(**msgspec.structs.asdict(heading) | {"files": self.finished})
         for folder in {self.folder / PurePosixPath(name).parent for name in self.finished}:
             for leftover in folder.glob("*.tmp"):  # of killed calls
                 leftover.unlink(missing_ok=True)
@@ -399,10 +398,15 @@ def _build_items(
     plan: DatasetPlan, journal: Journal, workers: Workers, todo: Sequence[Item], outcome: BuildOutcome
 ) -> None:
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(plan.files))
-    quiet = None if workers.task == 0 else True
     with (
         journal.open_part(heading, workers.task, workers.tasks) as part,
-        open_bar(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
+        open_bar(
+            total=len(todo),
+            unit=f" {plan.noun}",
+            desc=str(journal.folder),
+            disable=None if workers.task == 0 else True,
+            smoothing=0.05,
+        ) as bar,
     ):
         for item, result in in_processes(partial(_make_item, plan.make, journal.folder), todo, workers.processes):
             if isinstance(result, str):

@@ -83,10 +83,16 @@ def connect_http(*checks: Callable[..., Awaitable[None]]) -> tuple[Any, Errors, 
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(check_target)
     trace.on_request_end.extend(checks)
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
-    headers = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
-    client = {"timeout": timeout, "trust_env": True, "headers": headers, "auto_decompress": False}
-    files = HTTPFileSystem(client_kwargs={**client, "trace_configs": [trace]}, skip_instance_cache=True)
+    files = HTTPFileSystem(
+        client_kwargs={
+            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
+            "trust_env": True,
+            "headers": {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"},
+            "auto_decompress": False,
+            "trace_configs": [trace],
+        },
+        skip_instance_cache=True,
+    )
     refusals = (PermissionError, aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError)
     return files, (aiohttp.ClientError, ConnectionError, TimeoutError, PermissionError), refusals
 

@@ -175,11 +175,23 @@ def add_roofline_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("fom", type=any_path, metavar="FOM.json", help="the file that a measurement has written")
     parser.add_argument("--data", type=any_path, metavar="DIR", help="files to read; default: those of the steps")
-    beside = "measurements of other networks on the same units, further points of the roofline"
-    parser.add_argument("--beside", type=any_path, nargs="+", default=(), metavar="FOM.json", help=beside)
+    parser.add_argument(
+        "--beside",
+        type=any_path,
+        nargs="+",
+        default=(),
+        metavar="FOM.json",
+        help="measurements of other networks on the same units, further points of the roofline",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or xpu")
-    written = f"folder of roofline.json, roofline.svg and, on several ranks, ceilings.yaml (default {OUTPUT})"
-    parser.add_argument("-o", "--output", type=folder_path, default=OUTPUT, metavar="DIR", help=written)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=folder_path,
+        default=OUTPUT,
+        metavar="DIR",
+        help=f"folder of roofline.json, roofline.svg and, on several ranks, ceilings.yaml (default {OUTPUT})",
+    )
 
 
 def measure_roofline(arguments: argparse.Namespace) -> int:
@@ -194,8 +206,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    summary = "measure what the machine allows, and what limits a training step"
-    roofline = commands.add_parser("roofline", help=summary, description=ROOFLINE_DESCRIPTION)
+    roofline = commands.add_parser(
+        "roofline",
+        help="measure what the machine allows, and what limits a training step",
+        description=ROOFLINE_DESCRIPTION,
+    )
     add_roofline_arguments(roofline)
     roofline.set_defaults(measure=measure_roofline)
     power = commands.add_parser("power", help="record the power of this node", description=POWER_DESCRIPTION)

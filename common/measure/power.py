@@ -24,7 +24,7 @@ from common.record import (
     format_record,
     parse_line,
 )
-from common.values import is_number
+from common.values import group_pairs, is_number
 
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
@@ -286,17 +286,17 @@ def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Ene
 
     folder: with a file of each node. begin_ms, end_ms: the time that counts, in ms since 1970.
     """
-    parts_of: dict[str, list[_FileEnergy]] = {NODE_SCOPE: [], PARTS_SCOPE: []}
     try:
-        for path in sorted(folder.glob("*.txt")):
-            if NODE_FILE_NAME.fullmatch(path.name) or PARTS_FILE_NAME.fullmatch(path.name):
-                part = _read_file(path, begin_ms, end_ms)
-                if part.covered_ms:
-                    parts_of[part.scope].append(part)
+        files = [
+            _read_file(path, begin_ms, end_ms)
+            for path in sorted(folder.glob("*.txt"))
+            if NODE_FILE_NAME.fullmatch(path.name) or PARTS_FILE_NAME.fullmatch(path.name)
+        ]
     except (OSError, ValueError):  # a damaged file
         return Energy()
-    scope = NODE_SCOPE if parts_of[NODE_SCOPE] else PARTS_SCOPE
-    parts = parts_of[scope]
+    parts_of = group_pairs((part.scope, part) for part in files if part.covered_ms)
+    scope = NODE_SCOPE if NODE_SCOPE in parts_of else PARTS_SCOPE
+    parts = parts_of.get(scope, [])
     if len(parts) != nodes or any(part.covered_ms < COVERED * (end_ms - begin_ms) for part in parts):
         return Energy()
     return Energy(

@@ -46,7 +46,6 @@ BLOCK_BYTES: Final = 1 << 20
 def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist) -> Ceilings:
     """Return the ceilings for the type and the message of the measured steps. A collective call."""
     dtype, device = DTYPES[Precision(PrecisionConfig(measurement.dtype), dist.device).name], dist.device
-    bar = tqdm(total=5, desc="ceilings", leave=False, disable=None if dist.is_main else True)
     parts: dict[str, Callable[[], dict[str, float | None]]] = {
         "products": lambda: {"products": _measure_products(dist, dtype)},
         "convolutions": lambda: {"convolutions": _measure_convolutions(dist, dtype)},
@@ -55,7 +54,10 @@ def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist
         "messages": lambda: {"unit_network": _measure_network(dist, int(measurement.bytes_reduced_per_step))},
     }
     rates: dict[str, Any] = {}
-    with bar, torch.inference_mode():
+    with (
+        tqdm(total=len(parts), desc="ceilings", leave=False, disable=None if dist.is_main else True) as bar,
+        torch.inference_mode(),
+    ):
         for name, measure in parts.items():
             bar.set_postfix_str(name)
             bar.update()

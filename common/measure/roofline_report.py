@@ -150,8 +150,11 @@ def rate_text(rate: float) -> str:
 
 def build_report(measurement: Measurement, ceilings: Ceilings, others: tuple[Measurement, ...] = ()) -> Report:
     """Return which part limits the measured steps. others: see Report."""
-    times = (measurement.computing_ms, measurement.waiting_ms, measurement.communicating_ms)
-    exposed = {part: ms / 1000 for part, ms in zip((COMPUTE, FILES, NETWORK), times, strict=True)}
+    exposed = {
+        COMPUTE: measurement.computing_ms / 1000,
+        FILES: measurement.waiting_ms / 1000,
+        NETWORK: measurement.communicating_ms / 1000,
+    }
     roofs = tuple(roof for roof in _list_roofs(measurement, ceilings) if roof.seconds > 0)
     return Report(measurement, ceilings, exposed, roofs, others)
 
@@ -202,7 +205,6 @@ def draw_picture(report: Report) -> str:
     steps = (measurement, *report.others)
     units = f"{counted(measurement.units, 'unit')} ({measurement.device})"
     title = f"Roofline of {units}: {ceilings.model}, {ceilings.dtype}"
-    dashed = f"dashed: the rate of {measurement.benchmark} that files or messages alone allow"
     rates = [rate for each in steps for rate in _reached_rates(each)]
     limits = [measurement.flop_per_step / roof.seconds for roof in report.roofs if roof.part != COMPUTE]
     peak = max(ceilings.products, ceilings.convolutions)
@@ -218,7 +220,9 @@ def draw_picture(report: Report) -> str:
         *_draw_ceilings(report, plane),
         *(mark for each in steps for mark in _draw_steps(each, plane)),
         _draw_text((16, HEIGHT - 32), "filled: rate of whole steps; hollow: while they compute", "s"),
-        _draw_text((16, HEIGHT - 12), dashed, "s"),
+        _draw_text(
+            (16, HEIGHT - 12), f"dashed: the rate of {measurement.benchmark} that files or messages alone allow", "s"
+        ),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -246,8 +250,9 @@ class _Plane:
             _, y = self.locate_point(self.intensities[0], value)
             yield _draw_line((LEFT, y), (RIGHT, y), "g")
             yield _draw_text((LEFT - 7, y + 4), f"{value / 1e9:,.9g}", "s", "end")
-        title = "arithmetic intensity, FLOP/byte of memory traffic"
-        yield _draw_text(((LEFT + RIGHT) / 2, BOTTOM + 37), title, "s", "middle")
+        yield _draw_text(
+            ((LEFT + RIGHT) / 2, BOTTOM + 37), "arithmetic intensity, FLOP/byte of memory traffic", "s", "middle"
+        )
         yield _draw_text((16, TOP - 14), "GFLOP/s", "s")
 
 

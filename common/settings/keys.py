@@ -287,8 +287,9 @@ def list_hyperparameters(config: Any) -> dict[str, Any]:
     """Return what a log states of the hyperparameters of a configuration, by the keys of the log."""
     cls: Any = type(config)
     values = {name: value(lambda key: attrgetter(key)(config)) for name, value in logged_values(cls).items()}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    return {name: value for name, value in plain.items() if value is not None}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value is not None
+    }
 
 
 class Departure(NamedTuple):

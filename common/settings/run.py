@@ -311,8 +311,9 @@ class InstancesConfig:
     def __post_init__(self) -> None:
         check_least(self, 1, "count")
         if isinstance(self.ranks, int) and self.ranks < 1:
-            expected = "at least 1, node, or null for all ranks divided by count"
-            raise ValueError(f"ranks is {self.ranks}; expected {expected}")
+            raise ValueError(
+                f"ranks is {self.ranks}; expected at least 1, node, or null for all ranks divided by count"
+            )
         if self.number < 0:
             raise ValueError(f"first is {self.first}; expected 0 or more, the number of an instance")
 

@@ -44,9 +44,15 @@ class StagingWorkers:
     @contextmanager
     def show_bar(self, title: str, total: int, unit: str) -> Iterator[None]:
         """Show a progress bar on rank 0; `total` is over all ranks."""
-        hidden = None if self.dist.is_main else True
         self._advanced = 0
-        with open_bar(total=total, desc=title, unit=unit, unit_scale=True, leave=False, disable=hidden) as self._bar:
+        with open_bar(
+            total=total,
+            desc=title,
+            unit=unit,
+            unit_scale=True,
+            leave=False,
+            disable=None if self.dist.is_main else True,
+        ) as self._bar:
             yield
         self._bar = None
 
@@ -195,6 +201,7 @@ def relay_chunks(
                 workers.advance_bar(sum(piece.length for piece in chunk))
             leaders.broadcast(loaded.tensor, reader)  # after an error too: the others wait for it
             workers.agree_on_errors(error=error or first_error(writes))
-            needed = [i for i, piece in enumerate(chunk) if piece.file.name in names]
-            writes = [pool.submit(loaded.write_piece, i, stage) for i in needed]
+            writes = [
+                pool.submit(loaded.write_piece, i, stage) for i, piece in enumerate(chunk) if piece.file.name in names
+            ]
         workers.agree_on_errors(error=first_error(writes))

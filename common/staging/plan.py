@@ -12,6 +12,7 @@ import numpy as np
 from common.data.build import readable_bytes
 from common.data.sampling import shard_assignment, take_share
 from common.stop import STOP
+from common.values import group_pairs
 
 CHUNK_BYTES: Final = 64 * 2**20
 """Bytes that are read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
@@ -96,11 +97,8 @@ def pack_chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
 
 def count_samples(files: Iterable[SourceFile]) -> dict[str, int]:
     """Return how many samples each folder holds."""
-    numbers: dict[str, set[int]] = {}
-    for file in files:
-        if file.sample is not None:
-            numbers.setdefault(file.folder, set()).add(file.sample)
-    return {folder: len(samples) for folder, samples in numbers.items()}
+    numbers = group_pairs((file.folder, file.sample) for file in files if file.sample is not None)
+    return {folder: len(set(samples)) for folder, samples in numbers.items()}
 
 
 def size_of(files: Iterable[SourceFile]) -> int:
@@ -145,11 +143,8 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
         return StagingPlan(mode, all_files, ((),) * nodes)
     if mode != "shard":
         return StagingPlan(mode, all_files, (range(len(files)),) * nodes)
-    last_samples: dict[str, int] = {}
-    for file in files:
-        if file.sample is not None:
-            last_samples[file.folder] = max(file.sample, last_samples.get(file.folder, 0))
-    holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last_samples.items()}
+    samples = group_pairs((file.folder, file.sample) for file in files if file.sample is not None)
+    holders = {folder: _assign_holders(max(numbers) + 1, nodes) for folder, numbers in samples.items()}
     node_files: list[list[int]] = [[] for _ in range(nodes)]
     for number, file in enumerate(files):
         STOP.check()

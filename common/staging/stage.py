@@ -85,8 +85,10 @@ class Staged:
 
     def log_facts(self) -> dict[str, Any]:
         """Return the facts about staging for the log."""
-        names = ("mode", "nodes", "bytes_read", "bytes_written", "seconds")
-        return {f"staging_{name}": getattr(self, name) for name in names}
+        return {
+            f"staging_{name}": getattr(self, name)
+            for name in ("mode", "nodes", "bytes_read", "bytes_written", "seconds")
+        }
 
     def close(self) -> None:
         """Remove the staged files from this node, unless `keep` is set; call it after their last use, on all ranks."""

@@ -292,9 +292,8 @@ class StageDir:
             self.bytes_written += entry.size
 
     def _append_record(self, entry: dict[str, Any]) -> None:
-        line = json.dumps(entry)
         with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=_open_own) as record:
-            record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
+            record.write(f"\n{json.dumps(entry)}".encode())  # starts a line: the last one may have been cut off
 
     @contextmanager
     def _warn_of_errors(self) -> Iterator[None]:
@@ -346,8 +345,7 @@ class UnfinishedFile:
         """Close the file and return its record; StagingError if size or checksum is wrong."""
         self._output.close()
         file = self.file
-        checked = self.stage.checksum and file.sha256 is not None
-        if checked and self._sha256.hexdigest() != file.sha256:
+        if self.stage.checksum and file.sha256 is not None and self._sha256.hexdigest() != file.sha256:
             raise StagingError(
                 f"{self._source}: damaged: sha256 {self._sha256.hexdigest()}, "
                 f"{file.sha256} expected by the manifest; fetch it again"

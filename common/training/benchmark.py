@@ -84,10 +84,9 @@ class SampleProblem(ABC, Generic[B]):
         run starts.
         """
         data = config.data
-        counts = {"train": data.train_samples, "validation": data.eval_samples}
         sets = {
             split: cls.dataset(data.data_dir / split, data, count, ranks=ranks, **options.get(split, {}))
-            for split, count in counts.items()
+            for split, count in (("train", data.train_samples), ("validation", data.eval_samples))
         }
         if ranks.is_main:
             sets["train"].read(0)
@@ -292,8 +291,9 @@ class SampleProblem(ABC, Generic[B]):
         files = stage.source_files(folder, self.staged_files()) if self.dist.is_main else []
         samples = {"train": len(np.unique(self.drawn)), "validation": len(self.sets["validation"])}
         # Splits whose files have one sample each.
-        apart = [split for split in self.sets if next(self.sets[split].files(), ("", None))[1] is not None]
-        counts = {split: samples[split] for split in apart}
+        counts = {
+            split: samples[split] for split in self.sets if next(self.sets[split].files(), ("", None))[1] is not None
+        }
         staged = stage.stage_dataset(files, folder, self.config.staging, self.dist, counts)
         self.read_from(staged)
         return staged

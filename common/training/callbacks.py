@@ -51,8 +51,14 @@ class Progress:
     def begin_epoch(self, epoch: int, steps: int, done: int) -> None:
         """Start the live line of an epoch (counted from 1); `done` of its steps were done before."""
         self.close()
-        hidden = True if self.quiet or self.label else None  # None: shown on a terminal only
-        self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=hidden)
+        self._bar = tqdm(
+            total=steps,
+            initial=done,
+            desc=f"epoch {epoch}",
+            unit="step",
+            leave=False,
+            disable=True if self.quiet or self.label else None,  # None: shown on a terminal only
+        )
 
     def show_step(self, loss: float | None) -> None:
         """Advance the live line by a step; loss: the latest, None if it is not new."""
@@ -67,10 +73,9 @@ class Progress:
     def show_epoch(self, last: Epoch, epochs: int) -> None:
         """Print the line of an epoch, of so many at most; the next one may have started."""
         left = (epochs - last.epoch) * (last.train_s + last.eval_s)
-        goal = f"target {self.target.range_text}"
         self.print_line(
             f"epoch {last.epoch:3}/{epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
-            f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
+            f"  (target {self.target.range_text}{', reached' if self.target.met(last.quality) else ''})"
             f"  {last.samples_per_s:,.1f} samples/s  {format_duration(last.train_s + last.eval_s)}"
             f"  {'ETA <= ' + format_duration(left) if left else 'last epoch'}"
         )
@@ -311,8 +316,7 @@ class Callbacks:
                 call(callback)
             except Exception as error:  # whatever a tracker's library or a user's code raises
                 self._members.remove(callback)
-                reason = f"{_get_name(callback)}: {_describe_error(error)}"
-                print_warning(f"{reason}; training goes on without it")
+                print_warning(f"{_get_name(callback)}: {_describe_error(error)}; training goes on without it")
 
 
 def _get_name(callback: Callback) -> str:

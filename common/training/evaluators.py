@@ -291,13 +291,19 @@ def judge_members(problem: Problem, members: Sequence[Member], split: str, parts
     problem.model.eval()
     precision = Precision(problem.config.precision, problem.dist.device)
     batches = problem.read(problem.sets[split], (part.samples for part in parts))
-    hidden = None if problem.dist.is_main else True  # None: shown on a terminal only
     with (
         torch.inference_mode(),
         problem.evaluating(),
         precision.autocast(),
         contextlib.closing(batches),
-        tqdm(batches, "evaluate", len(parts), leave=False, unit="batch", disable=hidden) as bar,
+        tqdm(
+            batches,
+            "evaluate",
+            len(parts),
+            leave=False,
+            unit="batch",
+            disable=None if problem.dist.is_main else True,  # None: shown on a terminal only
+        ) as bar,
     ):
         for part, batch in zip(parts, bar, strict=True):
             tally.add_batch(part, problem.prepared(batch))

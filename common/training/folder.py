@@ -73,8 +73,7 @@ class OwnedFolder:
         except Exception as error:
             if self.result is None:
                 raise
-            reason = classify_error(error).cause
-            print_warning(f"{reason}; the result of the run stays")
+            print_warning(f"{classify_error(error).cause}; the result of the run stays")
 
     @contextlib.contextmanager
     def failure_recorded(self) -> Iterator[None]:

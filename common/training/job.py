@@ -221,8 +221,7 @@ def make_plan(benchmark: Benchmark, config: RunConfig, start: Start) -> Plan:
     first, folder = config.instances.number, config.output_dir
     check_kind(folder, instances=True)
     numbers = range(first, first + config.instances.count)
-    logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items()}
-    logs = {number: log for number, log in logs.items() if log.exists()}
+    logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items() if (path / LOG_NAME).exists()}
     mine = {number: log for number, log in logs.items() if number in numbers}
     if mine and not start.auto_resume and start.resume is None:
         raise mllog.LogError(
@@ -423,8 +422,7 @@ def throughput_text(clocks: Sequence[tuple[int, int]], count: int, end: str) -> 
     if not clocks:
         return text
     minutes = count_minutes(clocks)
-    rate = len(clocks) / minutes
-    return f"{text}, in {minutes:.2f} min from the first start to the last stop: {rate:.3g} models/min"
+    return f"{text}, in {minutes:.2f} min from the first start to the last stop: {len(clocks) / minutes:.3g} models/min"
 
 
 def free_memory(device: torch.device) -> None:

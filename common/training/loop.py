@@ -89,8 +89,7 @@ class Loop:
     _reported_at: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        norms = self.callbacks.every_steps > 0
-        self.step = Step(self.problem, self.optimizer, self.precision, self.dist, norms=norms)
+        self.step = Step(self.problem, self.optimizer, self.precision, self.dist, norms=self.callbacks.every_steps > 0)
         left = math.inf if self.max_steps is None else self.max_steps
         for epoch in range(self.settings.epochs):
             steps = self.problem.steps(epoch)
@@ -343,17 +342,16 @@ class Loop:
         number, loss = next((i, loss) for i, loss in enumerate(answer.sums) if not math.isfinite(loss))
         position = answer.steps[number].position
         check_samples(self.problem, "train", islice(self._list_samples_back(position), LOOKED_BACK))
-        advice = (
-            "lower schedule.base_lr or lengthen the warm-up; the checkpoints in "
-            f"{self.checkpoints.folder} were written before that"
-        )
         if self.steps_before(position.epoch) + position.step == 1:
             advice = (
                 "no weight had changed, so that it is not the learning rate: see the initial weights, and "
                 "precision.dtype, since fp16 ends at 65504"
             )
         else:
-            advice += self.step.describe_growth()
+            advice = (
+                "lower schedule.base_lr or lengthen the warm-up; the checkpoints in "
+                f"{self.checkpoints.folder} were written before that{self.step.describe_growth()}"
+            )
         raise FloatingPointError(
             f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples looked at "
             f"are right: {advice}"

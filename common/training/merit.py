@@ -83,13 +83,24 @@ class NodeRecorder:
         name, source = open_source(config.source, Clock())
         self.path = folder / f"{name if source.scope == PARTS_SCOPE else 'node'}_{node}.txt"
         folder.mkdir(parents=True, exist_ok=True)
-        settings = {"interval": config.interval_s, "efficiency": config.efficiency, "parent": os.getpid()}
-        options = [f"--{option}={value}" for option, value in settings.items()] + ["--dc"] * config.dc
-        command = (sys.executable, "-m", "common.measure", "power", f"--source={config.source}", "--append", *options)
+        command = [
+            sys.executable,
+            "-m",
+            "common.measure",
+            "power",
+            f"--source={config.source}",
+            "--append",
+            f"--interval={config.interval_s}",
+            f"--efficiency={config.efficiency}",
+            f"--parent={os.getpid()}",
+            *(["--dc"] if config.dc else []),
+            "-o",
+            str(self.path),
+        ]
         self._begin_ms = time.time() * 1000
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115  (read until the process has ended)
         self._process = subprocess.Popen(
-            (*command, "-o", str(self.path)),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._messages,

@@ -155,8 +155,16 @@ def _append_rows(file: Any, name: str, rows: np.ndarray) -> None:
     if name not in file:
         shape = rows.shape[1:]
         chunk = max(1, min(2**14, CHUNK_BYTES // max(1, rows[:1].nbytes)))
-        options = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-        file.create_dataset(name, (0, *shape), rows.dtype, maxshape=(None, *shape), chunks=(chunk, *shape), **options)
+        file.create_dataset(
+            name,
+            (0, *shape),
+            rows.dtype,
+            maxshape=(None, *shape),
+            chunks=(chunk, *shape),
+            compression="gzip",
+            compression_opts=1,
+            shuffle=True,
+        )
     dataset = file[name]
     start = len(dataset)
     dataset.resize(start + len(rows), axis=0)
@@ -342,8 +350,9 @@ class NumberReport(PredictionReport):
         """Draw for each number the predictions over the truth in its unit, and the errors on one scale for all."""
         points: np.ndarray = self._points.rows.astype(np.float64)
         figure.set_size_inches(max(3.6 * len(self.labels) + 0.6, 8), 5.6)
-        ratios = {"height_ratios": (2.2, 1)}
-        axes = figure.subplots(2, len(self.labels), squeeze=False, sharex="col", gridspec_kw=ratios)
+        axes = figure.subplots(
+            2, len(self.labels), squeeze=False, sharex="col", gridspec_kw={"height_ratios": (2.2, 1)}
+        )
         dots: dict[str, Any] = {"marker": ".", "linestyle": "", "markersize": 3, "alpha": 0.5}
         largest = 1.05 * float(np.abs(points[:, 1] - points[:, 0]).max()) or 1.0
         for number, (label, scale) in enumerate(zip(self.names, self.scales, strict=True)):

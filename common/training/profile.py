@@ -50,9 +50,8 @@ def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
     gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
     """
     module = copy.deepcopy(module).to("meta")
-    formulas = {aten.convolution_backward: _convolution_backward}
     inputs = tuple(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)
-    return count_passes(lambda: module(*inputs), formulas)
+    return count_passes(lambda: module(*inputs), {aten.convolution_backward: _convolution_backward})
 
 
 def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | None = None) -> SampleFlops:

@@ -295,8 +295,9 @@ class Training(Loop):
             # Log and checkpoints, damaged ones among them, stay apart from the new ones.
             paths = (self.folder / LOG_NAME, self.checkpoints.folder) if self.dist.is_main else ()
             if names := " and ".join(path.name for path in paths if mllog.set_aside(path)):
-                start_over = f"starting over, with {names} of the first start set aside"
-                self._print_line(f"{self.folder}: no usable checkpoint; {start_over}")
+                self._print_line(
+                    f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside"
+                )
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         if (earlier := saved.own_code) != self.own_code:
@@ -430,10 +431,15 @@ class Training(Loop):
         problem = self.problem
         sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
         # Ranks that share samples explain units beyond the batch.
-        extents = list(self.config.dist.extents)
-        shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": extents}
-        precision = {"precision": self.precision.name}
-        return {**problem.settings, **sizes, **self._count_flops(), **initial_facts, **shared, **precision}
+        shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": list(self.config.dist.extents)}
+        return {
+            **problem.settings,
+            **sizes,
+            **self._count_flops(),
+            **initial_facts,
+            **shared,
+            "precision": self.precision.name,
+        }
 
     def _count_flops(self) -> dict[str, Any]:
         """Return what the log states of the operations for a sample; {} where they cannot be counted."""
@@ -450,8 +456,7 @@ class Training(Loop):
         """Warm the training up, if it is to be; return what the log states of that."""
         if not warms_up(self.settings, self.problem, self.dist.device):
             return {}
-        evaluates = not self.settings.eval_ranks
-        seconds = warm_up(self.problem, self.precision, self.dist, self.step, evaluates=evaluates)
+        seconds = warm_up(self.problem, self.precision, self.dist, self.step, evaluates=not self.settings.eval_ranks)
         if self.shared is None:
             self._print_line(
                 f"warm-up: {format_duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)"
@@ -482,8 +487,14 @@ class Training(Loop):
             mllog.clear_cache(drop is True and self.dist.local_rank == 0)
         self._log_copying(log)
         number = {"instance": self.instance.number} if self.instance else {}
-        sources = self._collect_sources() if self.dist.is_main else {}
-        mllog.log_beginning(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
+        mllog.log_beginning(
+            log,
+            self.benchmark.name,
+            self.config.submission,
+            drop is not False,
+            self._collect_sources() if self.dist.is_main else {},
+            **number,
+        )
 
     def _log_copying(self, log: ResultLog) -> None:
         """Log what was staged before the training was set up."""
@@ -505,12 +516,11 @@ class Training(Loop):
 
     def _collect_facts(self, seed: int) -> mllog.RunFacts:
         problem = self.problem
-        accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
         return mllog.RunFacts(
             seed=seed,
             number_of_ranks=self.all_ranks.world_size,
             number_of_nodes=self.all_ranks.nodes,
-            accelerators_per_node=accelerators,
+            accelerators_per_node=self.all_ranks.local_size if self.dist.device.type != "cpu" else 0,
             train_samples=problem.train_samples,
             eval_samples=problem.eval_samples,
             number_of_parameters=count_parameters(problem.model),
@@ -534,8 +544,11 @@ class Training(Loop):
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
         constants = {"seed": seed, "config": self.resolved, **self.recorded_code}
         callbacks: list[Callback] = []
-        sources = [source for source in self.start.callbacks if dist.is_main or acts_on_training(source)]
-        own = [source() if isinstance(source, type) else source for source in sources]
+        own = [
+            source() if isinstance(source, type) else source
+            for source in self.start.callbacks
+            if dist.is_main or acts_on_training(source)
+        ]
         if dist.is_main:  # which alone writes checkpoints and gives records to callbacks
             constants["interface"] = self.benchmark.predictor.describe(config)
             callbacks += [*make_callbacks(config.track, self.owned.lease.check), *own]

@@ -300,8 +300,6 @@ class WandbRun(TrackedRun):
         import wandb  # an optional package
 
         id_ = self.find_id(run) or secrets.token_hex(8)
-        # With its `console` it would take the place of standard output, and it writes much there itself.
-        settings = wandb.Settings(console="off", silent=True, finish_timeout=FINISH_S)
         self._run = wandb.init(
             project=self.title_of(run),
             name=self.name_of(run),
@@ -310,7 +308,8 @@ class WandbRun(TrackedRun):
             dir=str(run.folder),
             config={**run.config, "seed": run.seed, "benchmark": run.benchmark},
             allow_val_change=True,  # such as train.epochs of a resumed run
-            settings=settings,
+            # With its `console` it would take the place of standard output, and it writes much there itself.
+            settings=wandb.Settings(console="off", silent=True, finish_timeout=FINISH_S),
         )
         self.keep_id(run, id_)
         offline = f"offline, in {run.folder}/wandb: `wandb sync` sends it"

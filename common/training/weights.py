@@ -124,8 +124,9 @@ def read_weights(path: Path, benchmark: str | None = None) -> Weights:
     loaded.warn()
     content, state = loaded.content, loaded.state
     epochs, interface = content["position"][0], state.get("interface")
-    benchmark = content["benchmark"]
-    return Weights(loaded.path, benchmark, state["model"], state["config"], epochs, interface, loaded.own_code)
+    return Weights(
+        loaded.path, content["benchmark"], state["model"], state["config"], epochs, interface, loaded.own_code
+    )
 
 
 def _read_export(path: Path, benchmark: str | None) -> Weights:

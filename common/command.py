@@ -49,8 +49,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
         open_stderr()
-        style = argparse.RawDescriptionHelpFormatter
-        super().__init__(as_called(prog), formatter_class=style, allow_abbrev=False, **options)
+        super().__init__(
+            as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
+        )
         self.color = False  # which newer versions of Python would use
         self.statuses = dict(sorted({**STATUSES, **(statuses or {})}.items()))
 

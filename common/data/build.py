@@ -150,8 +150,12 @@ class Journal:
     def _all_headings(self) -> list[Heading]:
         if not self.manifest:
             return self._headings
-        facts = (self.manifest.benchmark, self.manifest.variant or "", self.manifest.facts)
-        return [*self._headings, Heading(*facts, files=len(self.manifest.files))]
+        return [
+            *self._headings,
+            Heading(
+                self.manifest.benchmark, self.manifest.variant or "", self.manifest.facts, len(self.manifest.files)
+            ),
+        ]
 
 
 class Part:

@@ -101,8 +101,9 @@ def record_command_power(arguments: argparse.Namespace) -> int:
     name, source = open_source(arguments.source, clock, "--source")
     parts = source.scope == PARTS_SCOPE
     _check_output(arguments.output, name if parts else None, arguments.append)
-    current = "DC" if arguments.dc or parts else "AC"
-    measurement = Measurement(name, source, arguments.interval, arguments.efficiency, current)
+    measurement = Measurement(
+        name, source, arguments.interval, arguments.efficiency, "DC" if arguments.dc or parts else "AC"
+    )
     new = not arguments.output.exists()
     with STOP.listening():
         child = Child(arguments.words) if arguments.words else None

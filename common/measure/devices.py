@@ -52,8 +52,10 @@ class Ceilings:
             raise ValueError(f"value_bytes: expected {', '.join(map(str, TRAINED))}; got {self.value_bytes}")
         if unknown := ", ".join(self.other_peaks.keys() - set(FORMATS)):
             raise ValueError(f"other_peaks: expected formats of {', '.join(FORMATS)}; got {unknown[:SHOWN]}")
-        rates = ("peak_flop_per_s", "memory_bytes_per_s", "network_bytes_per_s", "input_bytes_per_s")
-        values = {name: getattr(self, name) for name in rates}
+        values = {
+            name: getattr(self, name)
+            for name in ("peak_flop_per_s", "memory_bytes_per_s", "network_bytes_per_s", "input_bytes_per_s")
+        }
         values |= {f"other_peaks.{name}": peak for name, peak in self.other_peaks.items()}
         for name, value in values.items():
             if not PEAKS[0] <= value <= PEAKS[1]:
@@ -147,8 +149,7 @@ def read_processors(powercap: Path = Path(POWERCAP), cpufreq: str = CPUFREQ) -> 
     cpufreq: the folder of a core's clock, with {} for its number.
     """
     core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    names = ("scaling_cur_freq", "cpuinfo_max_freq")
-    clocks = [_read_number(Path(cpufreq.format(core)) / name, 1e3) for name in names]
+    clocks = [_read_number(Path(cpufreq.format(core)) / name, 1e3) for name in ("scaling_cur_freq", "cpuinfo_max_freq")]
     powers = [
         [_read_number(zone / f"constraint_0_{name}_uw", 1e6) for name in ("power_limit", "max_power")]
         for zone in sorted(powercap.glob("intel-rapl:*"))

@@ -288,8 +288,11 @@ def _draw_steps(steps: Measurement, plane: _Plane) -> Iterator[str]:
         x, y = point
         yield f'<circle class="{class_}" cx="{x:.1f}" cy="{y:.1f}" r="5.5"><title>{hint}</title></circle>'
     side, anchor = (10, "start") if whole[0] < (LEFT + RIGHT) / 2 else (-10, "end")
-    text = f"{name}: {rate_text(_reached_rates(steps)[0] / 1e9)} GFLOP/s"
-    yield _draw_text((whole[0] + side, whole[1] + 4), text, anchor=anchor)
+    yield _draw_text(
+        (whole[0] + side, whole[1] + 4),
+        f"{name}: {rate_text(_reached_rates(steps)[0] / 1e9)} GFLOP/s",
+        anchor=anchor,
+    )
 
 
 def _find_intensity(steps: Measurement) -> float:

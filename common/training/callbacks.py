@@ -328,8 +328,7 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError | ValueError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def _check_state(value: Any, path: str) -> None:

@@ -89,9 +89,12 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
         *_list_names("of another shape", reshaped),
     ]
     if problems:
-        first = f"{path}: these weights do not fit the network of the configuration:"
-        last = "set the keys of `model` (and of the samples' size) to those with which the weights were trained"
-        raise CheckpointError("\n".join([first, *problems, last]))
+        lines = [
+            f"{path}: these weights do not fit the network of the configuration:",
+            *problems,
+            "set the keys of `model` (and of the samples' size) to those with which the weights were trained",
+        ]
+        raise CheckpointError("\n".join(lines))
 
 
 def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:

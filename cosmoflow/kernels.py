@@ -71,7 +71,9 @@ class _Pool(torch.autograd.Function):
         odd = any(side % 2 for side in ctx.sides[1:4])  # then some voxels are in no cell
         by_x_BDHWC = (gradient_BdhwC.new_zeros if odd else gradient_BdhwC.new_empty)(ctx.sides)
         grid, sizes = _plan_pooling(by_x_BDHWC, ctx.slope)
-        shares = torch.empty(grid[0], len(bias_C), dtype=_sum_dtype(by_x_BDHWC), device=bias_C.device)
+        shares = torch.empty(
+            grid[0], len(bias_C), dtype=torch.promote_types(by_x_BDHWC.dtype, torch.float32), device=bias_C.device
+        )
         if gradient_BdhwC.numel():
             _unpool_kernel[grid](gradient_BdhwC, byte_BdhwC, by_x_BDHWC, shares, *ctx.sides[1:4], **sizes)
         return by_x_BDHWC.permute(0, 4, 1, 2, 3), shares.sum(0).to(bias_C.dtype), None
@@ -97,11 +99,6 @@ def _plan_pooling(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], dict[
     tiles = triton.cdiv((depth // 2) * (height // 2) * (width // 2), cells)
     sizes = {"C": channels, "P": cells, "TILE_C": tile, "SLOPE": slope, "WIDE": _triton_wide(x_BDHWC)}
     return (batch * tiles, triton.cdiv(channels, tile)), {**sizes, "num_warps": 8}
-
-
-def _sum_dtype(x: Tensor) -> torch.dtype:
-    """Return the type of sums."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _triton_wide(x: Tensor) -> Any:
@@ -150,7 +147,10 @@ class _FirstBlock(torch.autograd.Function):
         x_BDHWC, byte_BdhwC, bias_C = ctx.saved_tensors
         gradient_BdhwC = _channels_last(gradient_BCdhw)
         grid, rows, sizes = _first_backward(x_BDHWC, ctx.slope)
-        wide: dict[str, Any] = {"dtype": _sum_dtype(x_BDHWC), "device": x_BDHWC.device}
+        wide: dict[str, Any] = {
+            "dtype": torch.promote_types(x_BDHWC.dtype, torch.float32),
+            "device": x_BDHWC.device,
+        }
         by_weight = torch.empty(grid[1], 3, 64, 4 * len(bias_C), **wide)
         by_bias = torch.empty(grid[1], len(bias_C), **wide)
         if gradient_BdhwC.numel():

@@ -10,6 +10,7 @@ Shapes: B batch, D H W space, C channels, F features, P parameters of the univer
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Final
 
 import torch
@@ -41,9 +42,7 @@ class CosmoFlow(nn.Module):
         self.convs = nn.ModuleList(
             nn.Conv3d(before, after, config.kernel_size, padding="same") for before, after in itertools.pairwise(sizes)
         )
-        features = sizes[-1]
-        for side in sides:
-            features *= side >> config.conv_layers
+        features = sizes[-1] * math.prod(side >> config.conv_layers for side in sides)
         self.hidden = nn.ModuleList([nn.Linear(features, config.fc1), nn.Linear(config.fc1, config.fc2)])
         self.output = nn.Linear(config.fc2, OUTPUTS)
 
@@ -63,8 +62,7 @@ class CosmoFlow(nn.Module):
         Its gradient is 2 * lambda * w. The log's opt_weight_decay is lambda, as with the reference; the submissions
         that log a `weight_decay` of torch write 2 * lambda for the same mathematics.
         """
-        squares = sum(dense.weight.square().sum() for dense in self.hidden)
-        return self.config.l2 * squares
+        return self.config.l2 * sum(dense.weight.square().sum() for dense in self.hidden)
 
 
 def apply_block(conv: nn.Module, x_BCDHW: Tensor, kernels: str) -> Tensor:

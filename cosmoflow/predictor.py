@@ -42,8 +42,10 @@ class Report(NumberReport):
         """The physical values of the labels, by the prior of this variant of the problem."""
         if self.variant not in PRIORS:
             return super().scales
-        ranges = PRIORS[self.variant].ranges.items()
-        return tuple(Scale((low + high) / 2, (high - low) / 2, UNITS.get(name, "")) for name, (low, high) in ranges)
+        return tuple(
+            Scale((low + high) / 2, (high - low) / 2, UNITS.get(name, ""))
+            for name, (low, high) in PRIORS[self.variant].ranges.items()
+        )
 
 
 class Predictor(benchmark.Predictor):

@@ -25,9 +25,6 @@ from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
 from cosmoflow.data.values import read_contents
 
-DESCRIPTION: Final = """\
-Convert raw universes to CosmoFlow's samples, or samples to another format, and check existing data.
-"""
 EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data --train 8192 --validation 1024
@@ -174,8 +171,15 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
         "source_digest": source_digest,
         **samples.facts,
     }
-    make = partial(cut_universe, grid, args.sample_size, samples)
-    return DatasetPlan("cosmoflow", variant, facts, tuple(items), make, samples.bytes_of(grid), "universes")
+    return DatasetPlan(
+        "cosmoflow",
+        variant,
+        facts,
+        tuple(items),
+        make=partial(cut_universe, grid, args.sample_size, samples),
+        bytes_per_item=samples.bytes_of(grid),
+        noun="universes",
+    )
 
 
 def _read_grid(path: Path) -> int:
@@ -201,8 +205,7 @@ def read_shaped(path: Path, shape: tuple[int, ...]) -> Sample:
         content, advice = f"a sample of {error.size:,} bytes", ""
         if (side := find_side(error.size)) is not None:
             content, advice = f"a sample of {side}³ × {CHANNELS} counts", f": give --sample-size {side}"
-        text = f"{path}: {content}; --sample-size is {shape[0]}{advice}"
-        raise WrongSizeError(text, error.size) from error
+        raise WrongSizeError(f"{path}: {content}; --sample-size is {shape[0]}{advice}", error.size) from error
 
 
 def check_size(path: Path, shape: tuple[int, ...]) -> None:
@@ -235,10 +238,16 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
         "source_digest": source_digest,
         **samples.facts,
     }
-    items = tuple(Item(stem, samples.file_names(stem), (path, stem)) for stem, path in sources.items())
     check_size(next(iter(sources.values())), shape)
-    make = partial(repack_sample, shape, samples)
-    return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
+    return DatasetPlan(
+        "cosmoflow",
+        variant,
+        facts,
+        items=tuple(Item(stem, samples.file_names(stem), (path, stem)) for stem, path in sources.items()),
+        make=partial(repack_sample, shape, samples),
+        bytes_per_item=samples.bytes_of(args.sample_size),
+        noun="samples",
+    )
 
 
 def _add_commands(commands: Any) -> None:
@@ -278,7 +287,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = PrepareCommand(
     "cosmoflow.prepare",
-    DESCRIPTION,
+    "Convert raw universes to CosmoFlow's samples, or samples to another format, and check existing data.\n",
     EXAMPLES,
     _add_commands,
     SPLITS,

@@ -68,10 +68,9 @@ def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
         prior = PRIORS[recipe.prior]
         parameters = prior.parameters(labels)
         length_mpc_h = recipe.box.length(parameters["h_0"])
-        extent = (0, length_mpc_h, 0, length_mpc_h)
         for row, z in enumerate(REDSHIFTS):
             picture = np.log1p(counts[:, :, len(counts) // 2, row]).T
-            image = slices[row, column].imshow(picture, extent=extent, **scale)
+            image = slices[row, column].imshow(picture, extent=(0, length_mpc_h, 0, length_mpc_h), **scale)
             slices[row, column].tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
             if column == 0:
                 slices[row, column].set_ylabel(f"z = {z:g}\ny in Mpc/h")
@@ -138,8 +137,6 @@ def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> D
             stem = f"{job}/{name}" if samples is None else f"{split}/{job}_{name}"
             files = (f"{stem}.{RAW}",) if samples is None else samples.names_of_universe(stem, recipe.subvolumes)
             items.append(Item(name, files, (code, i, stem)))
-    variant = SYNTHESIS.variant_of(recipe) if samples else "synthetic"
-    size = (samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid)
     cubes = recipe.subvolumes**3
     facts = {
         **SYNTHESIS.describe_generator(),
@@ -151,8 +148,15 @@ def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> D
         "samples": {"train": recipe.train * cubes, "validation": recipe.validation * cubes},
         **(samples.facts if samples else {"format": RAW, "compression": "none"}),
     }
-    generator = partial(generate_universe, recipe, seed, samples)
-    return DatasetPlan("cosmoflow", variant, facts, tuple(items), generator, size, "universes")
+    return DatasetPlan(
+        "cosmoflow",
+        SYNTHESIS.variant_of(recipe) if samples else "synthetic",
+        facts,
+        tuple(items),
+        make=partial(generate_universe, recipe, seed, samples),
+        bytes_per_item=(samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid),
+        noun="universes",
+    )
 
 
 class Synthesize(Synthesis):
@@ -225,8 +229,9 @@ examples:
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: cut raw universes, or train."""
         if plan.facts["format"] == RAW:
-            size = plan.facts["sample_shape"][0]
-            return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {size}"
+            return (
+                f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {plan.facts['sample_shape'][0]}"
+            )
         return super().next_step(plan, folder)
 
     def data_keys(self, plan: DatasetPlan) -> str:

@@ -132,11 +132,10 @@ def augment_batch(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
     side = x.shape[1]
     changed = torch.empty_like(x)
     for source, target, seed in zip(x, changed, seeds.tolist(), strict=True):
-        second, third, last = (seed >> shift & 0xFFFF for shift in (16, 32, 48))
         order, reversals = choose_symmetry(seed)
         source = source.permute(*order, 3).flip([axis for axis in range(3) if reversals[axis]])
         if roll_step:
-            shifts = [(number * (side // roll_step) >> 16) * roll_step for number in (second, third, last)]
+            shifts = [((seed >> bits & 0xFFFF) * (side // roll_step) >> 16) * roll_step for bits in (16, 32, 48)]
             source = source.roll(shifts, (0, 1, 2))
         target.copy_(source)
     return changed

@@ -121,11 +121,9 @@ class _Record:
             raise self.damage_error("not a TFRecord: the CRC of its length is wrong")
         self.crc = 0
         end = self.offset + length
-        for field in self.read_fields(end):  # Example
-            if field == (1, _BYTES):
-                self.read_features(self.read_limit(end), into)
-            else:
-                self.skip_value(field[1], end)
+        for end_of_features in self.read_messages(end):  # of the Example
+            for end_of_entry in self.read_messages(end_of_features):  # of a map, that is a list of entries
+                self.read_entry(end_of_entry, into)
         if missing := [key for key in ("x", "y") if key.encode() not in self.keys_read]:
             raise self.record_error(f"the record has no feature {' or '.join(map(repr, missing))}")
         computed = _mask_crc(self.crc)
@@ -133,13 +131,6 @@ class _Record:
             raise self.damage_error("the CRC of the payload is wrong: bytes of the file have changed")
         if self.file.read(1):
             raise self.record_error("more data after the record; expected one record per file")
-
-    def read_features(self, end: int, into: Sample) -> None:
-        for field in self.read_fields(end):  # Features: a map, that is a list of entries
-            if field == (1, _BYTES):
-                self.read_entry(self.read_limit(end), into)
-            else:
-                self.skip_value(field[1], end)
 
     def read_entry(self, end: int, into: Sample) -> None:
         key = b""
@@ -217,6 +208,14 @@ class _Record:
             yield tag >> 3, tag & 7
         if self.offset > end:
             raise self.damage_error("a field is longer than the message around it")
+
+    def read_messages(self, end: int) -> Iterator[int]:
+        """Yield the end of each message in the first field, which the caller reads; the other fields are skipped."""
+        for number, wire in self.read_fields(end):
+            if (number, wire) == (1, _BYTES):
+                yield self.read_limit(end)
+            else:
+                self.skip_value(wire, end)
 
     def read_limit(self, end: int) -> int:
         """Return the end of the string or message that starts here, which must not exceed `end`."""

@@ -26,10 +26,6 @@ from deepcam.reference import CHANNELS
 from deepcam.split import SPLITS
 
 NETCDF: Final = (".nc", ".nc4")
-DESCRIPTION: Final = """\
-Convert the DeepCAM data, make snapshots of NetCDF files, and check existing data. If the download has no folders train,
-validation and test, run `python -m deepcam.split` first; if it has no stats.h5, `python -m deepcam.summarize`.
-"""
 EXAMPLES: Final = """\
 examples:
   python -m deepcam.prepare convert All-Hist npy --format npy
@@ -74,11 +70,11 @@ and `python -m deepcam.summarize`.
 
 def convert_item(format: Format, item: Item, folder: Path) -> None:
     """Make an item: the copy of stats.h5, or an item of the format."""
-    if item.name != values.NAME:
+    if item.name == values.NAME:
+        with whole_file(folder / values.NAME) as part:
+            copyfile(item.source, part)
+    else:
         format.make_item(item, folder)
-        return
-    with whole_file(folder / values.NAME) as part:
-        copyfile(item.source, part)
 
 
 def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
@@ -106,8 +102,15 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     items = [Item(values.NAME, (values.NAME,), source / values.NAME)]
     for split, paths in splits.items():
         items += format.list_items(split, paths)
-    begin, make = partial(format.create_files, splits), partial(convert_item, format)
-    return DatasetPlan("deepcam", variant, facts, tuple(items), make, data_bytes, begin=begin)
+    return DatasetPlan(
+        "deepcam",
+        variant,
+        facts,
+        tuple(items),
+        make=partial(convert_item, format),
+        bytes_per_item=data_bytes,
+        begin=partial(format.create_files, splits),
+    )
 
 
 def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
@@ -128,8 +131,14 @@ def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
         folder = path.relative_to(source).parent
         stem = path.stem if path.stem.startswith("data") else f"data-{path.stem}"
         items.append(Item(str(path.relative_to(source)), (str(folder / f"{stem}.h5"),), path))
-    data_bytes = float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]) * 4)
-    return DatasetPlan("deepcam", variant, facts, tuple(items), partial(import_item, names, shape_HWC), data_bytes)
+    return DatasetPlan(
+        "deepcam",
+        variant,
+        facts,
+        tuple(items),
+        make=partial(import_item, names, shape_HWC),
+        bytes_per_item=float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]) * 4),
+    )
 
 
 def import_item(names: Names, shape_HWC: tuple[int, ...], item: Item, folder: Path) -> None:
@@ -186,17 +195,25 @@ def import_items(args: argparse.Namespace) -> int:
     if args.input_dir.resolve() == args.output_dir.resolve():
         raise UsageError(f"OUTPUT_DIR {args.output_dir} is INPUT_DIR; choose another folder")
     names = Names(tuple(renamed.get(channel, channel) for channel in channels), args.labels)
-    plan = plan_import(args.input_dir, names, args.variant)
-    return build_and_report(plan, args)
+    return build_and_report(plan_import(args.input_dir, names, args.variant), args)
 
 
 def _add_commands(commands: Any) -> None:
     """Add the subcommands that convert snapshots and NetCDF files."""
-    texts = "published snapshots to other formats", CONVERT_HELP, "folder with train, validation, stats.h5"
-    convert = add_build_command(commands, "convert", convert_items, texts, verify=True)
+    convert = add_build_command(
+        commands,
+        "convert",
+        convert_items,
+        ("published snapshots to other formats", CONVERT_HELP, "folder with train, validation, stats.h5"),
+        verify=True,
+    )
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
-    texts = "NetCDF files to snapshots", IMPORT_HELP, "folder with NetCDF files"
-    importing = add_build_command(commands, "import", import_items, texts)
+    importing = add_build_command(
+        commands,
+        "import",
+        import_items,
+        ("NetCDF files to snapshots", IMPORT_HELP, "folder with NetCDF files"),
+    )
     importing.add_argument(
         "--variable", action="append", default=[], metavar="CHANNEL=NAME", help="the variable of a channel; repeat it"
     )
@@ -206,7 +223,10 @@ def _add_commands(commands: Any) -> None:
 
 COMMAND: Final = PrepareCommand(
     "deepcam.prepare",
-    DESCRIPTION,
+    """\
+Convert the DeepCAM data, make snapshots of NetCDF files, and check existing data. If the download has no folders train,
+validation and test, run `python -m deepcam.split` first; if it has no stats.h5, `python -m deepcam.summarize`.
+""",
     EXAMPLES,
     _add_commands,
     SPLITS,

@@ -38,8 +38,7 @@ def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
     figure.set_size_inches(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8)
     axes: Any = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
     for row, (name, colours) in enumerate(MAPS):
-        selected = [_select_layer(name, fields) for fields, _ in snapshots]
-        layers, captions = zip(*selected, strict=True)
+        layers, captions = zip(*(_select_layer(name, fields) for fields, _ in snapshots), strict=True)
         scale = {"cmap": colours, "vmin": np.min(layers), "vmax": np.max(layers)}
         for column, (layer, (_, labels)) in enumerate(zip(layers, snapshots, strict=True)):
             image = _draw_map(axes[row, column], planet, layer, labels, scale)
@@ -90,8 +89,6 @@ def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
         for i in range(number):
             name = name_of(code, i)
             items.append(Item(name, (name,), (code, i)))
-    variant = SYNTHESIS.variant_of(recipe)
-    size = recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096
     facts = {
         **SYNTHESIS.describe_generator(),
         "seed": seed,
@@ -100,8 +97,15 @@ def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
         "samples": recipe.samples,
         "format": "hdf5",
     }
-    make = partial(generate_snapshot, recipe, seed)
-    return DatasetPlan("deepcam", variant, facts, tuple(items), make, size, "snapshots")
+    return DatasetPlan(
+        "deepcam",
+        SYNTHESIS.variant_of(recipe),
+        facts,
+        tuple(items),
+        make=partial(generate_snapshot, recipe, seed),
+        bytes_per_item=recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096,
+        noun="snapshots",
+    )
 
 
 class Synthesize(Synthesis):

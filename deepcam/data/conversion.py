@@ -238,8 +238,7 @@ def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Surve
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
     results = in_threads(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records, workers)
     bar = open_bar(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
-    problems = [line for lines in bar for line in lines]
-    return list(dict.fromkeys(problems))  # report a missing file once
+    return list(dict.fromkeys(line for lines in bar for line in lines))  # report a missing file once
 
 
 def _find_differences(

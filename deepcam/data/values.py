@@ -178,13 +178,11 @@ def read_contents(folder: Path) -> Callable[[str, Path, str], Iterator[tuple[str
                 open(open_regular(path), "rb") as opened,
                 h5py.File(opened, "r") as snapshots,
             ):
-                stored = [snapshot.hdf5_array(snapshots, key, path) for key in (snapshot.DATA, snapshot.LABELS)]
-                shapes = [array.shape for array in stored]
-                buffer = SnapshotBuffer(np.empty(shapes[0], np.float32), np.empty(shapes[1], np.uint8))
-                buffer.take_data(stored[0], f"{path}: `{snapshot.DATA}`")
-                buffer.take_labels(stored[1], f"{path}: `{snapshot.LABELS}`")
-            contents = list_contents(buffer.data_HWC, buffer.labels_HW, channels)
-            yield "", iter([Identity(checksum), *contents])
+                data, labels = (snapshot.hdf5_array(snapshots, key, path) for key in (snapshot.DATA, snapshot.LABELS))
+                buffer = SnapshotBuffer(np.empty(data.shape, np.float32), np.empty(labels.shape, np.uint8))
+                buffer.take_data(data, f"{path}: `{snapshot.DATA}`")
+                buffer.take_labels(labels, f"{path}: `{snapshot.LABELS}`")
+            yield "", iter([Identity(checksum), *list_contents(buffer.data_HWC, buffer.labels_HW, channels)])
         elif file.name.startswith(snapshot.NPY_DATA):
             buffer = SnapshotBuffer(np.empty(npy_array(path).shape, np.float32), np.empty(0, np.uint8))
             buffer.take_data(npy_array(path), str(path))

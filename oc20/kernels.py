@@ -36,24 +36,18 @@ from torch import Tensor
 
 from oc20.graphs import Graph
 
-
-class Tile(NamedTuple):
-    """How a kernel is launched: edges of an atom at a time, warps of a program, and how far its loads run ahead."""
-
-    edges: int
-    warps: int
-    stages: int
-
-
 TILES: Final = {
-    "moments_kernel": Tile(32, 4, 2),
-    "messages_kernel": Tile(32, 4, 1),
-    "bases_kernel": Tile(32, 4, 1),
-    "weights_kernel": Tile(32, 8, 1),
+    "moments_kernel": (32, 4, 2),
+    "messages_kernel": (32, 4, 1),
+    "bases_kernel": (32, 4, 1),
+    "weights_kernel": (32, 8, 1),
 }
-"""By kernel: large ones that spill nothing. On an H200 the best of 12 others takes 9 % of the sums' time away, less of
-a step (docs/performance/gpu.md). float64 takes half the edges. A run does not tune them: other tiles add in another
-order, so that equal runs would have different results."""
+"""By kernel: edges of an atom at a time, warps of a program, and how far its loads run ahead.
+
+Large ones that spill nothing. On an H200 the best of 12 others takes 9 % of the sums' time away, less of a step
+(docs/performance/gpu.md). float64 takes half the edges. A run does not tune them: other tiles add in another order, so
+that equal runs would have different results.
+"""
 LEAST: Final = 16
 """The shortest side of a matrix product in Triton: fewer harmonics, roots or edges are filled up with zeros."""
 ATOMS: Final = 8

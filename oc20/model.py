@@ -48,11 +48,10 @@ class DimeNet(nn.Module):
         loss of the forces has gradients by the weights.
         """
         recording = torch.is_grad_enabled()
-        device = graph.vectors.device.type
         with torch.enable_grad():
             vectors_E3 = graph.vectors.detach().requires_grad_()
             energy_G = self.compute_energies(graph, vectors_E3)
-            with torch.autocast(device, enabled=False):
+            with torch.autocast(graph.vectors.device.type, enabled=False):
                 (slope_E3,) = torch.autograd.grad(energy_G.sum(), vectors_E3, create_graph=recording)
         # A vector leads from the target to the source.
         forces_A3 = sum_edges(slope_E3, graph.incoming, graph.targets) - sum_edges(

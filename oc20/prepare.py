@@ -33,9 +33,6 @@ from oc20.data.conversion import (
 from oc20.data.dataset import Metadata
 from oc20.data.values import read_contents
 
-DESCRIPTION: Final = """\
-Prepare the frames of Open Catalyst for training, convert them to formats that are read faster, and check existing data.
-"""
 EXAMPLES: Final = """\
 examples:
   python -m oc20.prepare convert s2ef lmdb --format lmdb          as the reference makes them
@@ -97,9 +94,16 @@ def plan_conversion(source: Path, format: str, edges: str = "nearest") -> Datase
     if any(isinstance(item.source, Converted) and not SHARD.fullmatch(item.source.path.stem) for item in items):
         # Their numbers are those of their order, in which more files would change them.
         facts["sources"] = [item.name for item in items]
-    size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
-    make = partial(convert_item, format)
-    return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), make, size, "files"))
+    plan = DatasetPlan(
+        "oc20",
+        variant,
+        facts,
+        tuple(items),
+        make=partial(convert_item, format),
+        bytes_per_item=max(item.source.lmdb_bytes for item in items) * FORMATS[format].share,
+        noun="files",
+    )
+    return add_metadata_items(plan)
 
 
 def convert_items(args: argparse.Namespace) -> int:
@@ -141,8 +145,13 @@ def _count_parts(source: FrameSource) -> list[tuple[int, ...]]:
 
 def _add_commands(commands: Any) -> None:
     """Add the subcommands that convert frames, and count what is in them."""
-    texts = "published frames to other formats", CONVERT_HELP, "folder with train and validation"
-    convert = add_build_command(commands, "convert", convert_items, texts, verify=True)
+    convert = add_build_command(
+        commands,
+        "convert",
+        convert_items,
+        ("published frames to other formats", CONVERT_HELP, "folder with train and validation"),
+        verify=True,
+    )
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     convert.add_argument(
         "--edges", choices=EDGES, default="nearest", help="how the edges of published frames are counted (%(default)s)"
@@ -153,7 +162,16 @@ def _add_commands(commands: Any) -> None:
     sized.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
 
 
-COMMAND: Final = PrepareCommand("oc20.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS, read_contents)
+COMMAND: Final = PrepareCommand(
+    "oc20.prepare",
+    """\
+Prepare the frames of Open Catalyst for training, convert them to formats that are read faster, and check existing data.
+""",
+    EXAMPLES,
+    _add_commands,
+    SPLITS,
+    read_contents,
+)
 main = COMMAND.main
 
 if __name__ == "__main__":

@@ -70,14 +70,13 @@ PRESETS: Final = {
 def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Path) -> None:
     """Generate a pair of files, or its conversion; the item's source: index of its split, its number, its end."""
     split, number, stop = item.source
-    trajectories = range(number * PER_PAIR, stop)
-    records = (record for i in trajectories for record in recipe.simulate_trajectory(seed, split, i))
+    records = (record for i in range(number * PER_PAIR, stop) for record in recipe.simulate_trajectory(seed, split, i))
     if format == RAW:
         extxyz.write_pair(folder / SPLITS[split], number, records)
-        return
-    with TemporaryDirectory() as scratch:
-        pair = extxyz.write_pair(Path(scratch), number, records)
-        make_shard(Published(**vars(pair)).read_frames(), FORMATS[format], folder, item.files)
+    else:
+        with TemporaryDirectory() as scratch:
+            pair = extxyz.write_pair(Path(scratch), number, records)
+            make_shard(Published(**vars(pair)).read_frames(), FORMATS[format], folder, item.files)
 
 
 def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
@@ -104,8 +103,6 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
                 files = names_of(split, number, FORMATS[format])
             stop = min((number + 1) * PER_PAIR, trajectories)
             items.append(Item(f"{split}/{number}", files, (code, number, stop)))
-    variant = SYNTHESIS.variant_of(recipe)
-    size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
     facts = {
         **SYNTHESIS.describe_generator(),
         "ase": version("ase"),
@@ -118,8 +115,15 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
         "format": format,
         **({} if format == RAW else GRAPH),
     }
-    generator = partial(generate_pair, recipe, seed, format)
-    plan = DatasetPlan("oc20", variant, facts, tuple(items), generator, size, "pairs of files")
+    plan = DatasetPlan(
+        "oc20",
+        SYNTHESIS.variant_of(recipe),
+        facts,
+        tuple(items),
+        make=partial(generate_pair, recipe, seed, format),
+        bytes_per_item=PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM,
+        noun="pairs of files",
+    )
     return plan if format == RAW else add_metadata_items(plan)
 
 
@@ -161,8 +165,9 @@ examples:
 
     def add_options(self, content: Any, files: Any) -> None:
         """Add the options of surfaces."""
-        slab_help = "atoms along its two sides, and layers"
-        content.add_argument("--slab", dest="size", type=positive, nargs=3, metavar="N", help=slab_help)
+        content.add_argument(
+            "--slab", dest="size", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers"
+        )
         content.add_argument("--frames", type=positive, metavar="N", help="frames of each trajectory")
         for split in SPLITS:
             content.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")

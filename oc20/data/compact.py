@@ -101,11 +101,19 @@ def encode_frame(frame: Frame) -> bytes:
     degrees = np.bincount(frame.edges[:, 1], minlength=atoms)
     if degrees.max() > np.iinfo(np.uint16).max:
         raise FrameError(f"an atom has {degrees.max():,} neighbours; expected at most {np.iinfo(np.uint16).max:,}")
-    arrays: list[np.ndarray] = [array.astype("<f4") for array in (frame.cell, frame.pos, frame.force)]
-    arrays += [degrees.astype("<u2"), frame.edges[:, 0].astype("<i2")]
-    arrays += [frame.offsets, frame.numbers, frame.tags, frame.fixed]
-    body = SIZES.pack(atoms, len(frame.edges), frame.sid, frame.fid, frame.energy)
-    body += b"".join(array.tobytes() for array in arrays)
+    arrays: list[np.ndarray] = [
+        frame.cell.astype("<f4"),
+        frame.pos.astype("<f4"),
+        frame.force.astype("<f4"),
+        degrees.astype("<u2"),
+        frame.edges[:, 0].astype("<i2"),
+        frame.offsets,
+        frame.numbers,
+        frame.tags,
+        frame.fixed,
+    ]
+    head = SIZES.pack(atoms, len(frame.edges), frame.sid, frame.fid, frame.energy)
+    body = head + b"".join(array.tobytes() for array in arrays)
     return CRC.pack(zlib.crc32(body)) + body
 
 

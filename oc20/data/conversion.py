@@ -69,8 +69,7 @@ def find_reference_neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.nda
     within: np.ndarray = fractions % 1
     cells = np.round(fractions - within).astype(np.int64)
     wrapped = _multiply_matrix(within, cell)
-    ranges = zip(cells.min(0) - reach - 1, cells.max(0) + reach + 2, strict=True)
-    images = list_images(ranges)
+    images = list_images(zip(cells.min(0) - reach - 1, cells.max(0) + reach + 2, strict=True))
     starts = wrapped[None, :, :] + _multiply_matrix(images.astype(np.float64), cell)[:, None, :]
     x, y, z = (starts[:, None, :, axis] - inside[None, :, None, axis] for axis in range(3))
     squares = x * x + y * y + z * z
@@ -297,12 +296,12 @@ def add_metadata_items(plan: DatasetPlan) -> DatasetPlan:
 
 def _make_or_merge(make: Callable[[Item, Path], None], item: Item, folder: Path) -> None:
     """Make an item by `make`, or merge sizes, of which the source is the names of the parts in order."""
-    if PurePosixPath(item.name).name != dataset.NAME:
+    if PurePosixPath(item.name).name == dataset.NAME:
+        parts = [dataset.read_arrays(folder / name) for name in item.source]
+        whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
+        dataset.write_metadata(folder / item.name, Metadata(*whole))
+    else:
         make(item, folder)
-        return
-    parts = [dataset.read_arrays(folder / name) for name in item.source]
-    whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
-    dataset.write_metadata(folder / item.name, Metadata(*whole))
 
 
 def compare_frames(source: FrameSource, shard: FrameSource) -> list[str]:

@@ -12,11 +12,10 @@ import numpy as np
 from common.data.values import Bounds, Content, Flaw, Identity, Values
 from oc20.data.dataset import PATTERNS, SHARDS
 from oc20.data.lmdb_file import LmdbError
-from oc20.data.records import FrameError
+from oc20.data.records import AGAIN, FrameError
 from oc20.graphs import Frame
 
 FAR: Final = 1e6
-AGAIN: Final = "fetch the file again, or make it again without this frame"
 POSITIONS: Final = Bounds(valid=(-FAR, FAR), likely=(-1e4, 1e4), advice=f"positions are in angstrom: {AGAIN}")
 CELL: Final = Bounds(valid=(-FAR, FAR), likely=(-1e4, 1e4), advice=f"lattice vectors are in angstrom: {AGAIN}")
 FORCES: Final = Bounds(

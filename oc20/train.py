@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
-    from common.installed import require_training
-    from common.stop import STOP
+    from common.commands.entry import start_training
 
-    STOP.listen()
-    from common.commands.train import answer_at_once
-
-    answer_at_once("oc20")
-    require_training("oc20")
+    start_training("oc20")
 
 import contextlib
 import math

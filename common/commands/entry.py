@@ -14,7 +14,7 @@ from typing import Final
 
 from common.command import BENCHMARK, COMMANDS, Command, CommandParser
 from common.console import print_error
-from common.installed import missing_extra
+from common.installed import missing_extra, require_training
 
 HELP: Final = ("-h", "--help")
 
@@ -38,6 +38,20 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
 def has_command(folder: Path, command: Command) -> bool:
     """Tell whether the benchmark in a folder has a command, by the names of its files; False for a command of none."""
     return command.argument == BENCHMARK and (folder / command.needed_file).exists()
+
+
+def start_training(benchmark: str) -> None:
+    """Begin `python -m BENCHMARK.train` before its imports: from now on, a signal stops the run in order.
+
+    The process ends here if its arguments ask for no training, or if training is not installed.
+    """
+    from common.stop import STOP
+
+    STOP.listen()
+    from common.commands.train import answer_at_once
+
+    answer_at_once(benchmark)
+    require_training(benchmark)
 
 
 def run_row(command: Command, benchmark: str, arguments: Sequence[str]) -> int:

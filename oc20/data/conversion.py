@@ -220,8 +220,9 @@ def find_sources(folder: Path, edges: str = "nearest") -> list[FrameSource]:
 
     Where an LMDB file has another name than data.N.lmdb, the files are numbered by the order of their names.
     """
-    pairs = [Published(**vars(pair), edges=edges) for pair in extxyz.find_pairs(folder)]
-    by_kind: dict[str, Sequence[FrameSource]] = {"N.extxyz": pairs}
+    by_kind: dict[str, Sequence[FrameSource]] = {
+        "N.extxyz": [Published(**vars(pair), edges=edges) for pair in extxyz.find_pairs(folder)]
+    }
     files = list_data(folder) if folder.is_dir() else ()
     for name, pattern in dataset.PATTERNS.items():
         paths = [folder / file for file in fnmatch.filter(files, pattern)]
@@ -308,8 +309,7 @@ def compare_frames(source: FrameSource, shard: FrameSource) -> list[str]:
     """Return a line for the first frame of a shard that differs from its source; none if all are equal."""
     again = f"delete {shard.path} and convert again"
     try:
-        pairs = zip_longest(source.read_frames(), shard.read_frames())
-        for number, (expected, actual) in enumerate(pairs, 1):
+        for number, (expected, actual) in enumerate(zip_longest(source.read_frames(), shard.read_frames()), 1):
             if expected is None or actual is None:
                 return [f"{shard.path} has {'fewer' if actual is None else 'more'} frames than {source.path}; {again}"]
             names = (field.name for field in fields(Frame))

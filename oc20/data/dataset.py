@@ -65,8 +65,12 @@ class Metadata(NamedTuple):
 def count_parts(frame: Frame) -> tuple[int, ...]:
     """Return the numbers of a frame's atoms, edges, triplets and free atoms."""
     atoms = len(frame.numbers)
-    triplets = count_triplets(frame.edges, frame.offsets, atoms)
-    return atoms, len(frame.edges), triplets, atoms - int(frame.fixed.sum())
+    return (
+        atoms,
+        len(frame.edges),
+        count_triplets(frame.edges, frame.offsets, atoms),
+        atoms - int(frame.fixed.sum()),
+    )
 
 
 def write_metadata(path: Path, metadata: Metadata) -> None:

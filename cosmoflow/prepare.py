@@ -163,19 +163,18 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
         stem = f"{side}/{name}"
         items.append(Item(name, samples.names_of_universe(stem, grid // args.sample_size), (universes[name], stem)))
     variant, source_digest = read_variant_and_digest(args.input_dir)
-    facts = {
-        "converter": "cosmoflow.prepare",
-        "universe_grid": grid,
-        "sample_shape": [args.sample_size] * 3 + [CHANNELS],
-        "split": "by lists" if args.split_file else f"by hash, seed {args.seed}",
-        "source_digest": source_digest,
-        **samples.facts,
-    }
     return DatasetPlan(
         "cosmoflow",
         variant,
-        facts,
-        tuple(items),
+        facts={
+            "converter": "cosmoflow.prepare",
+            "universe_grid": grid,
+            "sample_shape": [args.sample_size] * 3 + [CHANNELS],
+            "split": "by lists" if args.split_file else f"by hash, seed {args.seed}",
+            "source_digest": source_digest,
+            **samples.facts,
+        },
+        items=tuple(items),
         make=partial(cut_universe, grid, args.sample_size, samples),
         bytes_per_item=samples.bytes_of(grid),
         noun="universes",
@@ -232,17 +231,16 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
         raise BuildError(f"no *{ending} in {args.input_dir}/{SPLITS[0]} or {SPLITS[1]}: expected samples to repack")
     variant, source_digest = read_variant_and_digest(args.input_dir)
     shape = (args.sample_size,) * 3 + (CHANNELS,)
-    facts = {
-        "converter": "cosmoflow.prepare repack",
-        "sample_shape": list(shape),
-        "source_digest": source_digest,
-        **samples.facts,
-    }
     check_size(next(iter(sources.values())), shape)
     return DatasetPlan(
         "cosmoflow",
         variant,
-        facts,
+        facts={
+            "converter": "cosmoflow.prepare repack",
+            "sample_shape": list(shape),
+            "source_digest": source_digest,
+            **samples.facts,
+        },
         items=tuple(Item(stem, samples.file_names(stem), (path, stem)) for stem, path in sources.items()),
         make=partial(repack_sample, shape, samples),
         bytes_per_item=samples.bytes_of(args.sample_size),

@@ -138,21 +138,20 @@ def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> D
             files = (f"{stem}.{RAW}",) if samples is None else samples.names_of_universe(stem, recipe.subvolumes)
             items.append(Item(name, files, (code, i, stem)))
     cubes = recipe.subvolumes**3
-    facts = {
-        **SYNTHESIS.describe_generator(),
-        "seed": seed,
-        "prior": {name: list(ends) for name, ends in PRIORS[recipe.prior].ranges.items()},
-        "box": asdict(recipe.box),
-        "subvolumes": recipe.subvolumes,
-        "sample_shape": [recipe.grid] * 3 + [CHANNELS],
-        "samples": {"train": recipe.train * cubes, "validation": recipe.validation * cubes},
-        **(samples.facts if samples else {"format": RAW, "compression": "none"}),
-    }
     return DatasetPlan(
         "cosmoflow",
         SYNTHESIS.variant_of(recipe) if samples else "synthetic",
-        facts,
-        tuple(items),
+        facts={
+            **SYNTHESIS.describe_generator(),
+            "seed": seed,
+            "prior": {name: list(ends) for name, ends in PRIORS[recipe.prior].ranges.items()},
+            "box": asdict(recipe.box),
+            "subvolumes": recipe.subvolumes,
+            "sample_shape": [recipe.grid] * 3 + [CHANNELS],
+            "samples": {"train": recipe.train * cubes, "validation": recipe.validation * cubes},
+            **(samples.facts if samples else {"format": RAW, "compression": "none"}),
+        },
+        items=tuple(items),
         make=partial(generate_universe, recipe, seed, samples),
         bytes_per_item=(samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid),
         noun="universes",

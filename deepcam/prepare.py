@@ -119,13 +119,6 @@ def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
     if not paths:
         raise BuildError(f"no files {' or '.join(NETCDF)} in {source}: expected NetCDF files, one for each sample")
     shape_HWC = read_first(paths, lambda path: netcdf.read_sample(path, names)[0], "sample").shape
-    facts = {
-        "converter": "deepcam.prepare",
-        "format": "hdf5",
-        "sample_shape": list(shape_HWC),
-        "channels": list(names.channels),
-        "labels": names.labels,
-    }
     items = []
     for path in paths:
         folder = path.relative_to(source).parent
@@ -134,8 +127,14 @@ def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
     return DatasetPlan(
         "deepcam",
         variant,
-        facts,
-        tuple(items),
+        facts={
+            "converter": "deepcam.prepare",
+            "format": "hdf5",
+            "sample_shape": list(shape_HWC),
+            "channels": list(names.channels),
+            "labels": names.labels,
+        },
+        items=tuple(items),
         make=partial(import_item, names, shape_HWC),
         bytes_per_item=float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]) * 4),
     )

@@ -89,19 +89,18 @@ def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
         for i in range(number):
             name = name_of(code, i)
             items.append(Item(name, (name,), (code, i)))
-    facts = {
-        **SYNTHESIS.describe_generator(),
-        "seed": seed,
-        "size": recipe.size,
-        "sample_shape": [recipe.height, recipe.width, len(CHANNELS)],
-        "samples": recipe.samples,
-        "format": "hdf5",
-    }
     return DatasetPlan(
         "deepcam",
         SYNTHESIS.variant_of(recipe),
-        facts,
-        tuple(items),
+        facts={
+            **SYNTHESIS.describe_generator(),
+            "seed": seed,
+            "size": recipe.size,
+            "sample_shape": [recipe.height, recipe.width, len(CHANNELS)],
+            "samples": recipe.samples,
+            "format": "hdf5",
+        },
+        items=tuple(items),
         make=partial(generate_snapshot, recipe, seed),
         bytes_per_item=recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096,
         noun="snapshots",

@@ -103,23 +103,22 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
                 files = names_of(split, number, FORMATS[format])
             stop = min((number + 1) * PER_PAIR, trajectories)
             items.append(Item(f"{split}/{number}", files, (code, number, stop)))
-    facts = {
-        **SYNTHESIS.describe_generator(),
-        "ase": version("ase"),
-        "seed": seed,
-        "slab": list(recipe.size),
-        "trajectories": recipe.trajectories,
-        "frames_per_trajectory": recipe.frames,
-        "largest_force": simulation.LARGEST_FORCE,
-        "larger_forces": "in no split: a trajectory records its next frame below",
-        "format": format,
-        **({} if format == RAW else GRAPH),
-    }
     plan = DatasetPlan(
         "oc20",
         SYNTHESIS.variant_of(recipe),
-        facts,
-        tuple(items),
+        facts={
+            **SYNTHESIS.describe_generator(),
+            "ase": version("ase"),
+            "seed": seed,
+            "slab": list(recipe.size),
+            "trajectories": recipe.trajectories,
+            "frames_per_trajectory": recipe.frames,
+            "largest_force": simulation.LARGEST_FORCE,
+            "larger_forces": "in no split: a trajectory records its next frame below",
+            "format": format,
+            **({} if format == RAW else GRAPH),
+        },
+        items=tuple(items),
         make=partial(generate_pair, recipe, seed, format),
         bytes_per_item=PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM,
         noun="pairs of files",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from common.reference import DATA_STATE, EXECUTION, FREE, GRAPH, ORDER, PREPROCESSING, equals
-from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, check_least, key, take
+from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
 from common.settings.optim import BoundarySchedule
 from common.settings.run import RunConfig, SamplesConfig
 from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV, REFERENCE
@@ -20,20 +20,7 @@ MOST_ORDERS: Final = 12
 """Of the spherical basis: each further one costs its recursion another digit of ten."""
 MOST_LAYERS: Final = 256
 """Of a kind."""
-LIMITS: Final[Mapping[str, tuple[int, int | None]]] = {
-    "hidden": (1, None),
-    "blocks": (0, MOST_LAYERS),
-    "radial": (1, 256),
-    "spherical": (1, MOST_ORDERS),
-    "interaction": (1, None),
-    "basis": (1, None),
-    "out": (1, None),
-    "before_skip": (0, MOST_LAYERS),
-    "after_skip": (0, MOST_LAYERS),
-    "output_layers": (0, MOST_LAYERS),
-    "envelope_exponent": (1, None),
-}
-"""The least and, if there is one, the largest size of the network, by key of the configuration."""
+MOST_RADIAL: Final = 256
 Kernels = Literal["torch", "triton"]
 """Implementations: torch's own operations, or on a GPU those of oc20.kernels."""
 
@@ -132,12 +119,15 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        for name, (least, most) in LIMITS.items():
-            value = getattr(self, name)
-            if most is None:
-                check_least(self, least, name)
-            elif not least <= value <= most:
-                raise ValueError(f"{name} is {value:,}; expected {least} to {most}")
+        may_be_none = ("blocks", "before_skip", "after_skip", "output_layers")
+        most = {**dict.fromkeys(may_be_none, MOST_LAYERS), "radial": MOST_RADIAL, "spherical": MOST_ORDERS}
+        for entry in fields(self):
+            name, value = entry.name, getattr(self, entry.name)
+            least = 0 if name in may_be_none else 1
+            if name in most and not least <= value <= most[name]:
+                raise ValueError(f"{name} is {value:,}; expected {least} to {most[name]}")
+            if name not in ("cutoff", "detach_angles", "kernels") and value < least:
+                raise ValueError(f"{name} is {value}; expected at least {least}")
         if not 0 < self.cutoff < FAR_ANGSTROM:
             raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 and less than {FAR_ANGSTROM:.0f} angstrom")
 

@@ -23,13 +23,15 @@ from compliance.benchmarks import (
     report_broken,
     require_references,
 )
-from compliance.engine.inputs import Inputs, OpenedSet, open_paths
+from compliance.engine.inputs import Inputs, LooseGroups, OpenedSet, open_paths
 from compliance.engine.judging import Judging, start_judging
 from compliance.engine.log_checker import LogTask, Options, examine_all
 from compliance.logs.log import BENCHMARK
+from compliance.model.grouping import tell_scaling
 from compliance.model.judging import (
     BENCHMARK_RULE,
     ERROR,
+    LOOSE_RULE,
     NOTE,
     OTHER_SUITE,
     PASSING,
@@ -70,7 +72,8 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     if options.benchmark:
         require_references(options.benchmark)
     runs = list(examine_all(inputs.tasks, options))
-    report = _make_report(inputs, runs, judging)
+    groups = inputs.sort_loose(runs)
+    report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
     if options.asks_official and not beyond:  # the official tool knows no mini problem and no plug-in
         officially = judging.start_official()
@@ -78,7 +81,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         official_runs = [run.by_official for run in runs if run.by_official]
         if [entry[1] for entry in officially.report.rounds] != [entry[1] for entry in report.rounds]:  # flat layouts
             official_runs = list(examine_all(official_inputs.tasks, officially.options))
-        official = _make_report(official_inputs, official_runs, officially)
+        official = _make_report(official_inputs, official_runs, groups, officially)
         _mark_consequences(official)
         report = replace(report, official=official)
         if not options.select:
@@ -103,18 +106,20 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
     ]
 
 
-def _make_report(inputs: Inputs, runs: list[JudgedRun], judging: Judging) -> Report:
-    """Return the report on the inputs. runs: their logs, judged."""
+def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups], judging: Judging) -> Report:
+    """Return the report on the inputs. runs: their logs, judged. groups: of the loose ones."""
     report, options = judging.report, judging.options
     report.own_rules.update(own_rules())
-    judged = iter(runs)
+    inputs, order = inputs.regroup(groups)
+    judged = iter([runs[at] for at in order])
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
     every = [*(results for _, sets in packages for results in sets), *folders]
     report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
     report.runs.extend(judged)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
-    folders = [results for results in folders if _is_one_result(results, report)]
+    report.own.extend(_report_empty(results) for results in folders if not results.runs)
+    folders = [results for results in folders if results.runs]
     sets = [*(results for _, sets in packages for results in sets), *folders]
     if sets or packages or len(report.runs) != 1 or options.waivers or options.against:
         import_all_rules()  # a single log does without those about results
@@ -161,16 +166,12 @@ def _add_refusals(judging: Judging, official: Report) -> None:
         return judging.keep(list(OfficialVerdict().check(refused, failing)))
 
     inside: set[str] = set()
-    by_folder = {results.folder: results for results in official.sets}
-    for results in report.sets:
-        if official_set := by_folder.get(results.folder):
-            # Else the layout is wrong, and that tool goes by the round of the layout.
-            if official_set.round == results.round:
-                failing = names_of(results.failing)
-                results.findings.extend(
-                    refusals(results.decisive_findings(), official_set.decisive_findings(), failing)
-                )
-            inside.update(run.path for run in (*results.runs, *results.pruned))
+    for results, official_set in zip(report.sets, official.sets, strict=True):
+        # Else the layout is wrong, and that tool goes by the round of the layout.
+        if official_set.round == results.round:
+            failing = names_of(results.failing)
+            results.findings.extend(refusals(results.decisive_findings(), official_set.decisive_findings(), failing))
+        inside.update(run.path for run in (*results.runs, *results.pruned))
     for package, official_package in zip(report.packages, official.packages, strict=True):
         package.findings.extend(refusals(package.findings, official_package.findings))
     for run, official_run in zip(report.runs, official.runs, strict=True):
@@ -294,6 +295,8 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
         if results.unchecked:
             reason = "the official tool does not look into this folder"
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
+    if results.untold:
+        return replace(results, findings=judging.apply_rules((RULES[LOOSE_RULE](),), results))
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))
     results = replace(results, score=_score_results(results))
@@ -301,17 +304,13 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     return replace(results, findings=judging.apply_rules(rules, results))
 
 
-def _is_one_result(results: ResultSet, report: Report) -> bool:
-    """Tell whether a loose folder contains the runs of one result; logs of several kinds are judged individually."""
-    if not results.runs:
-        message = "no logs below this folder"
-        expected = "*.txt, *.log, *.out or result_* files"
-        report.own.append(Finding("FRM03", ERROR, results.folder, 0, message, expected, fix=NO_LOGS_FIX))
-    return len(results.runs) > 1 and len({(run.benchmark, run.variant, run.division) for run in results.runs}) == 1
+def _report_empty(results: ResultSet) -> Finding:
+    expected = "*.txt, *.log, *.out or result_* files"
+    return Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=NO_LOGS_FIX)
 
 
 def _complete_results(results: ResultSet) -> ResultSet:
-    """Return a result with what only its logs state: the variant; benchmark and division of a loose folder."""
+    """Return a result with what only its logs state: the variant; benchmark, division and scaling of loose logs."""
     case = results.case
     variant = _find_majority(run.variant for run in results.runs) or FULL
     benchmark = case.benchmark
@@ -320,7 +319,12 @@ def _complete_results(results: ResultSet) -> ResultSet:
         benchmark = named if results.loose or named == results.folder_benchmark else None
     division = case.division or _find_majority(run.division for run in results.runs)
     case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
-    return replace(results, case=case, variant=variant)
+    results = replace(results, case=case, variant=variant)
+    if results.loose and results.runs and results.reference:
+        above = os.path.basename(os.path.dirname(os.path.abspath(results.folder)))
+        scaling, untold = tell_scaling(results.runs, results.reference.runs, above)
+        results = replace(results, scaling=scaling, untold=untold)
+    return results
 
 
 def _find_majority(words: Iterable[str | None]) -> str | None:

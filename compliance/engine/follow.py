@@ -15,7 +15,7 @@ from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, Options, complete_case, judge_by_both, judge_log
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
-from compliance.model.judging import ERROR, Finding, JudgedRun
+from compliance.model.judging import ERROR, NOT_A_RESULT, Finding, JudgedRun
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
@@ -154,7 +154,7 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
         official = f"; {clean(run.plugin)}" if run.plugin else ""
         if run.by_official and not (ended or run.mini or run.plugin):
             official = f"; the committee's checker: {run.by_official.verdict}"
-        _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}{official}")
+        _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}; {NOT_A_RESULT}{official}")
         code = max(code, report.exit_code)
     for finding in find_broken_plugins(watch.run for watch in watched if watch.run):
         _print_now(f"{finding.severity} {finding.rule} {clean(finding.message)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from common.reference import FIRST_RUNS_MS, ROUNDS
 from compliance.engine.judging import Judging
 from compliance.engine.log_checker import LogTask, Options
-from compliance.model.judging import STRICT, Case
+from compliance.model.grouping import group_runs, label_groups
+from compliance.model.judging import STRICT, Case, JudgedRun
 from compliance.model.layout import (
     FLAT,
     NAMED,
@@ -35,6 +36,10 @@ OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 """A result without its runs, and the logs that are to be judged: those that count, and the pruned ones."""
 
 
+LooseGroups = list[tuple[str, list[int]]]
+"""Of the logs in a loose folder: what tells a group from the others, and the numbers of its logs."""
+
+
 class Inputs(Struct, frozen=True):
     """What is below the paths, before any log is read.
 
@@ -50,6 +55,37 @@ class Inputs(Struct, frozen=True):
         """All logs to judge: of packages, of folders, and those that the user names."""
         sets = chain(*(sets for _, sets in self.packages), self.folders)
         return [*chain.from_iterable((*counted, *pruned) for _, counted, pruned in sets), *self.logs]
+
+    def sort_loose(self, runs: Sequence[JudgedRun]) -> list[LooseGroups]:
+        """Return the groups of loose logs that may be of one result each, for each folder.
+
+        runs: of all tasks, in order. In the profile official there are none: it judges such logs one by one.
+        """
+        ends = len(runs) - len(self.logs)
+        at = ends - sum(len(counted) for _, counted, _ in self.folders)
+        groups: list[LooseGroups] = []
+        for results, counted, _ in self.folders:
+            numbers = {id(run): number for number, run in enumerate(runs[at : at + len(counted)])}
+            logs = [run for run in runs[at : at + len(counted)] if not run.only_rule] if results.strict else []
+            at += len(counted)
+            parts = group_runs(logs)
+            labelled = zip(label_groups(parts), parts, strict=True)
+            groups.append([(label, [numbers[id(run)] for run in part]) for label, part in labelled])
+        return groups
+
+    def regroup(self, groups: Sequence[LooseGroups]) -> tuple[Inputs, list[int]]:
+        """Return the inputs with a result for each group of loose logs, and the order in which the tasks are then.
+
+        Logs in no group are judged as logs; a folder without logs stays.
+        """
+        folders, alone = [folder for folder in self.folders if not folder[1]], []
+        for (results, counted, _), parts in zip(self.folders, groups, strict=True):
+            inside = {number for _, numbers in parts for number in numbers}
+            alone += [task for number, task in enumerate(counted) if number not in inside]
+            folders += [(replace(results, label=label), [counted[n] for n in numbers], []) for label, numbers in parts]
+        positions = {id(task): at for at, task in enumerate(self.tasks)}
+        inputs = Inputs(self.packages, folders, [*alone, *self.logs])
+        return inputs, [positions[id(task)] for task in inputs.tasks]
 
 
 def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inputs:
@@ -77,7 +113,7 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     folders = []
     for layout in places.folders:
         case = open_case(layout.folder, "result")
-        results = ResultSet(layout.folder, case, folder_benchmark=layout.benchmark, power=layout.power, loose=True)
+        results = ResultSet(layout.folder, case, power=layout.power, loose=True)
         folders.append(_with_logs(results, layout, judging))
     logs = [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs]
     return Inputs(packages, folders, logs)

@@ -35,6 +35,7 @@ from compliance.formats.findings import (
     alone,
     describe_limits,
     describe_official,
+    describe_unjudged,
     grouped,
     lowered,
     many_rounds,
@@ -98,14 +99,14 @@ def render_junit(report: Report, style: Style) -> str:
     """Return the report as one XML document."""
     import_all_rules()
     tolerated = report.tolerated
-    words = (summary(report, all_shown(report)), *describe_limits(report))
+    words = (summary(report, all_shown(report)), *describe_limits(report), *describe_unjudged(report))
     root = Xml.Element("testsuites", name="mlperf-hpc-check", verdict="; ".join(words))
-    whole, rounds = {results.folder for results in result_sets(report)}, many_rounds(report)
+    whole, rounds = {results.name for results in result_sets(report)}, many_rounds(report)
     for results in report.sets:
-        if results.folder not in whole and not results.findings:
+        if results.name not in whole and not results.findings:
             continue
         suite = _add_suite(root, set_name(results, style, rounds))
-        if results.folder in whole:
+        if results.name in whole:
             _add_logs(suite, [*results.runs, *results.pruned], tolerated, style)
         rules = rules_of(SetRule, results.round, results.judged_as, report.profile)
         _add_rules(suite, results.findings, rules, style)
@@ -207,7 +208,7 @@ def render_sarif(report: Report, style: Style) -> str:
             "verdict": report.verdict,
             "limits": describe_limits(report),
             "official": describe_official(report),
-            "notLookedAt": [clean(relative(path, style)) for path in report.unread],
+            "notLookedAt": [*(clean(relative(path, style)) for path in report.unread), *describe_unjudged(report)],
         },
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"

@@ -27,6 +27,7 @@ from compliance.formats.words import (
 from compliance.model.judging import (
     ERROR,
     INCOMPLETE,
+    NOT_A_RESULT,
     NOTE,
     SEVERITIES,
     SKIPPED,
@@ -43,6 +44,7 @@ from compliance.rules.rule import FAMILIES, RULES, prefix
 
 MOST_SHORT = 5
 """Above this many, results that lack runs are counted, not listed."""
+NOT_APPLIED = "nothing about its runs, seeds, settings, copies and convergence (RUN, RCP) or its package (PKG)"
 TOLERATED = "[tolerated: one run of a result may fail]"
 
 
@@ -176,6 +178,14 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
     return group_pairs(((round_, why, kind), path) for path, round_, why, kind in report.rounds)
 
 
+def describe_unjudged(report: Report) -> list[str]:
+    """Return sentences on the logs of MLPerf HPC that were judged as logs, not as a result."""
+    groups = [(f" in {clean(results.name)}", len(results.runs)) for results in report.sets if results.untold]
+    single = sum(not run.only_rule for run in alone(report))
+    groups += [("", single)] if single else []
+    return [f"{counted(number, 'log')}{where} {NOT_A_RESULT}: {NOT_APPLIED}" for where, number in groups]
+
+
 def describe_limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
     sentences, settings = [], report.settings
@@ -219,20 +229,30 @@ def summary(report: Report, findings: list[Shown]) -> str:
     aside = f"{aside} set aside by {clean(report.settings.path)}, which nobody named" if aside else ""
     names = listed([clean(os.path.basename(path)) for path in report.unread])
     unread = f"not looked at: {counted(len(report.unread), 'file')} ({names})" if report.unread else ""
-    return "; ".join(filter(None, (words, aside, unread, describe_official(report))))
+    unjudged = NOT_A_RESULT if describe_unjudged(report) and NOT_A_RESULT not in lacks else ""
+    parts = (words, aside, unread, unjudged, describe_official(report))
+    return "; ".join(filter(None, parts))
 
 
 def shortage(report: Report) -> str:
     """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
     short = [results for results in report.sets if results.missing_runs]
-    if not short:
-        return "runs are missing"
+    untold = [results for results in report.sets if results.untold]
     if len(short) > MOST_SHORT:
-        return f"{len(short)} of {len(report.sets)} results lack runs"
-    return ", ".join(
-        f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {clean(results.folder_benchmark)}"
-        for results in short
-    )
+        parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
+    else:
+        parts = [
+            f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
+            for results in short
+        ]
+    if logs := sum(len(results.runs) for results in untold):
+        parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
+    return ", ".join(parts) or "runs are missing"
+
+
+def _name_benchmark(results: ResultSet) -> str:
+    label = f" ({results.label})" if results.label and results.label != results.benchmark else ""
+    return clean((results.benchmark or results.folder_benchmark) + label)
 
 
 def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterator[str]:
@@ -260,7 +280,8 @@ def score_tables(report: Report) -> list[TextTable]:
         benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
         benchmark += " (not MLPerf)" if results.plugin else ""
         round_ = f"v{results.round}" if rounds else ""
-        cells = (round_, results.organisation, results.system, benchmark, results.division or "")
+        system = results.system or results.label
+        cells = (round_, results.organisation, system, benchmark, results.division or "")
         names = (report.verdict_of(results), *map(clean, cells))
         if isinstance(results.score, TimeToTrain):
             times.append((*names, *_time_cells(results, results.score)))

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from common.values import is_number
 from common.version import VERSION
+from compliance.formats.findings import describe_unjudged
 from compliance.formats.style import Style
 from compliance.formats.words import locate_docs, relative
 from compliance.model.judging import ERROR, OFFICIAL, Finding, JudgedRun
@@ -64,7 +65,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
             for path, round_, why, kind in report.rounds
         ],
         "against": [{"path": relative(tree, style), "logs": count} for tree, count in report.against],
-        "not_looked_at": [relative(path, style) for path in report.unread],
+        "not_looked_at": [*(relative(path, style) for path in report.unread), *describe_unjudged(report)],
         "own_rules": [{"source": relative(name, style), "ids": ids} for name, ids in report.own_rules.items()],
         "logs": [_log_object(run, report, run.path in tolerated, style) for run in report.runs],
         "sets": [_set_object(results, report, style) for results in report.sets],
@@ -123,6 +124,7 @@ def _set_object(results: ResultSet, report: Report, style: Style) -> dict[str, A
         **_attributes(results, "organisation", "system", "scaling", "benchmark", "division"),
         **_attributes(results, "mini", "plugin", "round", "loose"),
         "verdict": report.verdict_of(results),
+        "not_judged": results.untold,
         "states": list(results.states),
         "runs": [relative(run.path, style) for run in results.runs],
         "failing": [relative(run.path, style) for run in results.failing],

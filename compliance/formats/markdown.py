@@ -15,6 +15,7 @@ from compliance.formats.findings import (
     all_shown,
     alone,
     describe_limits,
+    describe_unjudged,
     grouped,
     inputs_by_round,
     result_rows,
@@ -58,7 +59,7 @@ def render(report: Report, style: Style) -> str:
     ]
     groups = grouped(findings)
     ending = [f"Ignored: {counted(len(report.ignored), 'finding')}"] if report.ignored else []
-    ending += [escaped(limit) for limit in describe_limits(report)]
+    ending += [escaped(limit) for limit in (*describe_limits(report), *describe_unjudged(report))]
     kept = _fit_details([block for block in blocks if block], (_group_details(group, style) for group in groups))
     return "\n\n".join([*kept, *ending]) + "\n"
 

@@ -14,6 +14,7 @@ from compliance.formats.findings import (
     all_shown,
     alone,
     describe_limits,
+    describe_unjudged,
     extent,
     grouped,
     inputs_by_round,
@@ -96,7 +97,7 @@ def _round_lines(report: Report, style: Style) -> list[str]:
         lines.append(f"Round {clean(round_)}{reason}, profile {report.profile}, {subject} {names}")
     if any(not package.whole for package in report.packages):
         lines.append("Only this part of the package was judged; check the whole before you submit it")
-    lines += describe_limits(report)
+    lines += [*describe_limits(report), *(describe_unjudged(report) if style.verbose else ())]
     for tree, count in report.against:
         lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")
     for source, ids in report.own_rules.items():

@@ -78,6 +78,10 @@ PASSING: Final = (PASS, WARN, PARTIAL)
 """The verdicts that a result may be submitted with."""
 BENCHMARK_RULE = "SET02"
 """The rule that a log names a benchmark."""
+NOT_A_RESULT: Final = "not judged as a result"
+"""What is said of logs that were judged one by one."""
+LOOSE_RULE: Final = "RUN22"
+"""The rule that loose logs can be told apart into results; of others in their folder nothing else is judged."""
 OFFICIAL_RULE: Final = "OFFICIAL"
 """The rule that tells where the official tool refuses what the written rules accept."""
 SHOWN: Final = 20

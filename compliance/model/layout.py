@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from common.tree import ANYWHERE, Tree
+from common.tree import NAMED as NAMED_BY_USER
+from common.values import group_pairs
 
 STRONG, WEAK = "strong", "weak"
 RESULTS, SYSTEMS, BENCHMARKS, PRUNED = "results", "systems", "benchmarks", "pruned_results"
@@ -103,7 +105,10 @@ class Places(Struct):
 
 
 def discover(paths: list[str]) -> Places:
-    """Return where the logs are; treat a path that does not exist as an unreadable log."""
+    """Return where the logs are; treat a path that does not exist as an unreadable log.
+
+    Several logs that the user names are loose logs of their folders; one is judged as a log.
+    """
     places = Places()
     seen: set[str] = set()
     for path in paths:
@@ -116,6 +121,11 @@ def discover(paths: list[str]) -> Places:
             places.logs.append(path)
         else:
             _discover_folder(path.rstrip("/") or path, places)
+    if len(places.logs) > 1:  # as if they lay loose in their folders
+        named = [path for path in places.logs if path != "-"]
+        places.logs = [path for path in places.logs if path == "-"]
+        for folder, logs in group_pairs((posixpath.dirname(path) or ".", path) for path in named).items():
+            places.folders.append(SetPlace(folder, logs=logs, tree=NAMED_BY_USER))
     if places.unread:
         seen.update(os.path.realpath(log) for layout in places.folders for log in layout.logs)
         places.unread = [path for path in dict.fromkeys(places.unread) if os.path.realpath(path) not in seen]
@@ -314,7 +324,7 @@ def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
         results = [name for name in names if RESULT_NAME.fullmatch(name)]
         others = [name for name in names if LOG_NAME.fullmatch(name) and name not in results]
         if logs := results or others:
-            layout = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
+            layout = SetPlace(folder)
             paths = [posixpath.join(folder, name) for name in sorted(logs, key=natural)]
             layout.logs = [path for path in paths if _is_file(path)]
             if results:

@@ -34,8 +34,8 @@ class ResultSet(Struct, frozen=True):
     case: what it is judged by; its division and benchmark are from folder and system description, else from the logs.
     scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
     variant: of most of its logs, "full" or the name of a mini problem.
-    loose: the folder is not part of a submission; the number of runs and the like are then only notes.
-    unchecked: the official tool does not look into the folder.
+    loose: the logs lie in a folder that is not part of a submission. label: what tells them from others there.
+    untold: why they are not judged as a result, "" if they are. unchecked: the official tool does not look there.
     power: the power files by result (result_1, …), None if no power was measured.
     scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
     bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
@@ -56,6 +56,8 @@ class ResultSet(Struct, frozen=True):
     other_files: list[str] = []
     description: SystemDescription | None = None
     loose: bool = False
+    label: str = ""
+    untold: str = ""
     unchecked: bool = False
     power: dict[str, PowerPlace] | None = None
     scaling_file: Scaling | None = None
@@ -73,7 +75,8 @@ class ResultSet(Struct, frozen=True):
     def name(self) -> str:
         """Name of the set in reports: system/scaling/benchmark."""
         parts = (self.organisation, self.system, self.scaling if self.system else "", self.folder_benchmark)
-        return "/".join(part for part in parts if part) or self.folder
+        name = "/".join(part for part in parts if part) or self.folder
+        return f"{name} ({self.label})" if self.label else name
 
     @property
     def round(self) -> str:
@@ -127,7 +130,7 @@ class ResultSet(Struct, frozen=True):
         The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
         """
         paths = set()
-        may_fail = not (self.loose or self.foreign) and (self.scaling == STRONG or not self.strict)
+        may_fail = not (self.untold or self.foreign) and (self.scaling == STRONG or not self.strict)
         if may_fail and len(self.failing) == 1 and not (self.strict and self.failing[0].without_target):
             paths.add(self.failing[0].path)
         if not self.strict:
@@ -170,7 +173,7 @@ class ResultSet(Struct, frozen=True):
     @property
     def missing_runs(self) -> int:
         """Number of runs that a submitted result still lacks; always 0 in the profile official, where it just fails."""
-        if self.reference is None or self.loose or not self.strict:
+        if self.reference is None or self.untold or not self.strict:
             return 0
         return max(0, self.reference.runs - len(self.runs))
 

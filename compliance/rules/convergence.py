@@ -57,8 +57,6 @@ class Convergence(ConvergenceRule):
         severity, more = ERROR, ""
         if results.waiver:
             severity, more = WARNING, f" (waived: {results.waiver})"
-        elif results.loose and verdict.case in ("too few runs", "insufficient convergence"):
-            severity = NOTE
         elif results.bypasses:
             more = f" The submitter asked for the bypass ({results.bypasses[0]}); the committee's answer is --waivers."
         message = f"RCP test failed ({verdict.case}): {verdict.message}{more}"

@@ -11,7 +11,7 @@ from common.reference import since
 from common.tree import ANYWHERE
 from common.values import group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, match_values, same_times
-from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, SKIPPED, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import SEED_BYPASS
@@ -53,26 +53,25 @@ class SeedsLogged(SetRule):
         # The run that may fail may have died before it logged its seed: RUN02 counts the failing runs.
         may_lack = results.strict and not early
         missing = [run for run in results.runs if not run.seeds and not (may_lack and run.verdict == FAIL)]
-        usual = NOTE if results.loose else ERROR
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
-            severity, fix = WARNING if early and not results.loose else usual, ""
+            severity, fix = WARNING if early else ERROR, ""
             if len(missing) < len(results.runs):
                 fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
         for run in results.runs:
-            yield from self._first_problem(run, results.strict, usual)
+            yield from self._first_problem(run, results.strict)
             if not results.strict and not run.parsed_clean:
                 yield self.finding(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
 
-    def _first_problem(self, run: JudgedRun, strict: bool, severity: str) -> Iterator[Finding]:
+    def _first_problem(self, run: JudgedRun, strict: bool) -> Iterator[Finding]:
         for line, file, source_line, value in run.seeds:
             official = _official_problem(file, source_line, value)
             problem = seed_problem(value) if strict else official
             if problem:
-                yield self.finding(run.path, line, problem, "a whole number", "seed", severity)
+                yield self.finding(run.path, line, problem, "a whole number", "seed")
                 return
-            if official and severity == ERROR:
+            if official:
                 yield self.finding(run.path, line, official, "as mllog writes it", "seed", WARNING)
                 return
 

@@ -11,7 +11,7 @@ from common.command import counted
 from common.values import are_same, group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.judging import ERROR, FAIL, NOTE, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected
@@ -46,12 +46,11 @@ class NumberOfRuns(SetRule):
         else:
             return
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
-        severity = NOTE if results.loose else ERROR
         if count > wanted:
             fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
             if results.pruned or results.at_once > 1:
                 fix = "These seem to be instances of a throughput result: move the folder to weak/."
-        finding = self.finding(results.folder, 0, message, expected, severity=severity, fix=fix)
+        finding = self.finding(results.folder, 0, message, expected, fix=fix)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
         incomplete = results.missing_runs > 0 and not results.other_files
         yield finding._replace(incomplete=incomplete, cause=self._find_cause(results, count - wanted))
@@ -85,6 +84,28 @@ def _missing_files(results: ResultSet) -> str:
     if len(names) > 2 and free[-1] - free[0] == len(free) - 1:
         return f": {names[0]} to {names[-1]} are missing"
     return f": {', '.join(names[:-1])} and {names[-1]} are missing"
+
+
+class TellableResult(SetRule, strict_only=True):
+    """The logs of a folder outside a submission are of one result, or can be told apart into results."""
+
+    id = LOOSE_RULE
+    cite = RESULTS
+    differs = "the official tool judges such logs one by one"
+    why = "Runs, seeds, settings and convergence are judged of a result: of logs that may be of several, they are not."
+    fix = (
+        "Put the logs of each result into a folder of its own, throughput instances below a folder weak/, or make a "
+        "submission of them: python -m submission.assemble."
+    )
+    bad = (
+        lambda package: (sample := package(runs=11)).remove("systems").remove("benchmarks").move(sample.folder, "logs"),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.untold:
+            logs = f"{counted(len(results.runs), 'log')} of {results.benchmark or 'an unknown benchmark'}"
+            finding = self.finding(results.folder, 0, f"{logs} not judged as a result: {results.untold}", "one result")
+            yield finding._replace(incomplete=True)
 
 
 class NoNumberMissing(SetRule, strict_only=True):
@@ -135,13 +156,11 @@ class FailingRuns(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run in results.runs:
-            if run.official is not None and run.official.log_crash and not results.loose and results.round != "0.7":
+            if run.official is not None and run.official.log_crash and results.round != "0.7":
                 message = f"the official tool ends with a traceback: {run.official.log_crash}"
                 yield self.finding(run.path, 0, message, "a log that it can read")
         failing = results.failing
         names = names_of(failing)
-        if results.loose:
-            return
         damaged = names_of([run for run in failing if run.damage])
         if len(failing) > 1:
             message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
@@ -159,7 +178,7 @@ class FailingRuns(SetRule):
     def _report_tolerated(self, run: JudgedRun, results: ResultSet) -> Finding:
         """Return the warning about the one run that fails, with the score, and the one that it would give."""
         message = f"one log fails and counts as the slowest run: {names_of([run])}"
-        fix = "One run may fail: nothing to do."
+        fix = "One run may fail: nothing to do, unless OFFICIAL says that the committee's checker refuses it."
         passed = "if it passed"
         run_minutes = run.minutes if run.converged else None
         if run.damage:
@@ -361,7 +380,7 @@ class SameSoftware(SetRule, strict_only=True):
         differing = {name: groups for name in names if len(groups := _by_version(results.runs, name)) > 1}
         code = {name: groups for name, groups in differing.items() if name in (SOURCES, DISTRIBUTION)}
         if code:
-            severity = ERROR if results.division == "closed" and not results.loose else WARNING
+            severity = ERROR if results.division == "closed" else WARNING
             yield self._report_differences(code, "the code differs between runs", "one version of the suite", severity)
         others = {name: groups for name, groups in differing.items() if name not in code}
         if others:

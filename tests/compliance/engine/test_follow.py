@@ -36,7 +36,10 @@ def test_a_good_run_is_followed_to_its_end(tmp_path, capsys):
     assert main(["--follow", str(path), "--follow-timeout", "20"]) == 0
     thread.join()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].endswith("PASS, 86.67 min; the committee's checker: PASS") and "stopped: success" in lines[-2]
+    assert (
+        lines[-1].endswith("PASS, 86.67 min; not judged as a result; the committee's checker: PASS")
+        and "stopped: success" in lines[-2]
+    )
     assert any("epochs" in line and "eval_error" in line for line in lines[:-2])
     assert not any("error" in line.split(": ", 1)[1].split()[0] for line in lines)
 
@@ -77,7 +80,7 @@ def test_it_gives_up_after_the_timeout_and_judges_what_is_there(tmp_path, capsys
     path.write_bytes(SampleLog().bytes()[:9000])
     assert main(["--follow", str(path), str(tmp_path / "never.txt"), "--follow-timeout", "0.2"]) == 1
     out = capsys.readouterr().out
-    reason = "FAIL; no run_stop yet: nothing was logged for 0.2 s (--follow-timeout)"
+    reason = "FAIL; no run_stop yet: nothing was logged for 0.2 s (--follow-timeout); not judged as a result"
     assert "waiting (No such file" in out and out.count(reason) == 2 and out.splitlines()[-1].endswith(reason)
     assert [line.partition(" error ")[0] for line in out.splitlines() if " ORD05 " in line] == [f"{path}:"]
 
@@ -87,7 +90,11 @@ def test_a_last_line_without_an_end_counts_after_the_timeout(tmp_path, capsys):
     whole = SampleLog().bytes()
     path.write_bytes(whole[: whole.index(b"\n", whole.index(b'"key": "run_stop"'))])
     assert main(["--follow", str(path), "--follow-timeout", "0.2"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("PASS, 86.67 min; the committee's checker: PASS")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .endswith("PASS, 86.67 min; not judged as a result; the committee's checker: PASS")
+    )
 
 
 def test_after_an_interruption_it_says_what_is_missing(tmp_path, capsys, monkeypatch):
@@ -99,7 +106,9 @@ def test_after_an_interruption_it_says_what_is_missing(tmp_path, capsys, monkeyp
     monkeypatch.setattr(following.time, "sleep", interrupt)
     assert main(["--follow", str(path)]) == 130
     out = capsys.readouterr().out
-    assert "error QUA01" in out and out.splitlines()[-1].endswith("FAIL; no run_stop yet: interrupted")
+    assert "error QUA01" in out and out.splitlines()[-1].endswith(
+        "FAIL; no run_stop yet: interrupted; not judged as a result"
+    )
 
 
 def test_rules_left_out_make_it_partial_and_fail_on_counts(tmp_path, capsys):

@@ -19,8 +19,11 @@ def names(places):
 
 def test_a_file_is_a_log_and_standard_input_too(tmp_path):
     (tmp_path / "a.anything").write_text("")
+    for name in ("a.anything", "-", "missing"):
+        path = name if name == "-" else str(tmp_path / name)
+        assert discover([path]).logs == [path]
     places = discover([str(tmp_path / "a.anything"), "-", str(tmp_path / "missing")])
-    assert [os.path.basename(path) for path in places.logs] == ["a.anything", "-", "missing"]
+    assert places.logs == ["-"] and names(places.folders) == ["a.anything", "missing"]
 
 
 def test_logs_of_a_folder_are_found_below_it_in_natural_order(tmp_path):
@@ -88,18 +91,23 @@ def test_a_loose_folder_of_runs_is_a_result_in_the_making(tmp_path):
     for run in range(3):
         (tmp_path / f"result_{run}.txt").write_bytes(SampleLog(run=run).bytes())
     report = check_paths([tmp_path], Options())
-    assert report.verdict == "PASS"
-    assert {(finding.rule, finding.severity) for finding in report.findings} == {("RUN01", "note")}
+    assert (report.verdict, report.exit_code) == ("INCOMPLETE", 1)
+    assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"RUN01"}
     (tmp_path / "result_3.txt").write_bytes((tmp_path / "result_0.txt").read_bytes())
     found = {finding.rule for finding in check_paths([tmp_path], Options()).findings if finding.severity == "error"}
-    assert found == {"RUN04", "RUN05"}
+    assert found == {"RUN01", "RUN04", "RUN05"}
 
 
-def test_a_folder_of_unlike_logs_is_no_result(tmp_path):
+def test_the_logs_of_a_folder_are_judged_as_the_results_that_they_are_of(tmp_path):
     for benchmark in ("cosmoflow", "deepcam"):
-        (tmp_path / f"{benchmark}.txt").write_bytes(SampleLog(benchmark).bytes())
+        for run in range(10 if benchmark == "cosmoflow" else 4):
+            (tmp_path / f"slurm-{benchmark}{run}.out").write_bytes(SampleLog(benchmark, run=run).bytes())
     report = check_paths([tmp_path], Options())
-    assert report.findings == [] and [run.verdict for run in report.runs] == ["PASS", "PASS"]
+    assert [(results.label, report.verdict_of(results)) for results in report.sets] == [
+        ("cosmoflow", "PASS"),
+        ("deepcam", "INCOMPLETE"),
+    ]
+    assert report.verdict == "INCOMPLETE" and {run.verdict for run in report.runs} == {"PASS"}
 
 
 def test_an_empty_folder_is_said_to_be_empty(tmp_path):

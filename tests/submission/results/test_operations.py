@@ -201,7 +201,7 @@ def test_the_table_and_csv_show_each_log(tmp_path, call):
     text = call(main, tmp_path, "--runs").out
     assert text.count("deepcam, round 3.0: 1,966 GFLOP for a sample trained, 655.3 evaluated") == 1
     row = next(line for line in text.splitlines() if "a/result_0.txt" in line).split()
-    assert row[0] in ("PASS", "FAIL", "WARN") and row[2:] == [
+    assert row[-8:] == [
         "242,532",
         "3.333",
         "2,384",

@@ -143,10 +143,8 @@ def test_one_run_and_different_batch_sizes(tmp_path):
     (one,) = analyse_sets(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts())
     assert one.statistics["run_time"].count == 1 and one.pca is None and flatten_quantities(one)["run_time.std"] is None
     assert any("1 run: none is left out" in note for note in one.notes)
-    for number in range(3):
-        log = SampleLog(run=number).set("global_batch_size", 256 * (number + 1))
-        (tmp_path / f"result_{number}.txt").write_bytes(log.bytes())
-    (one,) = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())
+    package = SamplePackage().edit(2, lambda log: log.set("global_batch_size", 256))
+    (one,) = analyse_sets(check_paths([package.write(tmp_path / "Example")], Options(details=True)), read_facts())
     assert flatten_quantities(one)["batch_size/units"] is None and any(
         "global_batch_size" in note for note in one.notes
     )

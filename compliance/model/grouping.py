@@ -1,0 +1,85 @@
+"""Group logs that nobody sorted into results: the runs of one result agree in who submits what, on which system."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from common.values import group_pairs, identity, is_stated, to_plain
+from compliance.logs.run import Run, text_of
+from compliance.model.layout import STRONG, WEAK
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+Facts = tuple[Any, ...]
+NAMES: Final = ("organisation", "benchmark", "problem", "division", "platform", "nodes", "accelerators", "batch size")
+"""What the runs of one result have in common, in words; it tells apart the published results of a round but for five
+of 51, which have the facts of another one."""
+LONGEST: Final = 40
+"""Characters of a fact in a label."""
+
+
+def group_runs(runs: Sequence[AnyRun]) -> list[list[AnyRun]]:
+    """Return the runs by the result that they may be of, in their order.
+
+    A run that does not state some facts is of the only result that it fits; if it fits several, it stays alone.
+    """
+    groups = group_pairs((_read_facts(run), run) for run in runs)
+    for facts in [facts for facts in groups if None in facts]:
+        whole = [other for other in groups if other is not facts and _fits(facts, other)]
+        if len(whole) == 1:
+            groups[whole[0]] += groups.pop(facts)
+    order = {id(run): at for at, run in enumerate(runs)}
+    return [sorted(members, key=lambda run: order[id(run)]) for members in groups.values()]
+
+
+def label_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Return the facts that tell each group from the others: `cosmoflow, nodes 32`; "" for a single one."""
+    facts = [_merge_facts(map(_read_facts, group)) for group in groups]
+    stated = [_merge_facts(map(_list_facts, group)) for group in groups]
+    telling: list[int] = []
+    for at in range(len(NAMES)):
+        told = {tuple(each[known] for known in telling) for each in facts}
+        if len({each[at] for each in facts}) > 1 and len(told) < len(facts):
+            telling.append(at)
+    return [", ".join(_name_fact(NAMES[at], each[at]) for at in telling) for each in stated]
+
+
+def tell_scaling(runs: Sequence[Run], required: int, folder: str) -> tuple[str, str]:
+    """Return of which scaling a group of runs is, and why it is not one result; "" if it is.
+
+    required: runs of a time-to-train result. folder: name of the folder above, which may say strong or weak.
+    """
+    scaling = WEAK if folder == WEAK else STRONG
+    kinds = Counter(frozenset((key, identity(value)) for key, value in run.settings.items()) for run in runs)
+    if len(runs) > 2 and kinds.most_common(1)[0][1] * 2 <= len(runs):
+        return scaling, f"their settings differ ({len(kinds)} kinds in {len(runs)} logs), as in a sweep"
+    if scaling == STRONG != folder and len(runs) > required:
+        return scaling, f"a time-to-train result has {required} runs, and nothing says that these are instances"
+    return scaling, ""
+
+
+def _list_facts(run: Run) -> Facts:
+    division = text_of(run.submission.get("submission_division"))
+    names = (run.organisation, run.benchmark, run.variant, division, run.platform)
+    return (*names, run.nodes, run.accelerators_per_node, run.batch_size)
+
+
+def _read_facts(run: Run) -> Facts:
+    """Return the facts so that equal ones are the same: names in lower case."""
+    facts = (fact.casefold() if isinstance(fact, str) else fact for fact in _list_facts(run))
+    return tuple(identity(fact) if is_stated(fact) else None for fact in facts)
+
+
+def _fits(facts: Facts, whole: Facts) -> bool:
+    return all(stated is None or stated == other for stated, other in zip(facts, whole, strict=True))
+
+
+def _merge_facts(several: Iterable[Facts]) -> Facts:
+    return tuple(next(filter(is_stated, column), None) for column in zip(*several, strict=True))
+
+
+def _name_fact(name: str, fact: Any) -> str:
+    if fact is None:
+        return f"no {name}"
+    return fact[:LONGEST] if isinstance(fact, str) else f"{name} {str(to_plain(fact))[:LONGEST]}"

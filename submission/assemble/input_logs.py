@@ -12,18 +12,18 @@ from typing import Final
 
 from tqdm import tqdm
 
-from common.command import counted
 from common.record import TOKEN
 from common.reference import OWN
 from common.tree import ANYWHERE, Tree
+from common.values import group_pairs
 from compliance.benchmarks import names_in_words
 from compliance.logs.file_kind import GZIP
 from compliance.logs.privacy import personal
 from compliance.logs.run import Run, parse_run
+from compliance.model.grouping import group_runs, label_groups
 from compliance.model.judging import listed
 from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, natural
 from compliance.model.result_set import LIKE_A_LOG
-from compliance.rules.rule import show
 
 SEARCHED_BYTES: Final = 1 << 20
 """Of a file of another name: where a log has its first record."""
@@ -67,9 +67,9 @@ def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes,
 
 
 def find_logs(path: Path, warnings: list[str]) -> list[Path]:
-    """Return a log, or result_*.txt at any depth of a folder; add a warning of logs there that have other names.
+    """Return a log, or those at any depth of a folder: result_*.txt, without any the other files that have records.
 
-    Raises AssemblyError for a folder without such files.
+    Adds a warning of logs with other names beside result_*.txt. Raises AssemblyError for a folder without logs.
     """
     if not path.is_dir():
         return [path]
@@ -78,19 +78,13 @@ def find_logs(path: Path, warnings: list[str]) -> list[Path]:
     names = LIKE_A_LOG if logs else LOG_NAME
     others = [file for file in files if names.fullmatch(file.name) and not RESULT_NAME.fullmatch(file.name)]
     misnamed = [file for file in others if TOKEN in ANYWHERE.begin(file, SEARCHED_BYTES)]
-    pattern = f"{path}/{next((f'*{file.suffix}' for file in misnamed if file.parent == path), '**/*')}"
-    if not logs and misnamed:
-        raise AssemblyError(
-            f"{path}: no result_*.txt, but {counted(len(misnamed), 'other file')} with records: "
-            f"{listed([file.name for file in misnamed])}. Give them as {pattern}, or name them result_<i>.txt"
-        )
-    if not logs:
-        raise AssemblyError(f"{path}: no logs: expected files result_*.txt in it; leave it out, or name the logs")
-    if misnamed:
+    if not logs and not misnamed:
+        raise AssemblyError(f"{path}: no logs: expected result_*.txt, *.txt, *.log or *.out; leave it out")
+    if logs and misnamed:
         warnings.append(
             f"not packed, because not named result_<i>.txt: {listed(misnamed)}; rename them, or give each by its name"
         )
-    return logs
+    return logs or misnamed
 
 
 def read_input_logs(paths: Sequence[Path], redacted: bool, read_runs: Mapping[Path, Run]) -> list[InputLog]:
@@ -169,19 +163,23 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
         raise AssemblyError("\n".join(problems))
 
 
-def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
-    """Raise AssemblyError if the logs of a system have several organisations, or several platforms for one benchmark.
+def check_one_system(logs: Sequence[tuple[Path, Run]]) -> None:
+    """Raise AssemblyError if the logs have several organisations, or those of a benchmark are of several results.
 
     Different benchmarks may run on parts of a system, with different platform names.
     """
-    first: dict[str, dict[str | None, Path]] = {}
-    for path, run in logs:
-        first.setdefault("organisations (submission_org)", {}).setdefault(run.organisation, path)
-        first.setdefault(f"platforms (submission_platform) for {run.benchmark}", {}).setdefault(run.platform, path)
-    for kind, paths in first.items():
-        if len(paths) > 1:
-            values = listed([f"{show(value)} in {path}" for value, path in paths.items()])
-            raise AssemblyError(f"several {kind}: {values}. Assemble each one separately")
+    paths = {id(run): path for path, run in logs}
+    runs = [run for _, run in logs]
+    kinds = {f"results of {benchmark}": group_runs(group) for benchmark, group in _sort_runs(runs, "benchmark")}
+    for kind, groups in {"organisations": [group for _, group in _sort_runs(runs, "organisation")], **kinds}.items():
+        if len(groups) > 1:
+            named = zip(label_groups(groups), groups, strict=True)
+            texts = listed([f"{label} in {listed([paths[id(run)] for run in group], 1)}" for label, group in named])
+            raise AssemblyError(f"several {kind}: {texts}. Assemble each one separately")
+
+
+def _sort_runs(runs: Iterable[Run], name: str) -> Iterable[tuple[str | None, list[Run]]]:
+    return group_pairs((getattr(run, name), run) for run in runs).items()
 
 
 # -- redaction ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
-from compliance.model.judging import JudgedRun
+from compliance.model.judging import ERROR, NOT_A_RESULT, JudgedRun, listed
 from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
 from submission.results.comparison.sides import (
@@ -139,6 +139,7 @@ def _list_measures(title: str, a: dict[str, Any], b: dict[str, Any], unlike: Cal
 def _describe_side(side: Side) -> dict[str, Any]:
     results, reference = side.results, side.results.reference
     facts = {
+        "verdict": _describe_verdict(side),
         "round": f"v{results.round}",
         "division": results.division,
         "problem": results.variant,
@@ -151,6 +152,14 @@ def _describe_side(side: Side) -> dict[str, Any]:
         "convergence": convergence_text(results),
     }
     return {key: value for key, value in facts.items() if value not in (None, "")}
+
+
+def _describe_verdict(side: Side) -> str:
+    """Return the verdict, the rules that fail, and whether it is one on a result."""
+    errors = (finding for finding in side.results.decisive_findings() if finding.severity == ERROR)
+    rules = listed(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
+    verdict = f"{side.row.verdict} ({rules})" if rules else side.row.verdict
+    return f"{verdict}; {NOT_A_RESULT}" if side.results.untold else verdict
 
 
 def _describe_system(side: Side) -> dict[str, Any]:

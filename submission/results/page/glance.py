@@ -50,8 +50,8 @@ class ResultLine:
 
     @property
     def incomplete(self) -> str:
-        """The number of runs if too few, such as "1 of 10 runs"; "" for logs outside of a submission."""
-        return "" if self.results.loose else self.row.incomplete
+        """The number of runs if too few, such as "1 of 10 runs"."""
+        return self.row.incomplete
 
     def sort_key(self) -> tuple[str, str, str, str, float]:
         """Return the key for sorting: by round, scaling, benchmark and division, best score first."""

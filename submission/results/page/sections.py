@@ -307,8 +307,8 @@ def how_scored(results: ResultSet) -> list[str]:
         return [*_explain_time(results, score), *_explain_convergence(results)]
     if isinstance(score, Throughput):
         return [*_explain_throughput(results, score), *_explain_convergence(results)]
-    if results.loose:
-        return ["No score: these logs are outside of a submission, and each is checked on its own."]
+    if results.untold:
+        return [f"No score: not judged as a result: {results.untold}."]
     return ["No score: the benchmark is unknown."]
 
 

@@ -175,11 +175,11 @@ REFUSED = {
     ),
     "two organisations": (
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_org", "Other"))(place)),
-        r'several organisations .*: "Example University" in .*run_1.*"Other" in .*run_2',
+        "several organisations: Example University in .*run_1.*Other in .*run_2",
     ),
     "two platforms": (
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_platform", "other"))(place)),
-        "several platforms .* for cosmoflow",
+        "several results of cosmoflow: example_n64 in .*run_1.*other in .*run_2",
     ),
     "no organisation": (damaged(lambda log: log.drop("submission_org")), "use --organisation"),
     "an organisation that leads out": (
@@ -298,8 +298,7 @@ def test_no_argument_and_no_log_is_left_out_silently(place):
     assert len(warnings) == 1 and str(other) in warnings[0] and "train.log" not in warnings[0]
     paths[1].rename(paths[1].with_name("job_2.out"))
     other.unlink()
-    with pytest.raises(AssemblyError, match=r"run_2: .* 1 other file with records.*run_2/\*\.out"):
-        place.make(*(path.parent for path in paths))
+    assert len(place.make(*(path.parent for path in paths)).written) > 2, "as the check reads them"
     (empty := place.folder / "empty").mkdir()
     with pytest.raises(AssemblyError, match="empty: no logs"):
         place.make(paths[0], empty)

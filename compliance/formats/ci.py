@@ -203,13 +203,13 @@ def render_sarif(report: Report, style: Style) -> str:
         },
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": unchecked}],
         "columnKind": "unicodeCodePoints",
-        "results": results,
         "properties": {
             "verdict": report.verdict,
             "limits": describe_limits(report),
             "official": describe_official(report),
             "notLookedAt": [*(clean(relative(path, style)) for path in report.unread), *describe_unjudged(report)],
         },
+        "results": results,
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 

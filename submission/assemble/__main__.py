@@ -52,7 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         statuses={0: "the package is complete or was extended", 1: "it cannot be made from these files"},
     )
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt, else *.txt, *.log, *.out")
+    add(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUNS",
+        help="logs, or folders of logs: result_*, else *.txt, *.log, *.out",
+    )
     add(
         "-o",
         "--output",

@@ -61,7 +61,7 @@ def test_each_output_of_each_input_shows_the_verdict_of_the_package(case, tmp_pa
             status = command(list(arguments))
         said = capfd.readouterr()
         assert said.out, said.err
-        first = SCORE.search(said.out)
+        first = None if "github" in arguments else SCORE.search(said.out)  # whose annotations stand alone
         assert re.search(rf"\b{verdict}\b", said.out[: first.start()] if first else said.out), (arguments, said.out)
         return status
 

@@ -44,9 +44,8 @@ from compliance.rules.rule import LogRule, show
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
 OURS = "docs/reference/profiles.md (logs of this suite)"
 PARAMETERS = "number_of_parameters"
-RESUMED = "run_resumed"
-MARKS = (("dataset_variant", FULL), (RESUMED, None))
-"""Records, key and value, that this suite writes; no published log has the keys."""
+VARIANT = "dataset_variant"
+"""The key of a record that this suite writes, and no published log has; others may log that a run was resumed."""
 WRITERS = tuple(f"/common/{name}.py" for name in ("mllog", "training/loop", "training/run", "training/train_command"))
 """The ends of the files of this suite that write records, as their metadata name them."""
 MOST_KEYS = 8
@@ -109,7 +108,7 @@ class Configuration(SuiteRule):
 
     def _find_more_epochs(self, log: Log, record: Record, most: Any, reference: Reference) -> Iterator[Finding]:
         """Yield a contradiction between the epochs that the run trained and the most that it was configured for."""
-        if not is_integer(most) or RESUMED in log.records:  # a resumed run may be given more
+        if not is_integer(most) or "run_resumed" in log.records:  # a resumed run may be given more
             return
         course = log.course(reference.target.key)
         trained = len(course.started)
@@ -210,9 +209,8 @@ class NetworkSize(SuiteRule):
 
 def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
-    for key, value in MARKS:
-        if key in log.records and log.value(key) == value:
-            return f"{key} is logged", log.records[key][0].line
+    if log.value(VARIANT) == FULL:
+        return f"{VARIANT} is logged", log[VARIANT][0].line
     for records in log.records.values():
         first = records[0]
         file = first.metadata.get("file") if type(first.metadata) is dict else None

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.conformance.variants import (
+    forged_claims,
     forged_copies,
     forged_course,
     forged_descriptions,
     forged_evidence,
     forged_results,
     table,
+    valid_forms,
     valid_table,
 )
 from tests.conformance.variants.bases import Stock
@@ -25,6 +27,8 @@ TABLES: dict[str, Iterable[table.Case]] = {
     "copies": (*forged_copies.CASES, *forged_copies.UNSEEN),
     "packages": forged_descriptions.PACKAGES,
     "evidence": forged_evidence.EVIDENCE,
+    "claims": forged_claims.CLAIMS,
+    "forms": valid_forms.FORMS,
     "variations": valid_table.VARIATIONS,
     **valid_table.GROUPS,
 }

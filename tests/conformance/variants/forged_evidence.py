@@ -1,16 +1,15 @@
-"""Forged results that their own logs contradict: by times, rates, learning rates, losses, steps, marks and endings."""
+"""Forged logs that contradict themselves: by times, rates, learning rates, losses, steps, marks and endings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
-from tests.conformance.variants import forged_copies as copies
 from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_packages import STEP_FIELDS, ends, states
 from tests.conformance.variants.logtext import EVALUATION_KEYS, POINT, Line, LogText, map_times, take_arguments
-from tests.conformance.variants.table import Case, LogEdit, Random, alike, in_family, in_turn, of_each_log, together
+from tests.conformance.variants.table import Case, LogEdit, Random, alike, in_family, in_turn, of_each_log
+from tests.conformance.variants.valid_logs import change_lines
 
 BASES = {
     "CF": "Fujitsu cosmoflow",
@@ -31,16 +30,9 @@ Change = Callable[[Line], Any]
 # -- what edits are made of ---------------------------------------------------------------------------------------
 
 
-@take_arguments
-def change_lines(log: LogText, rng: Random, change: Change, *keys: str) -> None:
-    """Change all records of some keys."""
-    for line in log.all(*keys):
-        change(line)
-
-
 @of_each_log
 def changes(log: LogText, rng: Random, change: Change, *keys: str) -> None:
-    """Change all records of some keys in all logs."""
+    """Change all records in all logs, or those of some keys."""
     change_lines(change, *keys)(log, rng)
 
 
@@ -172,10 +164,14 @@ def divide_steps(by: int) -> Change:
     return divide
 
 
-def stage_long(line: Line) -> None:
-    """State a hundred times the time of staging, where a record states it in its value."""
-    if "staging_duration" in line.record["value"]:
-        line.record["value"]["staging_duration"] *= 100
+def stage_longer(factor: float) -> Change:
+    """Return the change that multiplies the time of staging, where a record has it in its value."""
+
+    def stage(line: Line) -> None:
+        value = line.record["value"]
+        value |= {name: seconds * factor for name, seconds in value.items() if name == "staging_duration"}
+
+    return stage
 
 
 G08 = in_family(
@@ -214,7 +210,7 @@ G08 = in_family(
         "DC_reached_early": ("above all results", states("target_accuracy_reached", 0.9), "target_accuracy_reached"),
         "OC_staging_stats": (
             "tracked_stats states longer staging",
-            changes(stage_long, "tracked_stats"),
+            changes(stage_longer(100), "tracked_stats"),
             "staging",
         ),
     },
@@ -337,180 +333,5 @@ G19 = in_family(
     subject=("run_stop", "value", "status", "ended", "cause"),
 )
 
-
-# -- G06: old runs ------------------------------------------------------------------------------------------------
-
-
-@of_each_log
-def run_later(log: LogText, rng: Random, days: int) -> None:
-    """Move all times by days; seeds are left."""
-    log.shift(days * copies.DAY_MS)
-
-
-@of_each_log
-def change_results(log: LogText, rng: Random) -> None:
-    """Change all results by up to a thousandth."""
-    copies.noise()(log, log, rng)
-
-
-@of_each_log
-def seed_by_clock(log: LogText, rng: Random) -> None:
-    """Take the seed from the clock, as most tools do."""
-    log.state("seed", str(int(log.timed[0].time) // 1000))
-
-
-def resubmit(base: str, days: int, edited: bool = False) -> Callable[..., Any]:
-    """Return the edit of an old result that becomes a new one; openfold's seeds are no clock readings."""
-    first = (seed_by_clock(),) if base == "OF" else ()
-    return in_turn(*first, run_later(days), *(shrink(0.96), change_results()) * edited)
-
-
-G06 = in_family(
-    "G06",
-    BASES | {"OC": "ANL oc20"},
-    {
-        f"{base}_{name}": (reason, resubmit(base, days, edited))
-        for base in ("DC", "OC", "OF", "ND")
-        for name, reason, days, edited in (
-            ("40d", "40 days later", 40, False),
-            ("400d", "400 days later", 400, False),
-            ("370d_edited", "370 days later, and faster", 370, True),
-        )
-    },
-    subject=("seed",),
-)
-
-# -- G15: the description -----------------------------------------------------------------------------------------
-
-
-@take_arguments
-def described(package: Submission, rng: Random, **fields: Any) -> None:
-    """Let the description say something else."""
-    package.describe(package.read_description() | fields)
-
-
-H100 = "NVIDIA H100-SXM5-80GB"
-G15 = in_family(
-    "G15",
-    BASES,
-    {
-        "CN_a100": ("H100 on a platform of A100", described(accelerator_model_name=H100), "H100", "accelerator"),
-        "CN_mi300": (
-            "MI300X on a platform of A100",
-            described(accelerator_model_name="AMD Instinct MI300X"),
-            "MI300X",
-            "accelerator",
-        ),
-        "DC_h100": ("H100 on a platform of A100", described(accelerator_model_name=H100), "H100", "accelerator"),
-        "CF_gpu": (
-            "four accelerators where the logs have none",
-            described(accelerators_per_node="4", accelerator_model_name="NVIDIA V100-SXM2-16GB"),
-            "accelerator",
-        ),
-        "CF_x86": (
-            "Xeon on a platform of A64FX",
-            described(host_processor_model_name="Intel Xeon Platinum 8280"),
-            "A64FX",
-            "processor",
-        ),
-        "OC_jax": ("JAX where the code is PyTorch's", described(framework="JAX 0.4.30"), "JAX", "framework"),
-        "DC_preview": ("preview where the logs say onprem", described(status="preview"), "status"),
-        "DC_research": ("research where the logs say onprem", described(status="research"), "status"),
-        "DC_cloud": ("cloud where the logs say onprem", described(status="cloud"), "status"),
-        "DC_open": ("open where the logs say closed", described(division="open"), "division"),
-        "CN_nodes_128": ("128 nodes where the logs say 64", described(number_of_nodes="128"), "nodes"),
-        "CN_nodes_desc": ("no processors", described(host_processors_per_node="0"), "processors"),
-        "CN_storage": (
-            "little memory and no storage",
-            described(host_memory_capacity="16 GB", host_storage_capacity="0 GB"),
-            "memory",
-            "storage",
-        ),
-        "OF_old": (
-            "versions older than the accelerators",
-            described(framework="PyTorch 1.4.0", other_software_stack={"cuda_version": "9.0"}),
-            "cuda",
-            "framework",
-            "PyTorch",
-        ),
-    },
-)
-
-# -- G16: chosen runs and evaluations -----------------------------------------------------------------------------
-
-
-def keep_ten_of_fourteen(package: Submission, rng: Random) -> None:
-    """Give ten runs numbers as if four were left out."""
-    names = [f"{package.folder}/result_{number}.txt" for number in (0, 1, 3, 4, 6, 7, 9, 10, 12, 13)]
-    paths = dict(zip(package.log_paths, names, strict=True))
-    package.files = {paths.get(path, path): data for path, data in package.files.items()}
-
-
-def leave_holes(texts: list[LogText], rng: Random) -> None:
-    """Start each run when the one before stops, with a hole of one run behind each second one."""
-    for at, (before, log) in enumerate(pairwise(texts)):
-        stop_ms = before.timed[-1].time
-        hole_ms = (stop_ms - before.timed[0].time) * (at % 2)
-        log.shift(stop_ms + hole_ms + 1000 - log.timed[0].time)
-
-
-@of_each_log
-def evaluate_late(log: LogText, rng: Random, last: int) -> None:
-    """Leave out all evaluations between the epoch at a position and the last one."""
-    gone = log.numbers[last:-1]
-    log.remove(line for number in gone for line in log.of_epoch(number, *EVALUATION_KEYS, log.target.key))
-
-
-@of_each_log
-def withhold_results(log: LogText, rng: Random) -> None:
-    """Leave out the results of the three evaluations before the last one."""
-    log.remove(log.results[-4:-1])
-
-
-@of_each_log
-def choose_best_of_five(log: LogText, rng: Random) -> None:
-    """Write four worse results before that of the last evaluation."""
-    best = log.results[-1]
-    for later in range(4, 0, -1):
-        worse = best.record["value"] * (1 + (1 if log.target.lower_is_better else -1) * later / 100)
-        log.put_before(best.copy(), best).record["value"] = worse
-
-
-def seed_in_thousands(package: Submission, rng: Random) -> None:
-    """Let the seeds of the runs be a thousand apart."""
-    for at, log in enumerate(package.texts()):
-        log.state("seed", 6182 + 1000 * at)
-
-
-WITHHELD = ("results of three evaluations are withheld", withhold_results())
-AVERAGES = ("five results of the last evaluation", choose_best_of_five())
-G16 = [
-    *in_family(
-        "G16",
-        BASES,
-        {
-            "CF_10_of_14": ("four numbers are missing", keep_ten_of_fourteen, "number", "missing"),
-            "CN_10_of_14": ("four numbers are missing", keep_ten_of_fourteen, "number", "missing"),
-            "CF_no_evaluations_after_10": ("not evaluated until the target is met", evaluate_late(10)),
-            "OC_no_evaluations_after_5": ("not evaluated until the target is met", evaluate_late(5)),
-            "CF_results_withheld": WITHHELD,
-            "DC_results_withheld": WITHHELD,
-            "OC_results_withheld": WITHHELD,
-            "CF_best_of_5_averages": AVERAGES,
-            "DC_best_of_5_averages": AVERAGES,
-        },
-        subject=("evaluat", "result"),
-    ),
-    *in_family(
-        "G16",
-        BASES,
-        {
-            "CF_pauses_of_one_run": ("a series with holes of one run", together(leave_holes)),
-            "CN_pauses_of_one_run": ("a series with holes of one run", together(leave_holes)),
-            "CF_seeds_1000_apart": ("seeds a thousand apart", seed_in_thousands),
-        },
-        accepted=("PASS", "WARN"),
-    ),
-]
-EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G06, *G08, *G09, *G11, *G15, *G16, *G19)
-"""Forged results that name what contradicts them, and some that nothing contradicts."""
+EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19)
+"""Forged results whose logs say what contradicts them, and some that nothing contradicts."""

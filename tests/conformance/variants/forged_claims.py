@@ -10,6 +10,7 @@ from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_evidence import BASES, shrink
 from tests.conformance.variants.logtext import EVALUATION_KEYS, LogText, take_arguments
 from tests.conformance.variants.table import Case, Edit, Random, in_family, in_turn, of_each_log, together
+from tests.conformance.variants.valid_submissions import number_runs
 
 # -- G06: old runs ------------------------------------------------------------------------------------------------
 
@@ -32,22 +33,24 @@ def seed_by_clock(log: LogText, rng: Random) -> None:
     log.state("seed", str(int(log.timed[0].time) // 1000))
 
 
-def resubmit(base: str, days: int, edited: bool = False) -> Edit:
-    """Return the edit of an old result that becomes a new one; openfold's seeds are no clock readings."""
-    first = (seed_by_clock(),) if base == "OF" else ()
-    return in_turn(*first, run_later(days), *(shrink(0.96), change_results()) * edited)
+@take_arguments
+def resubmit(package: Submission, rng: Random, edit: Edit) -> None:
+    """Submit an old result as a new one; openfold's seeds are no clock readings, and become such first."""
+    if package.benchmark == "openfold":
+        seed_by_clock()(package, rng)
+    edit(package, rng)
 
 
 G06 = in_family(
     "G06",
     BASES | {"OC": "ANL oc20"},
     {
-        f"{base}_{name}": (reason, resubmit(base, days, edited))
+        f"{base}_{name}": (reason, resubmit(edit))
         for base in ("DC", "OC", "OF", "ND")
-        for name, reason, days, edited in (
-            ("40d", "40 days later", 40, False),
-            ("400d", "400 days later", 400, False),
-            ("370d_edited", "370 days later, and faster", 370, True),
+        for name, reason, edit in (
+            ("40d", "40 days later", run_later(40)),
+            ("400d", "400 days later", run_later(400)),
+            ("370d_edited", "370 days later, and faster", in_turn(run_later(370), shrink(0.96), change_results())),
         )
     },
     subject=("seed",),
@@ -112,13 +115,6 @@ G15 = in_family(
 # -- G16: chosen runs and evaluations -----------------------------------------------------------------------------
 
 
-def keep_ten_of_fourteen(package: Submission, rng: Random) -> None:
-    """Give ten runs numbers as if four were left out."""
-    names = [f"{package.folder}/result_{number}.txt" for number in (0, 1, 3, 4, 6, 7, 9, 10, 12, 13)]
-    paths = dict(zip(package.log_paths, names, strict=True))
-    package.files = {paths.get(path, path): data for path, data in package.files.items()}
-
-
 def leave_holes(texts: list[LogText], rng: Random) -> None:
     """Start each run when the one before stops, with a hole of one run behind each second one."""
     for at, (before, log) in enumerate(pairwise(texts)):
@@ -155,6 +151,7 @@ def seed_in_thousands(package: Submission, rng: Random) -> None:
         log.state("seed", 6182 + 1000 * at)
 
 
+TEN_OF_FOURTEEN = ("four numbers are missing", number_runs(0, 1, 3, 4, 6, 7, 9, 10, 12, 13), "number", "missing")
 WITHHELD = ("results of three evaluations are withheld", withhold_results())
 AVERAGES = ("five results of the last evaluation", choose_best_of_five())
 G16 = [
@@ -162,8 +159,8 @@ G16 = [
         "G16",
         BASES,
         {
-            "CF_10_of_14": ("four numbers are missing", keep_ten_of_fourteen, "number", "missing"),
-            "CN_10_of_14": ("four numbers are missing", keep_ten_of_fourteen, "number", "missing"),
+            "CF_10_of_14": TEN_OF_FOURTEEN,
+            "CN_10_of_14": TEN_OF_FOURTEEN,
             "CF_no_evaluations_after_10": ("not evaluated until the target is met", evaluate_late(10)),
             "OC_no_evaluations_after_5": ("not evaluated until the target is met", evaluate_late(5)),
             "CF_results_withheld": WITHHELD,

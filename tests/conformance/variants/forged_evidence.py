@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.variants.bases import Submission
-from tests.conformance.variants.forged_packages import STEP_FIELDS, ends, states
+from tests.conformance.variants.forged_packages import STEP_FIELDS, ends, rates_times, states
 from tests.conformance.variants.logtext import EVALUATION_KEYS, POINT, Line, LogText, map_times, take_arguments
-from tests.conformance.variants.table import Case, LogEdit, Random, alike, in_family, in_turn, of_each_log
+from tests.conformance.variants.table import Case, Edit, LogEdit, Random, alike, in_family, in_turn, of_each_log
 from tests.conformance.variants.valid_logs import change_lines
 
 BASES = {
@@ -73,24 +73,28 @@ def state_rates_once(log: LogText, rng: Random) -> None:
         line.record |= {"key": "throughput", "value": line.record["value"]["throughput"]}
 
 
+def shrink_with_rates_once(factor: float) -> Edit:
+    """Return the same edit of logs that state rates as throughput alone, not in tracked_stats."""
+    return in_turn(state_rates_once(), shrink(factor))
+
+
 # -- G01: the clock -----------------------------------------------------------------------------------------------
 
 STATED = {
-    "CN": "time, latencies and tracked_stats are left",
-    "H2": "time, latencies and throughput are left",
-    "DC": "throughput and tracked_stats are left",
-    "ND": "throughput and tracked_stats are left",
-    "H2D": "throughput is left",
+    "CN": ("time, latencies and tracked_stats are left", shrink),
+    "H2": ("time, latencies and throughput are left", shrink_with_rates_once),
+    "DC": ("throughput and tracked_stats are left", shrink),
+    "ND": ("throughput and tracked_stats are left", shrink),
+    "H2D": ("throughput is left", shrink_with_rates_once),
 }
+"""By base, what states the times beside them, and the edit."""
 G01 = [
     *in_family(
         "G01",
         BASES,
         {
-            f"{base}_{factor}": (f"times x {factor}: {stated}", in_turn(state_rates_once(), shrink(factor)))
-            if base.startswith("H2")
-            else (f"times x {factor}: {stated}", shrink(factor))
-            for base, stated in STATED.items()
+            f"{base}_{factor}": (f"times x {factor}: {stated}", edit(factor))
+            for base, (stated, edit) in STATED.items()
             for factor in (0.97, 0.95, 0.92, 0.88)
         },
         subject=("time", "latenc", "throughput", "samples"),
@@ -196,7 +200,7 @@ G08 = in_family(
         ),
         "DC_throughput_record": (
             "a tenth of that of tracked_stats",
-            changes(multiply(0.1), "throughput"),
+            rates_times(0.1, keys=("throughput",)),
             "throughput",
         ),
         "DC_result_step": ("half the steps of their epochs", changes(divide_steps(2), "eval_accuracy"), "step"),

@@ -117,7 +117,7 @@ def judge(case: Case, number: int, stock: Stock) -> Judgement:
         assert submission.files != files or not (case.expected or case.subject), f"{case.name} {number} changes nothing"
         now = count(findings)
         grown = {(rule, severity) for rule, severity in now if now[rule, severity] > before[rule, severity]}
-        counted = (ERROR, WARNING, *[NOTE] * (NOTE in case.counts or bool(case.subject)))
+        counted = (ERROR, WARNING, NOTE) if NOTE in case.counts or case.subject else (ERROR, WARNING)
         new = [new for new in findings if new.severity in counted and (new.rule, new.severity) in grown]
         return Judgement(case, number, submission, verdict, new)
     raise ValueError(f"{case.name} {number}: no suitable base in {ATTEMPTS} attempts")

@@ -98,13 +98,6 @@ def count_job_time(log: LogText, rng: Random) -> None:
     log.last("run_stop").record["metadata"]["time"] += waited_s
 
 
-@of_each_log
-def stats_times(log: LogText, rng: Random, factor: float) -> None:
-    """Multiply the throughput in tracked_stats; that in records of its own is left."""
-    for line in log.all("tracked_stats"):
-        line.record["value"]["throughput"] *= factor
-
-
 def write_time_as_text(line: Line) -> None:
     """Write the time of run_stop as text."""
     line.record["metadata"]["time"] = str(line.record["metadata"]["time"])
@@ -174,7 +167,10 @@ V15 = [
                     ("minute", "per minute", 60),
                     ("steps", "steps per second", 1 / 256),
                 )
-                for where, edit in (("", stats_times(factor)), (" everywhere", rates_times(factor)))
+                for where, edit in (
+                    ("", rates_times(factor, keys=("tracked_stats",))),
+                    (" everywhere", rates_times(factor)),
+                )
             },
             "step_within_epoch": ("steps from 0 in each epoch", count_steps_within_epochs()),
             "micro_steps": ("four to a step", MICRO_STEPS),
@@ -241,13 +237,6 @@ V13 = in_family(
 
 
 @take_arguments
-def name_runs(submission: Submission, rng: Random, form: str, first: int) -> None:
-    """Give the logs other names."""
-    names = {path: f"{submission.folder}/{form.format(first + at)}" for at, path in enumerate(submission.log_paths)}
-    submission.files = {names.get(path, path): data for path, data in submission.files.items()}
-
-
-@take_arguments
 def name_organisation(submission: Submission, rng: Random, name: str) -> None:
     """Give the organisation another name, everywhere."""
     submission.edit(lambda log: log.state("submission_org", name))
@@ -302,8 +291,8 @@ V17 = [
         PACKAGE | {"zero": "built deepcam"},
         {
             "same_seeds_two_systems": ("two systems with the same seeds", share_seeds),
-            "zero_padded": ("result_00.txt and so on", name_runs("result_{:02}.txt", 0)),
-            "padded_3": ("result_001.txt and so on", name_runs("result_{:03}.txt", 1)),
+            "zero_padded": ("result_00.txt and so on", files.number_runs(*range(5), form="result_{:02}.txt")),
+            "padded_3": ("result_001.txt and so on", files.number_runs(*range(1, 11), form="result_{:03}.txt")),
             "more_files": (
                 "what a repository has",
                 files.add_files(

@@ -50,15 +50,16 @@ def main() -> None:
         for case in cases
         if {group, case.name, case.name.split()[0]} & {*arguments.names}
     ]
+    judged = [case for case in chosen if case.base in stock.shelves]
     wrong = 0
-    for case in chosen:
+    for case in judged:
         judgement = table.judge(case, arguments.number, stock)
         wrong += not judgement.is_right
         if arguments.all or not judgement.is_right:
             print(judgement)
         if arguments.output:
             judgement.submission.write(arguments.output / case.name)
-    print(f"{len(chosen)} cases, {wrong} judged wrongly")
+    print(f"{len(judged)} cases, {wrong} judged wrongly; {len(chosen) - len(judged)} need --corpus")
 
 
 if __name__ == "__main__":

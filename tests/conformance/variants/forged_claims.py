@@ -60,7 +60,7 @@ G06 = in_family(
 
 
 @take_arguments
-def described(package: Submission, rng: Random, **fields: Any) -> None:
+def describe_as(package: Submission, rng: Random, **fields: Any) -> None:
     """Let the description say something else."""
     package.describe(package.read_description() | fields)
 
@@ -70,41 +70,41 @@ G15 = in_family(
     "G15",
     BASES,
     {
-        "CN_a100": ("H100 on a platform of A100", described(accelerator_model_name=H100), "H100", "accelerator"),
+        "CN_a100": ("H100 on a platform of A100", describe_as(accelerator_model_name=H100), "H100", "accelerator"),
         "CN_mi300": (
             "MI300X on a platform of A100",
-            described(accelerator_model_name="AMD Instinct MI300X"),
+            describe_as(accelerator_model_name="AMD Instinct MI300X"),
             "MI300X",
             "accelerator",
         ),
-        "DC_h100": ("H100 on a platform of A100", described(accelerator_model_name=H100), "H100", "accelerator"),
+        "DC_h100": ("H100 on a platform of A100", describe_as(accelerator_model_name=H100), "H100", "accelerator"),
         "CF_gpu": (
             "four accelerators where the logs have none",
-            described(accelerators_per_node="4", accelerator_model_name="NVIDIA V100-SXM2-16GB"),
+            describe_as(accelerators_per_node="4", accelerator_model_name="NVIDIA V100-SXM2-16GB"),
             "accelerator",
         ),
         "CF_x86": (
             "Xeon on a platform of A64FX",
-            described(host_processor_model_name="Intel Xeon Platinum 8280"),
+            describe_as(host_processor_model_name="Intel Xeon Platinum 8280"),
             "A64FX",
             "processor",
         ),
-        "OC_jax": ("JAX where the code is PyTorch's", described(framework="JAX 0.4.30"), "JAX", "framework"),
-        "DC_preview": ("preview where the logs say onprem", described(status="preview"), "status"),
-        "DC_research": ("research where the logs say onprem", described(status="research"), "status"),
-        "DC_cloud": ("cloud where the logs say onprem", described(status="cloud"), "status"),
-        "DC_open": ("open where the logs say closed", described(division="open"), "division"),
-        "CN_nodes_128": ("128 nodes where the logs say 64", described(number_of_nodes="128"), "nodes"),
-        "CN_nodes_desc": ("no processors", described(host_processors_per_node="0"), "processors"),
+        "OC_jax": ("JAX where the code is PyTorch's", describe_as(framework="JAX 0.4.30"), "JAX", "framework"),
+        "DC_preview": ("preview where the logs say onprem", describe_as(status="preview"), "status"),
+        "DC_research": ("research where the logs say onprem", describe_as(status="research"), "status"),
+        "DC_cloud": ("cloud where the logs say onprem", describe_as(status="cloud"), "status"),
+        "DC_open": ("open where the logs say closed", describe_as(division="open"), "division"),
+        "CN_nodes_128": ("128 nodes where the logs say 64", describe_as(number_of_nodes="128"), "nodes"),
+        "CN_nodes_desc": ("no processors", describe_as(host_processors_per_node="0"), "processors"),
         "CN_storage": (
             "little memory and no storage",
-            described(host_memory_capacity="16 GB", host_storage_capacity="0 GB"),
+            describe_as(host_memory_capacity="16 GB", host_storage_capacity="0 GB"),
             "memory",
             "storage",
         ),
         "OF_old": (
             "versions older than the accelerators",
-            described(framework="PyTorch 1.4.0", other_software_stack={"cuda_version": "9.0"}),
+            describe_as(framework="PyTorch 1.4.0", other_software_stack={"cuda_version": "9.0"}),
             "cuda",
             "framework",
             "PyTorch",

@@ -31,7 +31,7 @@ Change = Callable[[Line], Any]
 
 
 @of_each_log
-def changes(log: LogText, rng: Random, change: Change, *keys: str) -> None:
+def change_all(log: LogText, rng: Random, change: Change, *keys: str) -> None:
     """Change all records in all logs, or those of some keys."""
     change_lines(change, *keys)(log, rng)
 
@@ -125,7 +125,7 @@ G02 = in_family(
         "ND_lr_x4": ("opt_lr is four times", states("opt_lr", 0.022)),
         "ND_warmup_0": ("rates rise for seven epochs", states("scheduler_lr_warmup_steps", 0)),
         "ND_milestones": ("rates fall at 800 steps", states("scheduler_milestones", [8000])),
-        "CN_base_half": ("the base rate is half", changes(multiply(0.5), "opt_base_learning_rate")),
+        "CN_base_half": ("the base rate is half", change_all(multiply(0.5), "opt_base_learning_rate")),
         "CN_boundaries": (
             "rates fall at 19 epochs",
             in_turn(
@@ -138,10 +138,10 @@ G02 = in_family(
             "rates fall to a sixteenth",
             states("opt_learning_rate_decay_factor", [0.99, 0.98, 0.97, 0.96]),
         ),
-        "DC_records_x10": ("the records are ten times the rate", changes(multiply(10), "learning_rate")),
+        "DC_records_x10": ("the records are ten times the rate", change_all(multiply(10), "learning_rate")),
         "CN_lr_half": (
             "the records are many times the rate",
-            changes(lambda line: line.record["metadata"].update(lr=0.5), "epoch_start"),
+            change_all(lambda line: line.record["metadata"].update(lr=0.5), "epoch_start"),
         ),
     },
     subject=("learning rate", "learning_rate", "opt_lr", "lr ", "milestone", "warm", "decay", "boundar"),
@@ -191,7 +191,7 @@ G08 = in_family(
         "OF_recycling": ("a cheaper step", states("num_recycling_iters", 0), "recycling"),
         "OF_val_len": ("a cheaper evaluation", states("val_max_sequence_length", 70), "sequence_length"),
         "DC_eval_loss_up": ("eval_loss grows while the accuracy rises", grow_losses(), "loss"),
-        "DC_eval_loss_nan": ("losses are NaN", changes(set_value(float("nan")), "train_loss", "eval_loss"), "loss"),
+        "DC_eval_loss_nan": ("losses are NaN", change_all(set_value(float("nan")), "train_loss", "eval_loss"), "loss"),
         "DC_train_loss_const": (
             "train_loss and train_accuracy are constant",
             in_turn(states("train_loss", 0.7), states("train_accuracy", 0.1)),
@@ -203,10 +203,10 @@ G08 = in_family(
             rates_times(0.1, keys=("throughput",)),
             "throughput",
         ),
-        "DC_result_step": ("half the steps of their epochs", changes(divide_steps(2), "eval_accuracy"), "step"),
+        "DC_result_step": ("half the steps of their epochs", change_all(divide_steps(2), "eval_accuracy"), "step"),
         "DC_stats_step": (
             "a third of the steps",
-            changes(divide_steps(3), "learning_rate", "train_loss", "tracked_stats"),
+            change_all(divide_steps(3), "learning_rate", "train_loss", "tracked_stats"),
             "step",
         ),
         "ND_mmap": ("half of the data", states("data_oversampling_factor", 0.5), "oversampl"),
@@ -214,7 +214,7 @@ G08 = in_family(
         "DC_reached_early": ("above all results", states("target_accuracy_reached", 0.9), "target_accuracy_reached"),
         "OC_staging_stats": (
             "tracked_stats states longer staging",
-            changes(stage_longer(100), "tracked_stats"),
+            change_all(stage_longer(100), "tracked_stats"),
             "staging",
         ),
     },

@@ -58,12 +58,13 @@ class Case(NamedTuple):
             return False
         if finding.rule in self.expected:
             return True
-        return not finding.rule.startswith(UNCOUNTED) and mentions(finding, self.expected)
+        return mentions(finding, self.expected)
 
 
 def mentions(finding: Finding, words: Iterable[str]) -> bool:
-    """Tell whether a message has one of the words."""
-    return any(word.lower() in finding.message.lower() for word in words)
+    """Tell whether a message that may name a lie has one of the words."""
+    message = finding.message.lower()
+    return not finding.rule.startswith(UNCOUNTED) and any(word.lower() in message for word in words)
 
 
 class Judgement(NamedTuple):

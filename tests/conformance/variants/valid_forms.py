@@ -10,7 +10,7 @@ from compliance.samples.package import SamplePackage
 from tests.conformance.variants import valid_logs as logs
 from tests.conformance.variants import valid_submissions as files
 from tests.conformance.variants.bases import Submission
-from tests.conformance.variants.forged_evidence import BASES, Change, changes, stage_longer
+from tests.conformance.variants.forged_evidence import BASES, Change, change_all, stage_longer
 from tests.conformance.variants.forged_packages import STEP_FIELDS, rates_times, states, steps_times
 from tests.conformance.variants.logtext import EPOCH_KEYS, Line, LogText, map_times, take_arguments
 from tests.conformance.variants.table import Case, Edit, Random, bytes_of, each, in_family, in_turn, of_each_log
@@ -20,7 +20,7 @@ CLEAN, ARGUABLE = ("PASS",), ("PASS", "WARN")
 BAR = b"Epoch 3: 100%|##########| 512/512 [00:31<00:00, 16.5it/s]"
 
 
-# -- V11: forms of a file --------------------------------------------------------------------------------------------
+# -- V11: forms of a file -----------------------------------------------------------------------------------------
 
 
 def before_lines(text: bytes, each_of: int = 1) -> Edit:
@@ -71,11 +71,11 @@ V11 = in_family(
         "time_us": ("microseconds", each(logs.change_times(lambda time_ms: time_ms + 0.123))),
         "time_text_extra": (
             "more members of records",
-            changes(lambda line: line.record.update(time="07:44:53", host="n17", rank=0, schema=2)),
+            change_all(lambda line: line.record.update(time="07:44:53", host="n17", rank=0, schema=2)),
         ),
         "metadata_none_header": (
             "null, lists and objects in metadata",
-            changes(lambda line: line.record["metadata"].update(note=None, ranks=[0, 1], node={"name": "n17"})),
+            change_all(lambda line: line.record["metadata"].update(note=None, ranks=[0, 1], node={"name": "n17"})),
         ),
         "long_value": ("the whole environment in one record", each(log_environment)),
         "many_custom": ("300 own keys", each(log_own_keys)),
@@ -83,10 +83,10 @@ V11 = in_family(
     CLEAN,
 )
 
-# -- V15: units ------------------------------------------------------------------------------------------------------
+# -- V15: units ---------------------------------------------------------------------------------------------------
 
 
-def times(name: str, factor: float) -> Change:
+def multiply_field(name: str, factor: float) -> Change:
     """Return the change that multiplies a field of the metadata."""
     return lambda line: line.record["metadata"].update({name: line.record["metadata"][name] * factor})
 
@@ -104,11 +104,11 @@ def write_time_as_text(line: Line) -> None:
 
 
 @of_each_log
-def latencies_times(log: LogText, rng: Random, *names: str, factor: float) -> None:
+def multiply_latencies(log: LogText, rng: Random, *names: str, factor: float) -> None:
     """Multiply latencies of epochs."""
     for line in log.all("epoch_stop"):
         for name in names:
-            times(name, factor)(line)
+            multiply_field(name, factor)(line)
 
 
 @of_each_log
@@ -125,7 +125,7 @@ def count_steps_within_epochs(log: LogText, rng: Random) -> None:
 TRAINING, EVALUATION = "training_epoch_latency", "eval_epoch_latency"
 MICRO_STEPS = in_turn(steps_times(4), states("gradient_accumulation_frequency", 4))
 HALF_IN_MS = in_turn(
-    changes(times("staging_duration", 500), "staging_stop"), changes(stage_longer(500), "tracked_stats")
+    change_all(multiply_field("staging_duration", 500), "staging_stop"), change_all(stage_longer(500), "tracked_stats")
 )
 UNITS = {"": BASES["CN"], "staging": BASES["OC"]}
 V15 = [
@@ -133,16 +133,16 @@ V15 = [
         "V15",
         UNITS,
         {
-            "time_minutes": ("time in minutes", changes(times("time", 1 / 60), "run_stop")),
-            "time_hours": ("time in hours", changes(times("time", 1 / 3600), "run_stop")),
-            "time_us": ("time in microseconds", changes(times("time", 1e6), "run_stop")),
+            "time_minutes": ("time in minutes", change_all(multiply_field("time", 1 / 60), "run_stop")),
+            "time_hours": ("time in hours", change_all(multiply_field("time", 1 / 3600), "run_stop")),
+            "time_us": ("time in microseconds", change_all(multiply_field("time", 1e6), "run_stop")),
             "time_unix": (
                 "seconds since 1970",
-                changes(lambda line: line.record["metadata"].update(time=line.time / 1000), "run_stop"),
+                change_all(lambda line: line.record["metadata"].update(time=line.time / 1000), "run_stop"),
             ),
-            "time_text": ("time as text", changes(write_time_as_text, "run_stop")),
+            "time_text": ("time as text", change_all(write_time_as_text, "run_stop")),
             "throughput_per_gpu_CN": ("per accelerator", rates_times(1 / 512)),
-            "latency_s": ("latencies in seconds", latencies_times(TRAINING, EVALUATION, factor=1e-3)),
+            "latency_s": ("latencies in seconds", multiply_latencies(TRAINING, EVALUATION, factor=1e-3)),
             "staging_ms": ("milliseconds, of which half is counted as in openfold", HALF_IN_MS),
         },
         CLEAN,
@@ -152,7 +152,7 @@ V15 = [
         UNITS,
         {
             "time_job": ("time since the job started", count_job_time()),
-            "latency_compute_only": ("without waiting for data", latencies_times(TRAINING, factor=0.6)),
+            "latency_compute_only": ("without waiting for data", multiply_latencies(TRAINING, factor=0.6)),
         },
         ARGUABLE,
     ),
@@ -198,7 +198,7 @@ V15 = [
     ),
 ]
 
-# -- V13: blocks -----------------------------------------------------------------------------------------------------
+# -- V13: blocks --------------------------------------------------------------------------------------------------
 
 
 @of_each_log
@@ -226,14 +226,14 @@ V13 = in_family(
     "V13",
     BASES,
     {
-        f"CF_{at}{'_first_slow' * slow}": (f"blocks of {sizes} epochs", log_blocks(*sizes, first=1 + 2 * slow))
+        f"CF_{at}{suffix}": (f"blocks of {sizes} epochs", log_blocks(*sizes, first=first))
         for at, sizes in enumerate(((4,), (14,), (1, 9)))
-        for slow in (False, True)
+        for suffix, first in (("", 1), ("_first_slow", 3))
     },
     CLEAN,
 )
 
-# -- V17: packages ---------------------------------------------------------------------------------------------------
+# -- V17: packages ------------------------------------------------------------------------------------------------
 
 
 @take_arguments

@@ -10,6 +10,10 @@ from compliance.engine import Options, check_paths
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rules.catalog import all_rules
 from compliance.samples.package import SamplePackage
+from tests.conformance.variants.forged_claims import CLAIMS
+from tests.conformance.variants.forged_evidence import EVIDENCE
+from tests.conformance.variants.table import LACKING, mentions
+from tests.conformance.variants.valid_forms import FORMS
 
 # What a good message is about -> the rules of which one must be found.
 MUST_NAME = {
@@ -102,8 +106,6 @@ LINES = {
     "e26_status_free_text.txt": ("SET01", 4),
     "f02_deep_json.txt": ("FRM04", 41),
 }
-ABOUT_OTHER_THINGS = ("PKG07", "PKG08", "PKG25", "PRV", "SET06")
-"""Warnings of packages that the untampered ones have as well: the archive holds neither code nor descriptions."""
 
 RULES_OF = {
     "json": {"FRM04", "FRM06", "FRM08", "ORD05", "ORD07", "QUA01", "QUA02", "QUA06", "SET04"},
@@ -118,6 +120,7 @@ RULES_OF = {
     "power": {"POW03", "POW11"},
 }
 """By family, the rules that name what is wrong with the cases that must not pass."""
+MADE = {case.name: case for case in (*EVIDENCE, *CLAIMS, *FORMS)}
 VALID_BUT_ONE = {"FRM04"}
 """What names the one variant of the others that must not pass: text after the JSON object."""
 PLACES = {
@@ -177,7 +180,7 @@ def verdict_of(report, case):
     if report.verdict != "WARN" or "file" in case:
         return report.verdict.replace("INCOMPLETE", "FAIL")
     warnings = [found.rule for found in report.findings if found.severity == WARNING]
-    return "WARN" if any(not rule.startswith(ABOUT_OTHER_THINGS) for rule in warnings) else "PASS"
+    return "WARN" if any(not rule.startswith(LACKING) for rule in warnings) else "PASS"
 
 
 def find_problems(report, case, path):
@@ -280,6 +283,37 @@ def test_third_set(shared, packages):
         named = " ".join(finding.message for finding in told if finding.severity in (ERROR, WARNING))
         wanted = case["must_name"].replace("steps × batch", "steps; train_samples / global_batch_size")
         assert wanted in named, case["what"]
+
+
+# -- the fourth set: families in words, of which `variants` makes the cases ------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fourth(shared):
+    """Return the cases of the fourth set by family and name."""
+    given = read_cases(shared / "adversarial" / "fourth", "cases")
+    cases = given["forgeries"] + given["valid_variants"]
+    return {f"{case['family'].partition(' ')[0]} {case['name']}": case for case in cases}
+
+
+def test_each_case_of_the_fourth_set_is_made(fourth):
+    assert fourth.keys() <= MADE.keys()
+    for name, case in fourth.items():
+        assert [*MADE[name].accepted] == case["accepted"], name
+        assert bool(MADE[name].subject) == ("accepted_note" in case), name
+
+
+def test_fourth_set(shared, fourth, tmp_path):
+    """The packed cases; all others are made in test_variants."""
+    archives = sorted((shared / "adversarial" / "fourth").glob("*.tar.xz"))
+    for archive in archives:
+        name = archive.name.removesuffix(".tar.xz").replace("_", " ", 1)
+        with tarfile.open(archive) as packed:
+            packed.extractall(tmp_path / name, filter="data")
+        report = check_paths([tmp_path / name], Options())
+        told = any(mentions(finding, MADE[name].subject) for finding in report.findings)
+        assert told or verdict_of(report, fourth[name]) in fourth[name]["accepted"], name
+    assert len(archives) >= 4
 
 
 # -- the families, made again from the sample package: one change, one reason ---------------------------------------

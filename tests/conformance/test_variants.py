@@ -21,9 +21,12 @@ from tests.conformance.disturbed_runs import ARCHIVE
 from tests.conformance.variants import forged_copies as copies
 from tests.conformance.variants import forged_course, forged_results
 from tests.conformance.variants.bases import BUILT, COPY_RULES, Stock, has_errors
+from tests.conformance.variants.forged_claims import CLAIMS
 from tests.conformance.variants.forged_descriptions import PACKAGES
+from tests.conformance.variants.forged_evidence import EVIDENCE
 from tests.conformance.variants.logtext import Unsuitable
 from tests.conformance.variants.table import UNCOUNTED, Random, list_wrong
+from tests.conformance.variants.valid_forms import FORMS
 from tests.conformance.variants.valid_table import GROUPS, VARIATIONS
 
 FORGED = (
@@ -33,6 +36,9 @@ FORGED = (
     *forged_results.SEEDS,
     *copies.CASES,
 )
+GIVEN = (*EVIDENCE, *CLAIMS, *FORMS)
+"""Cases of which a verdict is expected, by families."""
+FAMILIES = {case.name.partition(" ")[0] for case in GIVEN}
 UNSEEN = (*forged_results.UNSEEN, *copies.UNSEEN)
 VALID = tuple(case for group in GROUPS.values() for case in group)
 FIRST = {case.name.partition("-")[0]: case for case in reversed(PACKAGES) if case.base in BUILT}
@@ -67,7 +73,7 @@ def everything(corpus) -> Stock:
 
 
 def test_the_table_has_no_row_twice_and_knows_its_rules():
-    for cases in ((*FORGED, *UNSEEN), PACKAGES, VARIATIONS, VALID):
+    for cases in ((*FORGED, *UNSEEN), PACKAGES, VARIATIONS, VALID, GIVEN):
         names = [case.name for case in cases]
         assert len(names) == len(set(names))
     assert all(case.expected and set(case.expected) <= all_rules().keys() for case in FORGED)
@@ -92,6 +98,22 @@ def test_valid_variants_are_accepted_but_for_those_that_are_known(everything):
     known = {case.name for case in VALID if case.open}
     assert not "\n".join(text for name, text in wrong.items() if name not in known)
     assert wrong.keys() == known
+
+
+def select_family(family):
+    """Return the cases of a family."""
+    return [case for case in GIVEN if case.name.startswith(f"{family} ")]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_case_of_each_family_gets_an_accepted_verdict(family, everything):
+    assert not "\n".join(list_wrong(select_family(family)[:1], 1, everything).values())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_all_cases_of_a_family_get_an_accepted_verdict(family, everything):
+    assert not "\n".join(list_wrong(select_family(family), 1, everything).values())
 
 
 @pytest.mark.parametrize("name", BUILT)

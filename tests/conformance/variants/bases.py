@@ -240,9 +240,11 @@ PUBLISHED = {
     "NVIDIA cosmoflow": "v2.0/NVIDIA/results/dgxa100_n64_pytorch/strong/cosmoflow",
     "NVIDIA oc20": "v2.0/NVIDIA/results/dgxa100_n64_pytorch/strong/oc20",
     "NVIDIA deepcam": "v2.0/NVIDIA/results/dgxa100_n256_pytorch/strong/deepcam",
+    "ANL oc20": "v1.0/ANL/results/thetagpu_n128_pt1.7.1/strong/oc20",
     "CSCS oc20": "v1.0/CSCS/results/piz_daint_gpu_n256_pt1.8.0/strong/oc20",
     "LBNL deepcam": "v1.0/LBNL/results/perlmutter_512x4_ngc21.09_pytorch/strong/deepcam",
     "HelmholtzAI cosmoflow": "v1.0/HelmholtzAI/results/juwelsbooster_gpu_n512_mxnet1.9/strong/cosmoflow",
+    "Fujitsu cosmoflow": "v1.0/Fujitsu+RIKEN/results/fugaku_512xA64FX_tensorflow_closed/strong/cosmoflow",
     "LBNL cosmoflow instances": "v1.0/LBNL/results/perlmutter_10x128x4_ngc21.09_mxnet/weak/cosmoflow",
     "LBNL deepcam instances": "v1.0/LBNL/results/perlmutter_10x128x4_ngc21.09_pytorch/weak/deepcam",
 }

@@ -358,13 +358,15 @@ def epoch_of_little_time(log: LogText, rng: Random, part: float) -> None:
 
 
 @of_each_log
-def rates_times(log: LogText, rng: Random, *factors: float) -> None:
-    """Multiply the throughput in tracked_stats."""
+def rates_times(
+    log: LogText, rng: Random, *factors: float, keys: tuple[str, ...] = ("tracked_stats", "throughput")
+) -> None:
+    """Multiply the throughput in tracked_stats and in records of its own, or that of some keys."""
     factor = rng.choice(factors)
-    for line in log.all("tracked_stats"):
-        line.record["value"]["throughput"] *= factor
-    for line in log.all("throughput"):
-        line.record["value"] *= factor
+    for line in log.all(*keys):
+        value = line.record["value"]
+        fields, name = (value, "throughput") if isinstance(value, dict) else (line.record, "value")
+        fields[name] *= factor
 
 
 @of_each_log

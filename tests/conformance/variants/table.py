@@ -19,8 +19,11 @@ from tests.conformance.variants.bases import Stock, Submission, count
 from tests.conformance.variants.logtext import LogText, Unsuitable, take_arguments
 
 ATTEMPTS = 300
-UNCOUNTED = ("PKG07", "PKG08", "PKG25", "PRV", "SET06", "RCP", "OFFICIAL")
+LACKING = ("PKG07", "PKG08", "PKG25", "PRV", "SET06")
+"""Rules about what archives lack, that hold neither code nor descriptions."""
+UNCOUNTED = (*LACKING, "RCP", "OFFICIAL")
 """Rules about what the bases lack, or about convergence: their messages name no lie."""
+NAMED = ("WARN", "FAIL")
 
 Random = random.Random
 LogEdit = Callable[[LogText, Random], Any]
@@ -33,7 +36,8 @@ class Case(NamedTuple):
     expected: rules, or words of messages, one of which at least must be new. base: a kind of bases, one of which is
     drawn, or the name of one. counts: the severities of findings that name it. allowed: rules, or their first letters,
     that may complain although nothing is expected. verdict: of all that is said, only this verdict is wrong. open: why
-    the checker is wrong about it today.
+    the checker is wrong about it today. accepted: where a verdict is expected, those that are right, due to what the
+    base has not. subject: words of a new note that is right as well.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Case(NamedTuple):
     allowed: tuple[str, ...] = ()
     verdict: str = ""
     open: str = ""
+    accepted: tuple[str, ...] = ()
+    subject: tuple[str, ...] = ()
 
     def is_named_by(self, finding: Finding) -> bool:
         """Tell whether a finding is one of those that are expected."""
@@ -52,8 +58,12 @@ class Case(NamedTuple):
             return False
         if finding.rule in self.expected:
             return True
-        message = finding.message.lower()
-        return not finding.rule.startswith(UNCOUNTED) and any(word.lower() in message for word in self.expected)
+        return not finding.rule.startswith(UNCOUNTED) and mentions(finding, self.expected)
+
+
+def mentions(finding: Finding, words: Iterable[str]) -> bool:
+    """Tell whether a message has one of the words."""
+    return any(word.lower() in finding.message.lower() for word in words)
 
 
 class Judgement(NamedTuple):
@@ -66,8 +76,17 @@ class Judgement(NamedTuple):
     new: list[Finding]
 
     @property
+    def due(self) -> str:
+        """The verdict that is due to what is new."""
+        severities = {finding.severity for finding in self.new if not finding.rule.startswith(LACKING)}
+        return "FAIL" if ERROR in severities else "WARN" if WARNING in severities else "PASS"
+
+    @property
     def is_right(self) -> bool:
         """Whether the checker says what it must say."""
+        if self.case.accepted:
+            told = any(mentions(finding, self.case.subject) for finding in self.new)
+            return told or self.due in self.case.accepted
         if self.case.expected:
             return any(map(self.case.is_named_by, self.new))
         if self.case.verdict:
@@ -77,8 +96,9 @@ class Judgement(NamedTuple):
 
     def __str__(self) -> str:
         case = self.case
-        lines = [f"{case.name} {self.number} of {self.submission.name}: {self.verdict} ({case.reason})"]
-        firsts = {finding.rule: finding for finding in reversed(self.new)}
+        verdict = f"{self.due} {'accepted' if self.is_right else 'not accepted'}" if case.accepted else self.verdict
+        lines = [f"{case.name} {self.number} of {self.submission.name}: {verdict} ({case.reason})"]
+        firsts = {(finding.rule, finding.severity): finding for finding in reversed(self.new)}
         lines += [f"    {new.severity} {new.rule} line {new.line}: {new.message[:200]}" for new in firsts.values()]
         return "\n".join(lines)
 
@@ -94,12 +114,11 @@ def judge(case: Case, number: int, stock: Stock) -> Judgement:
         except Unsuitable:
             continue
         verdict, findings = submission.judge()
-        assert submission.files != files or not case.expected, f"{case.name} {number} changes nothing"
+        assert submission.files != files or not (case.expected or case.subject), f"{case.name} {number} changes nothing"
         now = count(findings)
         grown = {(rule, severity) for rule, severity in now if now[rule, severity] > before[rule, severity]}
-        least = NOTE if NOTE in case.counts else WARNING
-        rules = {rule for rule, severity in grown if severity in (ERROR, least)}
-        new = [finding for finding in findings if finding.rule in rules]
+        counted = (ERROR, WARNING, NOTE) if NOTE in case.counts or case.subject else (ERROR, WARNING)
+        new = [new for new in findings if new.severity in counted and (new.rule, new.severity) in grown]
         return Judgement(case, number, submission, verdict, new)
     raise ValueError(f"{case.name} {number}: no suitable base in {ATTEMPTS} attempts")
 
@@ -170,7 +189,25 @@ def of_each_log(edit: Callable[..., Any]) -> Callable[..., Edit]:
     return make
 
 
-# -- rows of several bases ----------------------------------------------------------------------------------------
+# -- rows of a family, rows of several bases ----------------------------------------------------------------------
+
+
+def in_family(
+    family: str,
+    bases: dict[str, str],
+    rows: dict[str, tuple[Any, ...]],
+    accepted: tuple[str, ...] = NAMED,
+    subject: tuple[str, ...] = (),
+) -> list[Case]:
+    """Return rows of a family, by name: what is done, the edit, and words of the row's own subject.
+
+    bases: those by the first part of the names, or by "". accepted, subject: as in `Case`.
+    """
+    drawn = {name: bases.get(name.partition("_")[0]) or bases[""] for name in rows}
+    return [
+        Case(f"{family} {name}", edit, (), drawn[name], reason, accepted=accepted, subject=(*subject, *own))
+        for name, (reason, edit, *own) in rows.items()
+    ]
 
 
 def on_each(

@@ -190,13 +190,19 @@ def waive(submission: Submission, rng: Random) -> None:
     submission.waivers = {name: "the committee agreed in its meeting of 2023-10-12"}
 
 
+@take_arguments
+def number_runs(submission: Submission, rng: Random, *numbers: int, form: str = "result_{}.txt") -> None:
+    """Give the logs other numbers, and names of another form."""
+    names = [f"{submission.folder}/{form.format(number)}" for number in numbers]
+    new = dict(zip(submission.log_paths, names, strict=True))
+    submission.files = {new.get(path, path): data for path, data in submission.files.items()}
+
+
 def number_from_zero(submission: Submission, rng: Random) -> None:
     """Count the logs from 0."""
-    paths = submission.log_paths
-    numbers = sorted(map(number_of, paths))
-    require(numbers == list(range(1, len(paths) + 1)) and not submission.power_paths, "not numbered from 1")
-    new = {path: f"{submission.folder}/result_{number}.txt" for number, path in enumerate(paths)}
-    submission.files = {new.get(path, path): data for path, data in submission.files.items()}
+    numbers = sorted(map(number_of, submission.log_paths))
+    require(numbers == list(range(1, len(numbers) + 1)) and not submission.power_paths, "not numbered from 1")
+    number_runs(*range(len(numbers)))(submission, rng)
 
 
 @take_arguments

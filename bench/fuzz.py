@@ -88,7 +88,7 @@ def in_pieces(rng: random.Random, data: bytes) -> Log:
 
 def said(log: Log) -> tuple[Any, ...]:
     """Return all that a log says, to be compared."""
-    return repr(log.records), sorted(log.problems), sorted(log.other_keys), log.record_count, log.line_count
+    return repr(log.records), sorted(log.problems), sorted(log.others), log.record_count, log.line_count
 
 
 def check_findings(findings: list[Finding]) -> None:

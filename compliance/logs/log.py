@@ -62,6 +62,9 @@ EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
 LATEST_MS: Final = 4_100_000_000_000  # 2099
 PROBLEMS_KEPT: Final = 100
 OTHER_KEYS_KEPT: Final = 500
+OTHERS_KEPT: Final = 4000
+"""Records of keys that no rule names, the first and last of each key; only the census compares them."""
+LONGEST_OTHER: Final = 2000
 LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
@@ -112,7 +115,7 @@ MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
     ("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
 )
-"""The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
+"""The keys that rules and the recorder of reference runs need; of others, only some records are kept."""
 
 
 class Rate(NamedTuple):
@@ -138,8 +141,8 @@ class FormProblem(NamedTuple):
 class Log:
     """The contents of a log file: records by key, in file order, and the problems found in its form.
 
-    personal: the first mail addresses and home directories in any line, record or not. rates: the speed
-    that the run records of each epoch, by its number.
+    others: the first and last records of further keys. personal: the first mail addresses and home directories in any
+    line, record or not. rates: the speed that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
     but not to tools, and the first of these lines. metrics: the keys of results.
@@ -150,7 +153,7 @@ class Log:
         self.records: dict[str, list[Record]] = {}
         self.problems: list[FormProblem] = []
         self.personal: list[Mention] = []
-        self.other_keys: set[str] = set()
+        self.others: dict[str, list[Record]] = {}
         self.rates: dict[float, Rate] = {}
         self.inflated_bytes = 0
         self.cut_line = 0
@@ -193,7 +196,7 @@ class Log:
     @cached_property
     def other_suite(self) -> FileKind | None:
         """Of which other suite the log is, if it is of one."""
-        return find_suite(self.value("submission_benchmark"), self.other_keys)
+        return find_suite(self.value("submission_benchmark"), self.others.keys())
 
     @cached_property
     def events(self) -> list[Record]:
@@ -246,7 +249,7 @@ class LogReader:
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
-        self._others: list[Record] | None = [] if BENCHMARK in self._slots else None  # while none is named
+        self._unnamed = BENCHMARK in self._slots  # while none is named
         self._unnamed_bytes = BLOCK_BYTES  # in which one may still be named
         self._keep_keys(benchmark)
 
@@ -293,7 +296,8 @@ class LogReader:
         log = Log(self.log.path)
         log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
         log.metrics = self.log.metrics
-        log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
+        log.problems = list(self.log.problems)
+        log.others = {key: list(of_key) for key, of_key in self.log.others.items()}
         log.rates = dict(self.log.rates)
         log.personal, log.near_records = list(self.log.personal), self.log.near_records
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
@@ -311,7 +315,7 @@ class LogReader:
         """Read complete lines: `data` ends with a line ending."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if self._others is not None:  # of the lines up to the name, other records are kept, of the rest not
+        if self._unnamed:  # of the lines up to the name, other records are kept, of the rest not
             end = data.find(b"\n", data.find(BENCHMARK_BYTES)) + 1
             if BENCHMARK_BYTES in data and end < len(data):
                 self._read_lines(data[:end])
@@ -323,8 +327,10 @@ class LogReader:
             lines = self._lines_of(data)
             records_before = self.log.record_count
             self._read_records(lines)
-            if self._others is not None:
+            if self._unnamed:
                 self._find_benchmark(len(data))
+            else:
+                self._limit_others()
             if self._near_left > 0 and self.log.record_count - records_before < len(lines) - 1:
                 self._find_near_records(data, lines, first)
         self._watch.look(data, first)
@@ -332,8 +338,8 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
-        order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
-        unnamed = self._others is not None
+        order, others, light = log.record_count, log.others, kept_bytes < UNWEIGHED_BYTES
+        longest_other = BLOCK_BYTES if self._unnamed else LONGEST_OTHER
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -360,18 +366,31 @@ class LogReader:
                 self._find_repeated_field(record, text, line)
             slot = slots.get(record.key)
             if slot is None:
-                others.add(record.key)
-                if unnamed or record.key in RATES:
-                    self._take_other(record, line, order)
+                other = others.get(record.key) or self._open_other(record.key)
+                if size <= longest_other:
+                    record.line, record.order = line, order
+                    other.append(record)
+                if record.key in RATES:
+                    self._take_rate(record, line)
             else:
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
         log.line_count, log.record_count = log.line_count + len(lines) - 1, order
-        if len(log.other_keys) < OTHER_KEYS_KEPT:
-            log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._limit_memory(kept_bytes)
+
+    def _open_other(self, key: str) -> list[Record]:
+        """Return where the records of a further key are kept, or a list for nobody."""
+        others = self.log.others
+        return others.setdefault(key, []) if len(others) < OTHER_KEYS_KEPT and len(key) <= LONGEST_KEY else []
+
+    def _limit_others(self) -> None:
+        """Of the records of further keys, keep the first and the last."""
+        most = OTHERS_KEPT // max(len(self.log.others), 1)
+        for other in self.log.others.values():
+            if len(other) > most:
+                del other[most // 2 : -(most // 2)]
 
     def _find_benchmark(self, size: int) -> None:
         """If the log names a plug-in, keep the records of its keys; size: of what was read last, in bytes."""
@@ -379,8 +398,7 @@ class LogReader:
         named = self._slots[BENCHMARK]
         if named:
             self._keep_keys(read_name(named[0].value))
-        if named or self._unnamed_bytes <= 0:
-            self._others = None
+        self._unnamed = not named and self._unnamed_bytes > 0
 
     def _keep_keys(self, benchmark: str | None) -> None:
         """From now on keep the records of a plug-in's keys, and those of them that were read so far."""
@@ -388,8 +406,7 @@ class LogReader:
             settings = (*reference.dataset.settings(), *reference.settings)
             for key in (reference.target.key, *(setting.key for setting in settings)):
                 if key not in self._slots:
-                    self._slots[key] = [record for record in self._others or () if record.key == key]
-                    self.log.other_keys.discard(key)
+                    self._slots[key] = self.log.others.pop(key, [])
             self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
     def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
@@ -419,13 +436,8 @@ class LogReader:
             self.log.problem("too many records", self.log.line_count, str(sum(counts)))
             self._open_slots = {}
 
-    def _take_other(self, record: Record, line_number: int, order: int) -> None:
-        """Keep a record of another key as long as it may be one of a plug-in; of a speed, that of its epoch."""
-        if self._others is not None:
-            record.line, record.order = line_number, order
-            self._others.append(record)
-        if record.key not in RATES:
-            return
+    def _take_rate(self, record: Record, line_number: int) -> None:
+        """Keep the speed of an epoch."""
         value, number, rates = record.value, record.meta("epoch_num"), self.log.rates
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
         if is_number(rate) and rate > 0 and is_number(number) and len(rates) < MOST_RATES:

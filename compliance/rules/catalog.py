@@ -22,7 +22,9 @@ from common.values import group_pairs
 from common.version import FOLDERS_VARIABLE
 from compliance.rules.rule import RULES, Rule, forget
 
-LOG_MODULES: Final = "amounts closed epochs evaluations evidence form order pace privacy quality settings".split()
+LOG_MODULES: Final = (
+    "amounts census closed epochs evaluations evidence form order pace privacy quality settings".split()
+)
 """Rules about one log."""
 RESULT_MODULES: Final = "convergence copies implementations metering package power repository runs system".split()
 """Rules about results, packages and everything that is checked together; a single log does not need them."""

@@ -12,7 +12,7 @@ from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
@@ -22,8 +22,21 @@ BETTER_RATIO = 10
 """An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
 FAILURES = {*EXIT_STATUS, "aborted"} - {TARGET_MET}
-SUCCESS = r"(?i)(?!.*\b(?:not|never)\b).*(?:\bconverged|\bsuccess|(?:target|quality)\W*(?:met|reached))"
-"""A cause of an ending that is no failure."""
+SUCCESS = (
+    r"(?i)(?!.*\b(?:not|never|no longer|without|before|fail|abort|error|kill|cancel|timeout|time limit|out of memory))"
+    r"(?:.*(?:\bconverged|\bsuccess|\bcomplete|\bfinished|\b(?:met|reached|attained|achieved|exceeded)\b)|\W*$"
+    r"|(?:ok|done|none|null|true|target_met|0|0\.0)$)"
+)
+"""A word or a text that tells of no failure."""
+FAILED_WORD = r"(?i).*(?:fail|abort|error|exception|kill|cancel|timeout|time limit|out of memory|diverged|\bnot\b)"
+REPORTS = r"(?i)(?:.*_)?(?:reason|cause|state|status|ended|ending|outcome)"
+"""Names of metadata that say how a run ended."""
+FAULTS = r"(?i)(?:.*_)?(?:errors?|exception|signal|failures?|failed|crashed|aborted|killed|cancelled|interrupted)"
+"""Names of what does not happen to a run that succeeds."""
+MESSAGES = r"(?i)(?:.*_)?(?:message|msg|note|comment|info|result)"
+"""Names of a text that may say so."""
+CODES = r"(?i)(?:.*_)?(?:code|returncode|rc|exitcode|exit)"
+FLAGS = r"(?i)(?:.*_)?(?:converged|success|successful|succeeded|reached|met|completed|finished|passed|ok)"
 
 
 class PlausibleQuality(LogRule, strict_only=True):
@@ -159,12 +172,31 @@ class StatusSuccess(LogRule, strict_only=True):
                     continue  # QUA01 says so
                 yield self.finding_at(log, stop, f"run_stop status is {show(stop.meta('status'))}", '"success"')
                 continue
-            ended, cause = str(stop.meta("ended")).casefold(), stop.meta("cause")
-            if has_field(stop, "status") and (ended in FAILURES or (cause and not re.match(SUCCESS, str(cause)))):
-                details = ", ".join(f"{name} {show(stop.meta(name))}" for name in ("ended", "cause") if stop.meta(name))
-                message = f"run_stop status is success, but its metadata say {details}"
-                severity = ERROR if ended in FAILURES else WARNING
-                yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', severity)
+            failures = [] if stop.value is None or is_success(stop.value) else [f"value {show(stop.value)}"]
+            fields = stop.metadata if isinstance(stop.metadata, dict) else {}
+            failures += [f"{name} {show(value)}" for name, value in fields.items() if tells_failure(name, value)]
+            if failures:
+                message = f"run_stop status is success, but it also says {listed(failures)}"
+                ended = has_field(stop, "status") and str(stop.meta("ended")).casefold() in FAILURES
+                yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', ERROR if ended else WARNING)
+
+
+def is_success(value: Any) -> bool:
+    """Tell whether a value of run_stop says that the run succeeded."""
+    return value is True or (isinstance(value, str) and bool(re.match(SUCCESS, value)))
+
+
+def tells_failure(name: str, value: Any) -> bool:
+    """Tell whether a field of the metadata of run_stop says that the run did not succeed."""
+    if re.fullmatch(FLAGS, name):
+        return value in (False, 0) or str(value).casefold() in ("false", "no")
+    if re.fullmatch(CODES, name):
+        return is_number(value) and value != 0
+    if re.fullmatch(MESSAGES, name):
+        return isinstance(value, str) and bool(re.match(FAILED_WORD, value))
+    if re.fullmatch(FAULTS, name):
+        return value is True or (bool(value) and not is_success(value))
+    return bool(re.fullmatch(REPORTS, name)) and bool(value) and not is_success(value)
 
 
 class LastMeetsTarget(LogRule, strict_only=True):

@@ -166,7 +166,7 @@ class LogRule(Rule):
         if records is None:
             import difflib  # only a log that lacks a key pays for it
 
-            near = difflib.get_close_matches(key, sorted(log.other_keys), 1)
+            near = difflib.get_close_matches(key, sorted(log.others), 1)
             hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
             yield self.finding(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
         elif len(records) > 1:

@@ -136,7 +136,7 @@ def test_records_of_a_plugin_are_kept_in_pieces_of_any_size(size, wave_log):
         reader.feed(data[at : at + size])
     log = reader.close()
     assert log.value("wave_count") == 3 and log["eval_loss"] and log.course("eval_loss").results
-    assert log["eval_loss"][0] in log.events and "wave_count" not in log.other_keys
+    assert log["eval_loss"][0] in log.events and "wave_count" not in log.others
     assert [record.order for record in log.events] == sorted(record.order for record in log.events)
 
 

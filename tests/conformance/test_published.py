@@ -16,8 +16,8 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from tests.bench_script import bench_script
 
-amounts, finding_rates, published_rates = (
-    bench_script(name) for name in ("amounts", "finding_rates", "published_rates")
+amounts, census, finding_rates, published_rates = (
+    bench_script(name) for name in ("amounts", "census", "finding_rates", "published_rates")
 )
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 STRICT_REJECTS: dict[str, str] = {}
@@ -208,6 +208,10 @@ def test_the_page_of_finding_rates_is_what_the_checker_finds(strict, corpus):
 
 def test_the_table_of_published_rates_is_that_of_the_published_logs(corpus):
     assert published_rates.table(corpus) == published_rates.TABLE.read_text()
+
+
+def test_the_census_is_that_of_the_published_logs(corpus):
+    assert census.write_table(corpus) == census.TABLE.read_text()
 
 
 def test_the_page_says_how_many_published_results_have_a_finding_on_their_speed(strict):

@@ -37,7 +37,7 @@ def kinds(log):
 
 def contents(log):
     """All that a log says; the order of problems of different kinds is free."""
-    return repr(log.records), sorted(log.problems), sorted(log.other_keys), log.record_count, log.line_count
+    return repr(log.records), sorted(log.problems), sorted(log.others), log.record_count, log.line_count
 
 
 # -- lines and records ---------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_a_last_line_without_end_counts():
 def test_only_keys_that_rules_ask_for_are_kept():
     log = parse_log(line("tracked_stats") + line("seed") + line("throughput") + line("run_stop"))
     assert set(log.records) == {"seed", "run_stop"} <= KEYS
-    assert log.other_keys == {"tracked_stats", "throughput"}
+    assert log.others.keys() == {"tracked_stats", "throughput"}
     assert [log.first("seed").order, log.first("run_stop").order, log.record_count] == [1, 3, 4]
 
 

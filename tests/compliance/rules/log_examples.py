@@ -39,19 +39,19 @@ EXAMPLES = (
             log(division="open").by_suite({"train.steps": 3000}).throughput().meta("tracked_stats", "step", 9, -1)
         ),
     ),
-    ("AMT03", "warning", lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1)),
+    ("AMT03", "note", lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1)),
     (
         "AMT03",
         "warning",
         lambda log: log(epochs=3).blocks().meta("block_start", "epoch_count", 5, -1).drop("block_stop", -1),
     ),
     ("ORD19", "", lambda log: log().throughput()),
-    ("ORD19", "warning", lambda log: log(benchmark="deepcam").throughput(1e9)),
-    ("ORD19", "warning", lambda log: log(benchmark="oc20").by_suite().throughput(1e9)),
+    ("ORD19", "note", lambda log: log(benchmark="deepcam").throughput(1e9)),
+    ("ORD19", "note", lambda log: log(benchmark="oc20").by_suite().throughput(1e9)),
     ("AMT05", "", lambda log: log().add("number_of_ranks", 16)),  # one for each node
     ("AMT05", "", lambda log: log(benchmark="oc20").add("number_of_ranks", 1)),
     ("AMT05", "", lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080)),
-    ("AMT05", "warning", lambda log: log(benchmark="deepcam").add("number_of_ranks", 1)),
+    ("AMT05", "note", lambda log: log(benchmark="deepcam").add("number_of_ranks", 1)),
     ("AMT05", "warning", lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1)),
     ("SET11", "", lambda log: log(division="open").by_suite({"model.conv_size": 4})),
     ("SET11", "error", lambda log: log().by_suite({"data.augment": "symmetries", "train.target": 0.6})),

@@ -13,8 +13,8 @@ from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
-from compliance.model.judging import NOTE, WARNING, Case, Finding
-from compliance.rules.order import LOGGING, TIMING, before, has_field
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
+from compliance.rules.order import LOGGING, TIMING, before, has_field, judge_gain
 from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
@@ -40,7 +40,9 @@ class Blocks(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for start in log["block_start"]:
             if not before(log, "run_start", start):
-                yield self.finding_at(log, start, "block_start before run_start", "after run_start")
+                run = log.first("run_start")
+                severity = judge_gain(run, start) if case.strict and run else ERROR
+                yield self.finding_at(log, start, "block_start before run_start", "after run_start", severity)
             if not has_field(start, "epoch_count") or not self._is_positive(start):
                 yield self.finding_at(log, start, "block_start without a positive epoch_count", '"epoch_count": n')
         for key in ("block_start", "block_stop"):
@@ -231,7 +233,7 @@ class TrainingTimed(LogRule, strict_only=True):
             epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
             subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
             message = f"{subject} before run_start of line {start.line}: they are not timed"
-            yield self.finding_at(log, first, message, "after run_start")
+            yield self.finding_at(log, first, message, "after run_start", judge_gain(start, first))
 
 
 class FirstEpoch(LogRule, strict_only=True):

@@ -78,11 +78,6 @@ class Pair(NamedTuple):
         return next((limit.severity for limit in self.limits if not limit.least <= self.stated <= limit.most), "")
 
 
-def _format_amount(value: float) -> str:
-    """Return a number with six digits."""
-    return f"{value:,.6g}"
-
-
 class Amounts(LogRule, strict_only=True):
     """Base of the rules that compare two statements of one amount.
 
@@ -93,7 +88,7 @@ class Amounts(LogRule, strict_only=True):
     differs = IGNORED
     pair: ClassVar[str]
     message: ClassVar[str]
-    expected: ClassVar[str] = "{implied}"
+    expected: ClassVar[str] = "{implied:,.6g}"
     noun: ClassVar[str] = "epochs"
     key: ClassVar[str]
     forgiven: ClassVar[float] = -inf
@@ -110,9 +105,8 @@ class Amounts(LogRule, strict_only=True):
             if sum(pair.stated - pair.implied for pair in pairs) <= self.forgiven:
                 severity = NOTE
             first, more = pairs[0], f" ({len(pairs)} such {self.noun})" if pairs[1:] else ""
-            texts = {"stated": _format_amount(first.stated), "implied": _format_amount(first.implied)}
-            message = self.message.format(subject=first.subject, **texts) + more
-            yield self.finding(log.path, first.line, message, self.expected.format(**texts), self.key, severity)
+            message, expected = (text.format(**first._asdict()) for text in (self.message, self.expected))
+            yield self.finding(log.path, first.line, message + more, expected, self.key, severity)
 
     @staticmethod
     def read_whole_epochs(log: Log, case: Case) -> tuple[Course, float]:
@@ -132,30 +126,18 @@ class StepsOfEpoch(Amounts):
     good = (lambda log: log(benchmark="deepcam").steps(),)
     bad = (lambda log: log(benchmark="deepcam").steps(55),)
     pair = "steps of an epoch, and train_samples / global_batch_size"
-    message = "{subject} has {stated} steps; train_samples / global_batch_size is {implied} steps"
-    expected = "{implied} steps, or one fewer"
+    message = "{subject} has {stated:,.6g} steps; train_samples / global_batch_size is {implied:,.6g} steps"
+    expected = "{implied:,.6g} steps, or one fewer"
     key = "step_num"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         course, samples = self.read_whole_epochs(log, case)
-        batch_size = log.value("global_batch_size")
-        if not course.epochs or samples <= 0 or not is_number(batch_size) or batch_size <= 0:
-            return
-        implied = samples / batch_size
-        if implied > LARGEST:
-            return
-        whole, most = implied // 1, ceil(implied)
-        factors = [log.value(key) for key in ACCUMULATION]
-        factor = max((value for value in factors if is_number(value)), default=1)
-        for number, count, line, evaluated in count_steps(log, course):
-            if most < count <= factor * most:  # some count each of the batches that a step accumulates
-                count /= factor
-            elif count > most >= ceil(count / batch_size) >= whole - 1:  # or samples
-                count /= batch_size
+        implied = read_steps(log, samples)
+        for number, count, line, evaluated in count_steps(log, course, implied) if course.epochs else ():
             subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
             if last and evaluated and (ends := _find_limits(log)):
                 subject += f" ({ends})"
-            usual = whole + find_range("steps", case)[0]
+            most, usual = ceil(implied), implied // 1 + find_range("steps", case)[0]
             limits = (Limit(ERROR, min(usual, FULL_EPOCH * implied), most), Limit(WARNING, usual, most))
             # The target may end the last epoch at any step; a run without is no result, as QUA01 says.
             may_be_cut = last and (not evaluated or bool(find_completion(log)))
@@ -163,8 +145,31 @@ class StepsOfEpoch(Amounts):
             yield cut if may_be_cut else cut._replace(limits=limits, kind="steps")
 
 
-def count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int, bool]]:
-    """Yield number, steps and line of each epoch that states them, and whether it is known to be over."""
+def read_steps(log: Log, samples: float) -> float:
+    """Return the steps of an epoch by samples and batch size, with a fraction; 0 if they are unknown."""
+    batch_size = log.value("global_batch_size")
+    steps_of_epoch = samples / batch_size if is_number(batch_size) and batch_size > 0 else 0
+    return steps_of_epoch if 0 < steps_of_epoch <= LARGEST else 0
+
+
+def count_steps(log: Log, course: Course, implied: float) -> Iterator[tuple[float, float, int, bool]]:
+    """Yield number, steps and line of each epoch that states them, and whether it is known to be over.
+
+    implied: the steps of an epoch. Some count samples, or each of the batches that a step accumulates.
+    """
+    if not implied:
+        return
+    factors = [log.value(key) for key in ACCUMULATION]
+    factor, most = max((value for value in factors if is_number(value)), default=1), ceil(implied)
+    batch_size = log.value("global_batch_size")
+    for number, count, line, evaluated in _read_counts(log, course):
+        unit = factor if most < count <= factor * most else 1
+        if count > most >= count / batch_size >= implied // 1 - 1:
+            unit = batch_size
+        yield number, count / unit, line, evaluated
+
+
+def _read_counts(log: Log, course: Course) -> Iterator[tuple[float, float, int, bool]]:
     some = (course.epochs[at][1] for at in (0, len(course.epochs) // 2, -1))  # most logs state none
     stated = any(is_number(record.meta("step_num")) for record in some)
     starts, stops = (steps(course.epochs), steps(course.epoch_stops)) if stated else ({}, {})
@@ -219,8 +224,8 @@ class TimeOfBlock(Amounts):
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),)
     pair = "the time of an epoch in a block, and that of the median block"
-    message = "the block of {subject} takes {stated} s per epoch"
-    expected = "about {implied} s, as in other blocks"
+    message = "the block of {subject} takes {stated:,.6g} s per epoch"
+    expected = "about {implied:,.6g} s, as in other blocks"
     noun, key = "blocks", "block_start"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
@@ -253,8 +258,8 @@ class StatedTimes(Amounts):
     )
     bad = (lambda log: log().meta("run_stop", "time", 60_000.0),)
     pair = "time, staging_duration or latencies in metadata, and the times of the records"
-    message = "{subject} took {stated} s by its metadata, {implied} s by the times of the records"
-    expected = "{implied} s"
+    message = "{subject} took {stated:,.6g} s by its metadata, {implied:,.6g} s by the times of the records"
+    expected = "{implied:,.6g} s"
     noun, key = "records", "time_ms"
     forgiven = CLOCK_SET_S
 
@@ -319,8 +324,8 @@ class OwnThroughput(Amounts):
     good = (lambda log: log(benchmark="oc20").throughput(740.0),)
     bad = (lambda log: log().throughput(900.0),)
     pair = "throughput of an epoch, and train_samples / its time"
-    message = "{subject} took {implied} s, but at the throughput that the log records it takes {stated} s"
-    expected = "{stated} s"
+    message = "{subject} took {implied:,.6g} s, but at the throughput that the log records it takes {stated:,.6g} s"
+    expected = "{stated:,.6g} s"
     key = "throughput"
     forgiven = CLOCK_SET_S
 
@@ -328,16 +333,16 @@ class OwnThroughput(Amounts):
         if not log.rates or case.reference is None or _means_other_things(log, case):
             return
         course, samples = self.read_whole_epochs(log, case)
-        batch_size = log.value("global_batch_size")
-        counts = {number: count for number, count, *_ in count_steps(log, course)} if is_number(batch_size) else {}
+        implied = read_steps(log, samples)
+        counts = {number: count for number, count, *_ in count_steps(log, course, implied)} if course.epochs else {}
         restarted, last = {number for number, _ in course.restarts}, course.epochs[-1:]
         timed = []
         for number, rate in log.rates.items() if samples > 0 else ():
             # The target may end the last epoch at any step, which only steps tell.
             known = number in counts or number != last[0][0]
             if course.training_ms.get(number, 0) > 0 and rate.alone and number not in restarted and known:
-                trained = min(samples, counts[number] * batch_size) if counts.get(number, 0) > 0 else samples
-                timed.append((number, rate, trained / rate.per_second, course.training_ms[number] / 1000))
+                share = min(1, counts[number] / implied) if counts.get(number, 0) > 0 else 1
+                timed.append((number, rate, share * samples / rate.per_second, course.training_ms[number] / 1000))
         ratios = sorted(seconds / length for _, _, seconds, length in timed)
         usual = ratios[len(ratios) // 2] if ratios else 0
         unit = self._find_unit(log, usual)
@@ -371,7 +376,9 @@ class EvaluationTakesTime(Amounts):
     fix = "Log eval_start when the evaluation begins, and eval_stop when it has its result."
     bad = (lambda log: log().shift("eval_stop", -8_000),)
     pair = "the time of an evaluation, and that of its samples at the speed of training"
-    message = "the evaluation of {subject} takes {stated} s; its samples take {implied} s at the speed of training"
+    message = (
+        "the evaluation of {subject} takes {stated:,.6g} s; its samples take {implied:,.6g} s at the speed of training"
+    )
     expected = "about as long as other evaluations"
     key = "eval_stop"
 
@@ -406,7 +413,7 @@ class RankOfAccelerator(Amounts):
     good = (lambda log: log().add("number_of_ranks", 64),)
     bad = (lambda log: log().add("number_of_ranks", 97),)
     pair = "number_of_ranks, and nodes * accelerators"
-    message = "number_of_ranks is {stated}, but there are {subject} = {implied} accelerators"
+    message = "number_of_ranks is {stated:,.6g}, but there are {subject} = {implied:,.6g} accelerators"
     expected = "one rank for each accelerator; accelerators without ranks, and ranks without, are to be named"
     noun, key = "records", "number_of_ranks"
 
@@ -448,7 +455,7 @@ class EpochsTrained(Amounts):
     fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
     bad = (lambda log: log().renumber(first=0),)
     pair = "epoch_num of the last result, and epochs trained"
-    message = "convergence is epoch_num {stated}; {implied} epochs were trained"
+    message = "convergence is epoch_num {stated:,.6g}; {implied:,.6g} epochs were trained"
     key = "epoch_num"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:

@@ -250,24 +250,6 @@ class Forward(LogRule, strict_only=True):
         return ERROR if step.by_ms > most_ms else NOTE if step.by_ms > RESOLUTION_MS else ""
 
 
-class PositiveTime(LogRule, strict_only=True):
-    """The run stops later than it starts."""
-
-    id = "ORD10"
-    cite = TIMING
-    differs = "the official tool accepts it and prints a negative score"
-    why = "The time to train would be zero or negative."
-    fix = "Submit the log as the run wrote it."
-    bad = (lambda log: log().shift("run_stop", -100 * 3_600_000),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        start, stop = log.first("run_start"), log.last("run_stop")
-        if start and stop and stop.time_ms <= start.time_ms:
-            seconds = (stop.time_ms - start.time_ms) / 1000
-            message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
-            yield self.finding_at(log, stop, message, "run_stop after run_start")
-
-
 class NoPause(LogRule, strict_only=True):
     """The run starts when the initialisation stops."""
 

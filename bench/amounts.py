@@ -2,19 +2,23 @@
 
     python bench/amounts.py                                 reads ../shared/corpus, shows the page
     python bench/amounts.py -o docs/reference/amounts.md
+    python bench/amounts.py -o compliance/amounts.json      the ranges that rules take as their bounds
     python bench/amounts.py --corpus FOLDER                 with published_v*.tar.xz, or packages to check
 
-The severities of the rules AMT01 to AMT06, ORD09, ORD19, ORD21 and RUN21 follow from this table.
+The severities of the rules AMT01 to AMT07, ORD09, ORD19, ORD21 and RUN21 follow from this table.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from math import ceil, floor
 from pathlib import Path
 from statistics import median
 
+from checker import ROOT
 from published import write_page
 
 from common.reference import ROUNDS
@@ -30,6 +34,7 @@ from compliance.rules.evidence import REFERENCE_RECORDS, ReferenceRecords
 from compliance.rules.order import PAUSE_MS, Forward, NoPause
 from compliance.rules.rule import Rule
 
+BOUNDS = ROOT / "compliance" / "amounts.json"
 MOST_LOGS = 12
 """Logs of a result that are named; of more, their number is given."""
 
@@ -46,26 +51,52 @@ Measured = tuple[float, bool]
 """A ratio or difference, and whether it is as expected."""
 
 
+def table(folder: Path) -> str:
+    """Return the text of the table of bounds: the least and the most of each kind of pair, by benchmark.
+
+    Times are ratios, of pairs of at least a second; steps are compared with those of whole batches.
+    """
+    import_all_rules()
+    numbers: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _, log, case in read_logs(folder):
+        for pair in (pair for rule in Amounts.__subclasses__() for pair in rule().compare(log, case) if pair.kind):
+            if pair.kind == "steps":
+                numbers[pair.kind][case.benchmark or ""].append(pair.stated - pair.implied // 1)
+            elif pair.implied >= 1:
+                numbers[pair.kind][case.benchmark or ""].append(pair.stated / pair.implied)
+        numbers["pause"][case.benchmark or ""] += [pause for pause, _ in measure_pause(log, case)]
+    bounds = {
+        kind: {name: [floor(1e4 * min(each)) / 1e4, ceil(1e4 * max(each)) / 1e4] for name, each in sorted(of.items())}
+        for kind, of in sorted(numbers.items())
+    }
+    return "{\n" + ",\n".join(f' "{kind}": {json.dumps(ranges)}' for kind, ranges in bounds.items()) + "\n}\n"
+
+
+def read_logs(folder: Path) -> Iterator[tuple[str, Log, Case]]:
+    """Yield the logs of known benchmarks below a folder, with their paths and cases."""
+    for path in sorted(folder.rglob("result_*.txt*")):
+        log = read_log(str(path))
+        case = Case(round_of(path), benchmark=benchmark_of(log), division="closed")
+        if case.reference:
+            yield path.relative_to(folder).as_posix(), log, case
+
+
 def page(folder: Path) -> str:
     """Return the page about the logs below a folder."""
     import_all_rules()
     measures = {**{rule.pair: (measure_rule(rule), judged(rule)) for rule in Amounts.__subclasses__()}, **MEASURES}
-    table: dict[str, dict[str, list[Measured]]] = {pair: {} for pair in measures}
-    paths = sorted(folder.rglob("result_*.txt*"))
-    for path in paths:
-        log = read_log(str(path))
-        benchmark = benchmark_of(log)
-        case = Case(round_of(path), benchmark=benchmark, division="closed")
+    numbers: dict[str, dict[str, list[Measured]]] = {pair: {} for pair in measures}
+    for name, log, case in read_logs(folder):
         for pair, (measure, _) in measures.items():
-            numbers = list(measure(log, case)) if case.reference else []
-            if numbers:
-                table[pair][path.relative_to(folder).as_posix()] = numbers
-    lines, exceptions = [HEAD.format(count=f"{len(paths):,}")], []
+            if measured := list(measure(log, case)):
+                numbers[pair][name] = measured
+    count = sum(1 for _ in folder.rglob("result_*.txt*"))
+    lines, exceptions = [HEAD.format(count=f"{count:,}")], []
     for pair, (_, judge) in measures.items():
-        numbers = [number for measured in table[pair].values() for number, _ in measured]
-        odd = [name for name, measured in table[pair].items() if not all(fits for _, fits in measured)]
-        extremes = f"{min(numbers):.4g} | {max(numbers):.4g}" if numbers else " | "
-        lines.append(f"| {pair} | {len(table[pair]):,} | {extremes} | {len(odd):,} | {judge} |\n")
+        values = [value for measured in numbers[pair].values() for value, _ in measured]
+        odd = [name for name, measured in numbers[pair].items() if not all(fits for _, fits in measured)]
+        extremes = f"{min(values):.4g} | {max(values):.4g}" if values else " | "
+        lines.append(f"| {pair} | {len(numbers[pair]):,} | {extremes} | {len(odd):,} | {judge} |\n")
         exceptions += [f"| {pair} | {results} |" for results in by_result(odd)]
     head = "\n## Where they differ\n\n| pair | result: logs |\n|---|---|\n"
     return "".join(lines) + head + "\n".join(exceptions) + "\n"
@@ -76,7 +107,7 @@ def measure_rule(rule: type[Amounts]) -> Callable[[Log, Case], Iterator[Measured
 
     def measure(log: Log, case: Case) -> Iterator[Measured]:
         for pair in rule().compare(log, case):
-            yield pair.stated / pair.implied if pair.implied else pair.stated, pair.agrees
+            yield pair.stated / pair.implied if pair.implied else pair.stated, not pair.severity
 
     return measure
 
@@ -191,4 +222,4 @@ MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(write_page(__doc__, page))
+    sys.exit(write_page(__doc__, page, table))

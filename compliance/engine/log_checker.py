@@ -23,6 +23,7 @@ from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
+from compliance.logs.timeline import order_by_time
 from compliance.model.judging import (
     ERROR,
     OFFICIAL,
@@ -149,7 +150,7 @@ def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
     task = replace(task, case=replace(task.case, profile=OFFICIAL), options=task.options.make_official(), power=None)
     case = complete_case(log, task)
     same_facts = case.reference is run.case.reference and case.settings is run.case.settings
-    same = same_facts and case.benchmark == run.benchmark and not run.only_rule
+    same = same_facts and case.benchmark == run.benchmark and not run.only_rule and order_by_time(log) is log
     return replace(judge_log(log, task, run if same else None), power=run.power)
 
 
@@ -159,6 +160,7 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     earlier: the run as judged by another profile, if the log says the same by both.
     """
     case = complete_case(log, task)
+    log = order_by_time(log) if case.strict else log
     findings: list[Finding] = []
     only_rule = _find_only_rule(log, task.options) if case.strict else ""
     damage = find_damage(log) if case.strict and _counts(WholeLog.id, log, task.options) else None

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import cached_property
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -216,6 +217,14 @@ class Log:
         if cached is None:
             cached = self._courses[metric] = Course(self, metric)
         return cached
+
+    def replace(self, records: dict[str, list[Record]]) -> Log:
+        """Return the log with other records of these keys."""
+        log = copy(self)
+        log.records = {**self.records, **records}
+        log._numbered, log._courses = {}, {}
+        log.__dict__.pop("events", None)
+        return log
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:
         """Record a problem; keep the first hundred of each kind."""

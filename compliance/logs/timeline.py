@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from copy import copy
 from math import inf
-from typing import Final, NamedTuple
+from operator import attrgetter, itemgetter, le
+from typing import Any, Final, NamedTuple
 
 from common.reference import Reference
 from common.values import is_number
@@ -25,6 +27,21 @@ INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch
 """The intervals that make up the parts; time in several of them belongs to the first."""
 SHORTEST_S: Final = 0.001
 """The resolution of the times of a log; of a shorter training, the rate takes it for this long."""
+UNORDERED: Final = ("init_start", "cache_clear")
+OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
+    "init_stop": (),
+    "run_start": ("init_stop",),
+    "staging_start": (),
+    "staging_stop": ("staging_start",),
+    "run_stop": ("run_start", "course"),
+}
+"""The events that belong to no epoch, with what must precede them."""
+RANKS: Final = {"epoch_start": 0, "block_start": 0, "eval_start": 1}
+"""The events of an epoch that come one after another; what follows them has no order."""
+LATE_MS: Final = 500
+"""Lines of several processes mix within this time."""
+COPY_MS: Final = 1000
+"""Ranks log one event within this time."""
 Span = tuple[float, float]
 
 
@@ -118,6 +135,103 @@ class Timeline:
             tuple(-inf if number is None else number for number, interval in numbered if not interval.whole),
             min((number for number, _ in numbered if number is not None), default=None),
         )
+
+
+class StepBack(NamedTuple):
+    """A record with an earlier time than another that precedes it in the file, and must; by_ms: by how much."""
+
+    record: Record
+    before: Record
+    by_ms: float
+
+
+Moment = tuple[float, Record]
+
+
+def find_steps_back(log: Log) -> list[StepBack]:
+    """Return the records of the run that are earlier than one that must precede them, as if a clock was set back."""
+    events = _list_ordered(log)
+    if _are_in_order(events):
+        return []
+    placed = zip(events, _find_earliest(events), strict=True)
+    return [
+        StepBack(record, before, time_ms - record.time_ms)
+        for record, (time_ms, before) in placed
+        if time_ms > record.time_ms
+    ]
+
+
+def find_late_line(log: Log) -> StepBack | None:
+    """Return the first event whose line was written long after its time, in a log whose events are ordered by time."""
+    events = _list_ordered(log)
+    lines = [event.line for event in events]
+    if all(map(le, lines, lines[1:])):
+        return None
+    latest = events[lines.index(min(lines))]
+    for event in sorted(events, key=attrgetter("line")):
+        if event.time_ms > latest.time_ms:
+            latest = event
+        elif latest.time_ms - event.time_ms > LATE_MS:
+            return StepBack(event, latest, latest.time_ms - event.time_ms)
+    return None
+
+
+def order_by_time(log: Log) -> Log:
+    """Return the log with its events in the order of their times: a buffered writer writes lines late.
+
+    What would then precede what it must follow stays behind it.
+    """
+    events = _list_ordered(log)
+    if _are_in_order(events):
+        return log
+    earliest = zip(events, _find_earliest(events), strict=True)
+    by_time = [record for record, _ in sorted(earliest, key=lambda pair: pair[1][0])]
+    moved: dict[int, Record] = {}
+    for event, record in zip(events, by_time, strict=True):
+        if event is not record:
+            moved[record.order] = copy(record)
+            moved[record.order].order = event.order
+    if not moved:
+        return log
+    keys = {record.key for record in moved.values()}
+    return log.replace(
+        {key: sorted((moved.get(record.order, record) for record in log[key]), key=FILE_ORDER) for key in keys}
+    )
+
+
+def _list_ordered(log: Log) -> list[Record]:
+    """Return the events whose times have an order; each rank may log init_start, and the caches are cleared before."""
+    return [event for event in log.events if event.key not in UNORDERED and is_number(event.time_ms)]
+
+
+def _are_in_order(events: list[Record]) -> bool:
+    times = [event.time_ms for event in events]
+    return all(map(le, times, times[1:]))
+
+
+def _find_earliest(events: list[Record]) -> Iterator[Moment]:
+    """Yield when each event came at the earliest, by its own time and those before it, and whose time that is.
+
+    Of one event that several ranks log, the first counts. An epoch comes after those of smaller numbers, an evaluation
+    after the start of its epoch, and all but staging within the run.
+    """
+    latest: dict[Any, Moment] = {}
+    begins: dict[Any, Moment | None] = {}
+    logged: dict[tuple[str, Any], float] = {}
+    for event in events:
+        number, rank = epoch_number(event), RANKS.get(event.key, len(RANKS))
+        if event.key in OUTSIDE:
+            part, after = event.key, [latest.get(key) for key in OUTSIDE[event.key]]
+        else:
+            part = "course"
+            begin = begins.setdefault(number, latest.get(part)) if number is not None else latest.get(part)
+            after = [latest.get("run_start"), begin, *(latest.get((number, before)) for before in range(rank))]
+        moment = max([(event.time_ms, event), *filter(None, after)], key=itemgetter(0))
+        yield moment
+        first_ms = logged.setdefault((event.key, number), event.time_ms)
+        if event.time_ms == first_ms or event.time_ms - first_ms > COPY_MS:
+            for key in (part, (number, rank)):
+                latest[key] = max(latest.get(key, moment), (moment[0], event), key=itemgetter(0))
 
 
 def samples_per_second(log: Log, reference: Reference) -> float | None:

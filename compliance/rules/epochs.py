@@ -13,8 +13,8 @@ from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
-from compliance.model.judging import NOTE, WARNING, Case, Finding
-from compliance.rules.order import LOGGING, TIMING, before, has_field
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
+from compliance.rules.order import LOGGING, TIMING, before, has_field, judge_gain
 from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
@@ -23,6 +23,8 @@ IN_FLIGHT: Final = 2
 """Times the longest evaluation: what started no earlier before run_stop may still have been evaluated then."""
 RESTART_MS: Final = 1000
 """Ranks log one start of an epoch within this time; later, it started again."""
+SOONEST_S: Final = 2.0
+"""From the last record of a job to the first of the next one."""
 Events = dict[float, Sequence[Record]]
 """The records of one key by the numbers of their epochs, in file order."""
 
@@ -40,7 +42,9 @@ class Blocks(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for start in log["block_start"]:
             if not before(log, "run_start", start):
-                yield self.finding_at(log, start, "block_start before run_start", "after run_start")
+                run = log.first("run_start")
+                severity = judge_gain(run, start) if case.strict and run else ERROR
+                yield self.finding_at(log, start, "block_start before run_start", "after run_start", severity)
             if not has_field(start, "epoch_count") or not self._is_positive(start):
                 yield self.finding_at(log, start, "block_start without a positive epoch_count", '"epoch_count": n')
         for key in ("block_start", "block_stop"):
@@ -128,6 +132,7 @@ class EpochOrder(LogRule, strict_only=True):
             yield min(wrong, key=lambda finding: finding.line)
         else:
             yield from self._find_restart(log, course)
+            yield from self._find_resumption(log, course)
 
     def _find_restart(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note of the epochs that start again: what was trained before is not counted."""
@@ -138,6 +143,20 @@ class EpochOrder(LogRule, strict_only=True):
             delay_ms = record.time_ms - begins[number]
             message = f"epoch {show(number)} starts again after {delay_ms / 1000:.1f} s{more(late, 'restarts')}"
             yield self.finding_at(log, record, message, "one epoch_start", NOTE)
+
+    def _find_resumption(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield a note of a run that goes on sooner than a job can start, or before its first epoch."""
+        for record in log["run_resumed"]:
+            before = log.events[bisect_left(log.events, record.order, key=FILE_ORDER) - 1]
+            seconds = (record.time_ms - before.time_ms) / 1000
+            if record.order < course.training_starts:
+                message = "the run resumes before its first epoch: what it goes on with is in no log"
+                yield self.finding_at(log, record, message, "the epochs before it, in one log", NOTE)
+            elif seconds < SOONEST_S:
+                message = (
+                    f"the run resumes {seconds:.3g} s after {before.key} of line {before.line}: no job starts so soon"
+                )
+                yield self.finding_at(log, record, message, "the time in which nothing was trained", NOTE)
 
     def _find_break(self, log: Log, key: str, numbered: Sequence[Numbered]) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it.
@@ -231,7 +250,7 @@ class TrainingTimed(LogRule, strict_only=True):
             epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
             subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
             message = f"{subject} before run_start of line {start.line}: they are not timed"
-            yield self.finding_at(log, first, message, "after run_start")
+            yield self.finding_at(log, first, message, "after run_start", judge_gain(start, first))
 
 
 class FirstEpoch(LogRule, strict_only=True):

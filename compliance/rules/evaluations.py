@@ -26,6 +26,8 @@ STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
 SHORT_STEPS: Final = 0.5
 """Of the usual number of steps; in the 374 published logs that state them, all epochs but the last have the same."""
+SPARSE: Final = 3
+"""Times the usual epochs from evaluation to evaluation; in published logs at most twice."""
 ROUNDING: Final = 1e-6
 """Relative difference of one result as several ranks compute it, in other orders and 32-bit numbers."""
 Numbers = dict[float, float]
@@ -86,6 +88,18 @@ class EvaluationsReport(ResultRule):
             number, stopped = silent[0]
             message = f"eval without result: no {key} for epoch {show(number)}{more(silent, 'evaluations')}"
             yield self.finding(log.path, stopped.line, message, f"{key} with epoch_num {show(number)}", key)
+        elif len(course.evaluated) < len(course.started):
+            yield from self._find_gap(log, course)
+
+    def _find_gap(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield a note if one evaluation comes after many more epochs than the others do."""
+        places = [-1, *(at for at, number in enumerate(course.started) if number in course.evaluated)]
+        gaps = sorted((place - before, place) for before, place in pairwise(places))
+        if gaps and gaps[-1][0] > SPARSE * gaps[len(gaps) // 2][0]:
+            (widest, place), usual = gaps[-1], gaps[len(gaps) // 2][0]
+            record = course.evaluated[list(course.started)[place]]
+            message = f"{widest} epochs are trained before this evaluation; before most others, {usual}"
+            yield self.finding_at(log, record, message, f"an evaluation after every {usual} epochs", NOTE)
 
     @staticmethod
     def _find_silent(log: Log, key: str, course: Course) -> list[Numbered]:

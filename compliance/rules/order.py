@@ -6,30 +6,34 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
-from operator import le
 
 from common.reference import FIRST_RUNS_MS, since
-from common.values import is_number
 from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import PROVENANCE, read_suite_version
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
+from compliance.logs.timeline import StepBack, find_late_line, find_steps_back
+from compliance.model.judging import ERROR, NOTE, SEVERITIES, WARNING, Case, Finding
+from compliance.rules.bounds import find_range
 from compliance.rules.rule import LogRule, show
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
 INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
+GAIN_MS = 500
+"""What a result may gain by the order of its times before it is more than a note."""
 CLOCK_TOLERANCE_MS = 1000
+"""Within training, by which a clock may be set."""
+RESOLUTION_MS = 10
 NULL_SINCE = version_numbers("0.3.0")
 """Of this suite, which before said false where the job's prologue, or nobody, cleared the caches."""
 NOT_CLEARED = (False, "false", "False", "no")
 CLEARED_HOURS = 6
 """From cache_clear to init_start; published logs take up to 7 minutes."""
-INIT_TOLERANCE_MS = 60_000
-"""Several ranks may log init_start: valid logs step back by a few seconds there."""
-PAUSE_MS = 10_000
+PAUSE_MS = 4_000
 """Between init_stop and run_start; 3.9 s in one of 3,753 published logs, at most 22 ms in the others."""
+UNUSUAL_PAUSE_MS = 100
+"""Beyond the longest in published logs of the benchmark."""
 LONGEST_PAUSE_MS = 60_000
 NEVER_MS = 9e99
 YEAR_MS = 365 * 86_400_000
@@ -39,6 +43,11 @@ def before(log: Log, key: str, record: Record) -> bool:
     """Tell whether a record of the key precedes this one in the file."""
     first = log.first(key)
     return first is not None and first.order < record.order
+
+
+def judge_gain(first: Record, then: Record) -> str:
+    """Return how bad it is that a record comes after one that it must precede: by the time that the result gains."""
+    return ERROR if first.time_ms - then.time_ms > GAIN_MS else NOTE
 
 
 def has_field(record: Record, name: str) -> bool:
@@ -100,7 +109,8 @@ class CacheClear(LogRule):
             yield self.finding(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
-            yield self.finding_at(log, log["cache_clear"][0], message, "before run_start")
+            severity = judge_gain(log["cache_clear"][0], log["run_start"][0])
+            yield self.finding_at(log, log["cache_clear"][0], message, "before run_start", severity)
         elif case.strict:
             start = log.first("init_start")
             cleared = [record for record in log["cache_clear"] if not before(log, "run_start", record)]
@@ -134,7 +144,9 @@ class Staging(LogRule):
         for start in log["staging_start"]:
             if case.round != "3.0" and not before(log, "run_start", start):
                 message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
-                yield self.finding_at(log, start, message, "after run_start")
+                run = log.first("run_start")
+                severity = judge_gain(run, start) if case.strict and run else ERROR
+                yield self.finding_at(log, start, message, "after run_start", severity)
         for stop in log["staging_stop"]:
             if not before(log, "staging_start", stop):
                 yield self.finding_at(log, stop, "staging_stop without staging_start before it", "after staging_start")
@@ -145,8 +157,9 @@ class Staging(LogRule):
         open_since: Record | None = None
         for record in log.in_order("staging_start", "staging_stop"):
             open_since = (open_since or record) if record.key == "staging_start" else None
-            if before(log, "run_stop", record):
-                yield self.finding_at(log, record, f"{record.key} after run_stop", "before run_stop")
+            if (stop := log.first("run_stop")) and stop.order < record.order:
+                severity = judge_gain(record, stop)
+                yield self.finding_at(log, record, f"{record.key} after run_stop", "before run_stop", severity)
         if open_since is not None:
             message = "staging pair is open: staging_start has no staging_stop"
             yield self.finding(log.path, open_since.line, message, "a staging_stop", "staging_stop")
@@ -214,56 +227,27 @@ class Forward(LogRule, strict_only=True):
     fix = "Log from one rank with one clock (monotonic); never edit times."
     good = (lambda log: log().shift("epoch_stop", -800),)
     bad = (lambda log: log().shift("run_stop", -7_200_000),)
-    IGNORED = ("cache_clear",)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        times = [record.time_ms for record in log.events]
-        if all(map(le, times, times[1:])):
-            return
-        latest: Record | None = None
-        late: list[tuple[Record, Record]] = []
-        for record in log.events:
-            if record.key in self.IGNORED or not is_number(record.time_ms):
-                continue
-            if latest is None or record.time_ms > latest.time_ms:
-                latest = record
-            elif record.time_ms < latest.time_ms - self._tolerance_ms(record, latest, case.round):
-                late.append((record, latest))
-        if late:
-            record, latest = late[0]
-            back = (latest.time_ms - record.time_ms) / 1000
-            more = f" ({len(late)} such records)" if len(late) > 1 else ""
-            relation = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
+        steps = [(severity, step) for step in find_steps_back(log) if (severity := self._judge(step))]
+        if steps:
+            severity = min((severity for severity, _ in steps), key=SEVERITIES.index)
+            step = next(step for each, step in steps if each == severity)
+            back = step.by_ms / 1000
+            others = f" ({len(steps)} such records)" if len(steps) > 1 else ""
+            relation = f"{step.record.key} is earlier than {step.before.key} of line {step.before.line}{others}"
             message = f"time goes backwards by {back:.{1 if back >= 1 else 3}f} s: {relation}"
-            yield self.finding_at(log, record, message, "times that increase from record to record")
+            yield self.finding_at(log, step.record, message, "times that increase from record to record", severity)
+        elif late := find_late_line(log):
+            message = f"{late.record.key} was written {late.by_ms / 1000:.1f} s late, after {late.before.key}"
+            yield self.finding_at(log, late.record, message, f"before line {late.before.line}", NOTE)
 
     @staticmethod
-    def _tolerance_ms(record: Record, latest: Record, round_: str) -> float:
-        """Return by how much a record may be earlier than one before it: not at all where the score begins or ends."""
-        if record.key == "init_start":
-            return INIT_TOLERANCE_MS
-        outside = ("init", "run", "cache", "staging") if round_ == "3.0" else ("init", "run", "cache")
-        ends = record.key == "run_stop" and not latest.key.startswith(outside)
-        begins = latest.key == "run_start" and not record.key.startswith(outside)
-        return 0 if ends or begins else CLOCK_TOLERANCE_MS
-
-
-class PositiveTime(LogRule, strict_only=True):
-    """The run stops later than it starts."""
-
-    id = "ORD10"
-    cite = TIMING
-    differs = "the official tool accepts it and prints a negative score"
-    why = "The time to train would be zero or negative."
-    fix = "Submit the log as the run wrote it."
-    bad = (lambda log: log().shift("run_stop", -100 * 3_600_000),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        start, stop = log.first("run_start"), log.last("run_stop")
-        if start and stop and stop.time_ms <= start.time_ms:
-            seconds = (stop.time_ms - start.time_ms) / 1000
-            message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
-            yield self.finding_at(log, stop, message, "run_stop after run_start")
+    def _judge(step: StepBack) -> str:
+        """Return how bad a step back is: where the score begins and ends it is what the result gains."""
+        is_edge = step.record.key == "run_stop" or step.before.key == "run_start"
+        most_ms = GAIN_MS if is_edge else CLOCK_TOLERANCE_MS
+        return ERROR if step.by_ms > most_ms else NOTE if step.by_ms > RESOLUTION_MS else ""
 
 
 class NoPause(LogRule, strict_only=True):
@@ -274,23 +258,23 @@ class NoPause(LogRule, strict_only=True):
     differs = "the official tool does not compare the times"
     why = "Work between the two is neither in the limited initialisation nor in the timed run."
     fix = "Log init_stop right before run_start; what is done between them belongs to one of the two."
-    good = (lambda log: log().shift("init_stop", -9_000),)
-    bad = (lambda log: log().shift("init_stop", -11_000),)
+    good = (lambda log: log().shift("init_stop", -3_900),)
+    bad = (lambda log: log().shift("init_stop", -4_100),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         stop, start = log.last("init_stop"), log.first("run_start")
         if stop is None or start is None:
             return
         pause_ms = start.time_ms - stop.time_ms
-        if pause_ms > PAUSE_MS and case.round == "3.0":  # staging is outside the clock, and reported
+        if pause_ms > RESOLUTION_MS and case.round == "3.0":  # staging is outside the clock, and reported
             staging = log.in_order("staging_start", "staging_stop")
             for begin, end in pairwise(record for record in staging if stop.order < record.order < start.order):
                 pause_ms -= end.time_ms - begin.time_ms if begin.key == "staging_start" else 0
-        if pause_ms > PAUSE_MS:
+        if pause_ms > UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case)[1]:
             message = (
                 f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
             )
-            severity = ERROR if pause_ms > LONGEST_PAUSE_MS else WARNING
+            severity = ERROR if pause_ms > LONGEST_PAUSE_MS else WARNING if pause_ms > PAUSE_MS else NOTE
             yield self.finding_at(log, start, message, f"at most {PAUSE_MS // 1000} s", severity)
 
 

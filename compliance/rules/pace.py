@@ -6,8 +6,6 @@ faster system breaks no rule. They tell a reviewer where to look.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import sub
@@ -23,6 +21,7 @@ from compliance.logs.run import is_resumed
 from compliance.logs.timeline import samples_per_second
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
 from compliance.model.result_set import ResultSet, names_of
+from compliance.rules.bounds import read_table
 from compliance.rules.epochs import course_of, more
 from compliance.rules.rule import LogRule, SetRule, show
 
@@ -215,9 +214,7 @@ class PublishedRate(NamedTuple):
 @cache
 def read_published() -> dict[str, PublishedRate]:
     """Return the fastest training among published results, by benchmark; SPEED writes the file."""
-    folder = os.path.dirname(os.path.dirname(__file__))
-    with open(os.path.join(folder, "published_rates.json"), encoding="ascii") as file:
-        return {benchmark: PublishedRate(*entry) for benchmark, entry in json.load(file).items()}
+    return {benchmark: PublishedRate(*entry) for benchmark, entry in read_table("published_rates.json").items()}
 
 
 class FasterThanPublished(LogRule, strict_only=True):

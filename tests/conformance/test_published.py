@@ -224,6 +224,10 @@ def test_valid_rejected_runs_of_a_result_are_tolerated(strict):
     assert len(strict.tolerated) == 3
 
 
+def test_the_bounds_of_the_rules_are_those_of_the_published_logs(corpus):
+    assert amounts.table(corpus) == amounts.BOUNDS.read_text()
+
+
 def test_the_page_of_amounts_is_what_the_published_logs_state(corpus):
     """Its exceptions are all there are: a rule that would judge them shows here."""
     assert amounts.page(corpus) == (PAGE.parent / "amounts.md").read_text()

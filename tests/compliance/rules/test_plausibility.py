@@ -40,13 +40,22 @@ def test_a_mini_problem_and_the_official_profile_have_no_notes_on_speed():
 
 
 @pytest.mark.parametrize(
-    ("factor", "warned"), [(1, False), (1.05, False), (1.5, True), (4, True), (0.5, False), (0.02, True)]
+    ("factor", "severity"),
+    [
+        (1, ""),
+        (1.0005, ""),
+        (1.003, "warning"),
+        (1.05, "error"),
+        (4, "error"),
+        (0.995, ""),
+        (0.5, "note"),
+        (0.02, "note"),
+    ],
 )
-def test_times_are_compared_with_the_records_of_the_run(factor, warned):
-    log = SampleLog().throughput()
-    found = notes_of(faster(log, factor))
-    assert ("ORD19" in found) is warned
-    if warned:
+def test_times_are_compared_with_the_records_of_the_run(factor, severity):
+    found = notes_of(faster(log := SampleLog().throughput(), factor))
+    assert (found["ORD19"].severity if "ORD19" in found else "") == severity
+    if severity:
         assert found["ORD19"].line == log.records.index(log.records_of("tracked_stats")[0]) + 1
 
 

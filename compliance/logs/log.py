@@ -70,12 +70,28 @@ LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
 
-NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"'
+NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"|\{.*"time_ms".*"key"'
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
 """Lines of a log that are compared with it; published logs have none."""
 
+PARTS: Final = rb'(?P<type>[{,]\s*"event_type"\s*:\s*).*?(?P<metadata>[{,]\s*"metadata"\s*:\s*\{)'
+"""Between the members of a record: each program writes them in one way, as all records of each published log are."""
+FAILURES: Final = (
+    *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
+    *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),
+    *(
+        b"MPI_ABORT",
+        b"NCCL timeout",
+        b"Killed",
+        b"exited with exit code",
+        b"exited on signal",
+        b"killed after reaching",
+    ),
+    *(b"No space left", b"target not reached", b"did not reach the target", b"NOT reached", b"killed after reaching"),
+)
+"""What programs and launchers write when a run fails; no published log has any of it."""
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = tuple(
     "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
@@ -146,7 +162,9 @@ class Log:
     line, record or not. rates: the speed that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
-    but not to tools, and the first of these lines. metrics: the keys of results.
+    but not to tools, and the first of these lines. written_otherwise: how many records are not written as the first
+    one is, and the line of the first of them. failure: the first line of text that tells of one, and its number.
+    metrics: the keys of results.
     """
 
     def __init__(self, path: str) -> None:
@@ -159,6 +177,8 @@ class Log:
         self.inflated_bytes = 0
         self.cut_line = 0
         self.near_records = (0, 0)
+        self.written_otherwise = (0, 0)
+        self.failure = ("", 0)
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -255,6 +275,7 @@ class LogReader:
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
         self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
+        self._parts: tuple[bytes, ...] = ()  # between the members of the first record
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -309,6 +330,7 @@ class LogReader:
         log.others = {key: list(of_key) for key, of_key in self.log.others.items()}
         log.rates = dict(self.log.rates)
         log.personal, log.near_records = list(self.log.personal), self.log.near_records
+        log.written_otherwise, log.failure = self.log.written_otherwise, self.log.failure
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
 
@@ -323,6 +345,8 @@ class LogReader:
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line ending."""
         if b"\r" in data:
+            if 0 < (ends := data.count(b"}\r\n")) < data.count(b"}\n") + data.count(b"}\r\n"):
+                self._note_otherwise(ends, self.log.line_count + 1 + data.count(b"\n", 0, data.find(b"}\r\n")))
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if self._unnamed:  # of the lines up to the name, other records are kept, of the rest not
             end = data.find(b"\n", data.find(BENCHMARK_BYTES)) + 1
@@ -340,8 +364,12 @@ class LogReader:
                 self._find_benchmark(len(data))
             else:
                 self._limit_others()
-            if self._near_left > 0 and self.log.record_count - records_before < len(lines) - 1:
+            records = self.log.record_count - records_before
+            if records:
+                self._compare_writing(data, lines, first, records)
+            if self._near_left > 0 and records < len(lines) - 1:
                 self._find_near_records(data, lines, first)
+                self._find_failure(data, lines, first)
         self._watch.look(data, first)
 
     def _read_records(self, lines: list[bytes]) -> None:
@@ -418,12 +446,34 @@ class LogReader:
                     self._slots[key] = self.log.others.pop(key, [])
             self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
-    def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
-        """Count the lines of the data that only people take for records."""
-        if data.count(b":::") == data.count(TOKEN) == data.count(b"LLOG"):
+    def _compare_writing(self, data: bytes, lines: list[bytes], first_line: int, records: int) -> None:
+        """Count the records that are not written as the first one of the log is."""
+        if not self._parts and (match := re.search(PARTS, data)):
+            self._parts = match.groups()
+        if all(data.count(part) == records for part in self._parts):
             return
         for line, text in enumerate(lines, first_line):
-            if (b":::" in text or b"LLOG" in text) and TOKEN not in text:
+            if TOKEN in text and not all(part in text for part in self._parts):
+                self._note_otherwise(1, line)
+
+    def _note_otherwise(self, number: int, line_number: int) -> None:
+        count, first = self.log.written_otherwise
+        self.log.written_otherwise = (count + number, first or line_number)
+
+    def _find_failure(self, data: bytes, lines: list[bytes], first_line: int) -> None:
+        if self.log.failure[1] or not any(word in data for word in FAILURES):
+            return
+        for line, text in enumerate(lines, first_line):
+            if TOKEN not in text and any(word in text for word in FAILURES):
+                self.log.failure = (text[:LONGEST_HEAD].decode("utf-8", "replace").strip(), line)
+                return
+
+    def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
+        """Count the lines of the data that only people take for records."""
+        if data.count(b":::") == data.count(TOKEN) == data.count(b"LLOG") == data.count(b'"time_ms"'):
+            return
+        for line, text in enumerate(lines, first_line):
+            if (b":::" in text or b"LLOG" in text or b'"time_ms"' in text) and TOKEN not in text:
                 self._note_near_record(text, line)
 
     def _note_near_record(self, text: bytes, line_number: int) -> None:

@@ -181,6 +181,23 @@ class StatusSuccess(LogRule, strict_only=True):
                 yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', ERROR if ended else WARNING)
 
 
+class NoFailureInText(LogRule, strict_only=True):
+    """No text in the log of a successful run tells of a failure."""
+
+    id = "QUA12"
+    severity = NOTE
+    cite = CONVERGENCE
+    differs = "the official tool reads no text"
+    why = "No published log of a successful run has such a text before run_stop; a resumed run may have it."
+    fix = "Nothing to fix if the run went on after it."
+    bad = (lambda log: log().raw("run_stop", lambda line: b"CUDA out of memory. Tried to allocate 20 MiB\n" + line),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        stop, (text, line) = log.last("run_stop"), log.failure
+        if stop and stop.meta("status") == "success" and 0 < line < stop.line:
+            yield self.finding(log.path, line, f"the run ended with success, but the log says {show(text)}")
+
+
 def is_success(value: Any) -> bool:
     """Tell whether a value of run_stop says that the run succeeded."""
     return value is True or (isinstance(value, str) and bool(re.match(SUCCESS, value)))

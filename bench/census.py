@@ -2,7 +2,6 @@
 
     python bench/census.py                              reads ../shared/corpus, shows the table
     python bench/census.py -o compliance/census.json    writes it
-    python bench/census.py --without NVIDIA             leaves out the logs of an organisation
 
 The rule SET20 compares logs with it. Counted are the closed results that the official checker accepts. What only one
 organisation's logs have, and values that the rules of the division fix anyway, are left out.
@@ -23,19 +22,20 @@ import msgspec
 from checker import ROOT
 from published import write_page
 
-from common.reference import COMMON_SETTINGS
 from common.values import identity
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.logs.log import METRICS, STRUCTURE, SUBMISSION, Log, read_log
+from compliance.logs.log import METRICS, SETTINGS, STRUCTURE, SUBMISSION, Log, read_log
 from compliance.model.judging import OFFICIAL
 from compliance.rules.census import (
+    ALL,
     COUNT,
     COURSE,
     MANY_ORGANISATIONS,
     MANY_RESULTS,
     MARKS,
     READERS,
+    SOURCE,
     TYPE,
     VALUE,
     Census,
@@ -60,7 +60,7 @@ Owner = tuple[str, str]
 
 
 class Tally:
-    """What the logs of one benchmark say."""
+    """What the logs of one benchmark, or of all, say."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], list[Any]] = defaultdict(list)
@@ -80,7 +80,8 @@ class Tally:
                 if value is not None:
                     self.values[key, kind].append(value)
                     self.owners[key, kind].add(owner)
-            for name in (key, COUNT + key, *(f"{key}.{field}" for field in every[-1].metadata if field != "lineno")):
+            fields = sorted(read_names([every[0], every[-1]]).difference(SOURCE))
+            for name in (key, COUNT + key, *(f"{key}.{field}" for field in fields)):
                 numbers[name] = read_number(log, name)
         self.numbers.append((owner, {name: number for name, number in sorted(numbers.items()) if number is not None}))
 
@@ -134,29 +135,31 @@ def find_root(known: dict[str, str], name: str) -> str:
 
 
 def take_census(folder: Path, without: str = "") -> dict[str, Census]:
-    """Return the census of each benchmark over the closed results below a folder."""
+    """Return the census of ALL closed results below a folder, and what else those of a benchmark have in common."""
     tallies: dict[str, Tally] = defaultdict(Tally)
     for results in check_paths([folder], Options(profile=OFFICIAL)).sets:
         owner = name_organisation(results.folder, folder)
         for run in results.runs if results.division == "closed" and owner != without.casefold() else ():
             if run.verdict != "FAIL" and run.benchmark:
-                tallies[run.benchmark].add(read_log(run.path), (owner, results.folder))
-    return {name: read_tally(name, tallies[name]) for name in REFERENCES if name in tallies}
-
-
-def read_tally(benchmark: str, tally: Tally) -> Census:
-    """Return what is common to the logs of a benchmark."""
-    reference = REFERENCES[benchmark]
-    settings = (*COMMON_SETTINGS, *reference.settings, *reference.dataset.settings())
-    settled = {
-        "seed",
-        "submission_poc_name",
-        "submission_poc_email",
-        *SUBMISSION,
-        *(setting.key for setting in settings),
+                log = read_log(run.path)
+                for name in (ALL, run.benchmark):
+                    tallies[name].add(log, (owner, results.folder))
+    settled = {"seed", "submission_poc_name", "submission_poc_email", *SUBMISSION}
+    settled |= {setting.key for setting in SETTINGS} | {key for key, *_ in REFERENCE_RECORDS}
+    every = {
+        name: Census([*tally.list_facts(settled)], [*tally.list_equalities()], frozenset(tally.names))
+        for name, tally in tallies.items()
     }
-    settled |= {key for key, *_ in REFERENCE_RECORDS}
-    return Census([*tally.list_facts(settled)], [*tally.list_equalities()], frozenset(tally.names))
+    general = every.pop(ALL, Census())
+    facts = {(fact.key, fact.kind) for fact in general.facts}
+    pairs = {(pair.first, pair.second) for pair in general.equalities}
+    return {ALL: general} | {
+        name: Census(
+            [fact for fact in every[name].facts if (fact.key, fact.kind) not in facts],
+            [pair for pair in every[name].equalities if (pair.first, pair.second) not in pairs],
+        )
+        for name in filter(every.__contains__, REFERENCES)
+    }
 
 
 def name_organisation(result: str, folder: Path) -> str:
@@ -164,10 +167,10 @@ def name_organisation(result: str, folder: Path) -> str:
     return Path(os.path.relpath(result, folder)).parts[1].casefold()
 
 
-def write_table(folder: Path, without: str = "") -> str:
+def write_table(folder: Path) -> str:
     """Return the text of the table of the results below a folder: a line for each fact."""
     lines = []
-    for benchmark, census in take_census(folder, without).items():
+    for benchmark, census in take_census(folder).items():
         facts, equalities = (
             ",\n  ".join(msgspec.json.encode(item).decode() for item in items)
             for items in (census.facts, census.equalities)

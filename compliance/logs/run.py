@@ -124,6 +124,8 @@ class Run(Struct, frozen=True):
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
+    marks: file and line that wrote the first record of each key, as far as the log says so. instance: which one of a
+    throughput result it is, as the log says.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
@@ -145,6 +147,8 @@ class Run(Struct, frozen=True):
     lines: Mapping[str, int] = {}
     seeds: Sequence[tuple[int, Any, Any, Any]] = ()
     seed_count: int = 0
+    marks: Mapping[str, tuple[str, Any]] = {}
+    instance: Any = None
     start_ms: float | None = None
     stop_ms: float | None = None
     staging_ms: float = 0.0
@@ -254,6 +258,8 @@ def extract_run(
         lines={key: record.line for key, record in evidence.items()},
         seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
         seed_count=len(log["seed"]),
+        marks={key: mark for key, (record, *_) in log.records.items() if (mark := read_mark(record))},
+        instance=_read_instance(log),
         start_ms=start_ms,
         stop_ms=stop_ms,
         staging_ms=staged_ms,
@@ -344,6 +350,22 @@ def describe_own_code(provenance: Any) -> str:
     except ValueError:
         text = "unknown code"
     return shorten(text, LONGEST_NAME - len(OWN_CODE), placeholder=" …")
+
+
+def read_mark(record: Record) -> tuple[str, Any] | None:
+    """Return the name of the file, without its folder, and the line that wrote a record; None where it names none."""
+    file, line = record.meta("file"), record.meta("lineno")
+    if not isinstance(file, str):
+        return None
+    return file[-LONGEST_NAME:].replace("\\", "/").rpartition("/")[2], line if is_number(line) else None
+
+
+def _read_instance(log: Log) -> Any:
+    """Return the number that a log gives its instance of a throughput result."""
+    named, start = log.others.get("instance_id"), log.first("epoch_start")
+    if named or start is None:
+        return named[0].value if named else None
+    return next((start.meta(name) for name in ("instance", "instance_id") if start.meta(name) is not None), None)
 
 
 def _read_software(log: Log) -> dict[str, str]:

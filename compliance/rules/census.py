@@ -6,11 +6,10 @@ and writes compliance/census.json. The same functions read them there and here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import chain
-from posixpath import basename
+from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from common.reference import FULL
 from common.values import are_same, is_number
 from compliance.logs.log import OTHERS_KEPT, Log
 from compliance.logs.record import Record
-from compliance.logs.run import PROVENANCE, variant_of
+from compliance.logs.run import PROVENANCE, read_mark, variant_of
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule, show
 
@@ -30,6 +29,8 @@ MANY_RESULTS: Final = 10
 MANY_ORGANISATIONS: Final = 3
 """From so many on, what holds in all of them holds in general."""
 MOST_NOTES: Final = 4
+ALL: Final = "MLPerf HPC"
+"""Stands for all benchmarks."""
 SOURCE: Final = ("file", "lineno")
 VALUE, TYPE, COURSE, MARKS = "value", "type", "course", "marks"
 COUNT: Final = "number of "
@@ -73,7 +74,7 @@ class Equality(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    """What is known of the logs of a benchmark. names: of all their metadata, and of members of objects."""
+    """What is known of the logs of a benchmark, or of ALL. names: of all metadata, and of members of objects."""
 
     facts: list[Fact] = []
     equalities: list[Equality] = []
@@ -82,11 +83,14 @@ class Census(msgspec.Struct, frozen=True):
 
 @cache
 def read_census(benchmark: str) -> Census:
-    """Return the census of the published logs of a benchmark; bench/census.py writes the file."""
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "census.json")
-    with open(path, "rb") as file:
-        tables = msgspec.json.decode(file.read(), type=dict[str, msgspec.Raw])
-    return msgspec.json.decode(tables[benchmark], type=Census) if benchmark in tables else Census()
+    """Return what the published logs of a benchmark have in common, in addition to ALL; bench/census.py writes it."""
+    return msgspec.json.decode(_read_tables()[benchmark], type=Census)
+
+
+@cache
+def _read_tables() -> dict[str, msgspec.Raw]:
+    table = Path(__file__).parents[1] / "census.json"
+    return msgspec.json.decode(table.read_bytes(), type=dict[str, msgspec.Raw])
 
 
 # -- what a log says -----------------------------------------------------------------------------------------
@@ -141,12 +145,6 @@ def read_marks(records: list[Record]) -> int | None:
     return len({read_mark(record) for record in records})
 
 
-def read_mark(record: Record) -> tuple[str, Any]:
-    """Return the name of the file, without its folder, and the line that wrote a record."""
-    file, line = record.meta("file"), record.meta("lineno")
-    return basename(file) if isinstance(file, str) else "", line if is_number(line) else None
-
-
 READERS: Final[dict[str, Callable[[list[Record]], Any]]] = {
     VALUE: read_value,
     TYPE: read_type,
@@ -158,7 +156,8 @@ READERS: Final[dict[str, Callable[[list[Record]], Any]]] = {
 def read_number(log: Log, name: str) -> Any:
     """Return the number that a name stands for, None without one.
 
-    `key` is the last value of a key, `key.field` is in the metadata of its last record, `number of key` counts them.
+    `key` is the last value of a key, `key.field` is in the metadata or the value of its last record, or its first;
+    `number of key` counts them.
     """
     key, _, field = name.removeprefix(COUNT).partition(".")
     records = records_of(log, key)
@@ -166,8 +165,11 @@ def read_number(log: Log, name: str) -> Any:
         return None
     if name.startswith(COUNT):
         return len(records) if key in log.records or len(records) < OTHERS_KEPT // len(log.others) else None
-    value = records[-1].meta(field) if field else records[-1].value
-    return value if is_number(value) else None
+    if not field:
+        return records[-1].value if is_number(records[-1].value) else None
+    parts = (part for record in (records[-1], records[0]) for part in (record.metadata, record.value))
+    values = (part.get(field) for part in parts if type(part) is dict)
+    return next((value for value in values if is_number(value)), None)
 
 
 # -- the rule ------------------------------------------------------------------------------------------------
@@ -189,12 +191,11 @@ class AsPublished(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         comparable = "run_stop" in log.records and PROVENANCE not in log.records and variant_of(log) == FULL
-        if case.benchmark is None or not comparable:
+        if not comparable or case.benchmark not in _read_tables():
             return
-        census = read_census(case.benchmark)
         notes = []
-        comparisons = (self._compare_facts, self._compare_numbers, self._compare_names)
-        for finding in chain.from_iterable(compare(log, census, case.benchmark) for compare in comparisons):
+        censuses = (read_census(case.benchmark), read_census(ALL))
+        for finding in chain.from_iterable(self._compare(log, census) for census in censuses):
             if finding.severity == NOTE:
                 notes.append(finding)
             else:
@@ -204,42 +205,40 @@ class AsPublished(LogRule, strict_only=True):
             keys = listed(list(dict.fromkeys(note.key for note in others)))
             yield others[0]._replace(message=f"and {len(others)} more facts of published logs do not hold here: {keys}")
 
-    def _compare_names(self, log: Log, census: Census, benchmark: str) -> Iterator[Finding]:
-        known = census.names
-        new: dict[str, Record] = {}
-        for records in chain(log.records.values(), log.others.values()):
-            record = records[-1]
-            if (
-                type(record.metadata) is dict
-                and len(record.metadata) > len(SOURCE)
-                and not read_names([record]) <= known
-            ):
-                new.update((name, record) for name in sorted(read_names([record]) - known))
-        if new:
-            message = f"names in the metadata that no published log of {benchmark} has: {listed(list(new))}"
-            yield self.finding_at(log, next(iter(new.values())), message)
-
-    def _compare_facts(self, log: Log, census: Census, benchmark: str) -> Iterator[Finding]:
+    def _compare(self, log: Log, census: Census) -> Iterator[Finding]:
+        """Yield what does not hold in the log."""
         samples: dict[str, list[Record]] = {}
         for fact in census.facts:
-            key = fact.key
-            records = samples.get(key)
+            records = samples.get(fact.key)
             if records is None:
-                records = samples[key] = sample(records_of(log, key))
+                records = samples[fact.key] = sample(records_of(log, fact.key))
             value = READERS[fact.kind](records) if records else None
             if value is not None and value != fact.value and not are_same(value, fact.value):
                 alike = fact.kind != VALUE or type(value) is type(fact.value) or is_number(value)
-                meaning = RAISED.get((key, fact.kind), "") if alike else ""
-                message = f"{describe_fact(fact, value)} {count_logs(fact, benchmark)}{meaning and f': {meaning}'}"
+                meaning = RAISED.get((fact.key, fact.kind), "") if alike else ""
+                message = f"{describe_fact(fact, value)} {count_results(fact)}{meaning and f': {meaning}'}"
                 yield self.finding_at(log, records[-1], message, severity=WARNING if meaning else NOTE)
-
-    def _compare_numbers(self, log: Log, census: Census, benchmark: str) -> Iterator[Finding]:
         for pair in census.equalities:
             first, second = read_number(log, pair.first), read_number(log, pair.second)
             if first is not None and second is not None and not are_same(first, second):
                 key = pair.second.removeprefix(COUNT).partition(".")[0]
                 numbers = f"{pair.second} is {show(second)}, {pair.first} {show(first)}; equal"
-                yield self.finding_at(log, records_of(log, key)[-1], f"{numbers} {count_logs(pair, benchmark)}")
+                yield self.finding_at(log, records_of(log, key)[-1], f"{numbers} {count_results(pair)}")
+        if census.names:
+            yield from self._find_names(log, census.names)
+
+    def _find_names(self, log: Log, known: frozenset[str]) -> Iterator[Finding]:
+        """Yield what is in the metadata of the last record of a key under a name that is not known."""
+        new: list[tuple[Record, str]] = []
+        for records in chain(log.records.values(), log.others.values()):
+            fields = records[-1].metadata
+            if type(fields) is dict and len(fields) > len(SOURCE):
+                new += [(records[-1], name) for name in read_names(records[-1:]) - known]
+        if new:
+            latest = {name: record for record, name in sorted(new, key=lambda pair: (pair[0].order, pair[1]))}
+            names = listed([f"{name} of {record.key}" for name, record in latest.items()])
+            message = f"names in the metadata that no published log has: {names}"
+            yield self.finding_at(log, next(iter(latest.values())), message)
 
 
 def describe_fact(fact: Fact, value: Any) -> str:
@@ -251,8 +250,8 @@ def describe_fact(fact: Fact, value: Any) -> str:
     return f"{fact.key} {'is ' * (fact.kind == TYPE)}{value}; {fact.value}"
 
 
-def count_logs(fact: Fact | Equality, benchmark: str) -> str:
+def count_results(fact: Fact | Equality) -> str:
     """Return in how many published results a fact holds; of few, that they are few."""
-    many = fact.results >= MANY_RESULTS and fact.organisations >= MANY_ORGANISATIONS
-    whose = f"{fact.organisations} organisations{'' if many else ', which are few'}"
-    return f"in all {fact.results} published results of {benchmark} that have it ({whose})"
+    few = fact.results < MANY_RESULTS or fact.organisations < MANY_ORGANISATIONS
+    whose = f"{fact.organisations} organisations{', which are few' if few else ''}"
+    return f"in all {fact.results} published results that have it ({whose})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from common.reference import since
 from common.tree import ANYWHERE
@@ -23,6 +23,13 @@ from compliance.rules.settings import seed_of, seed_problem
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
 ONE_FOLDER = "the official tools look at one folder at a time"
 SHOWN = 3
+HOUR_S: Final = 3600
+DAY_S: Final = 24 * HOUR_S
+EARLIEST_S: Final = 1.5e9
+LATEST_S: Final = 1.9e9
+"""July 2017 to March 2030, in seconds since 1970."""
+CLOCK_UNITS: Final = (1, 10**3, 10**6, 10**9)
+FEWEST_CLOCKS: Final = 3
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
 MARK = ("file", "lineno")
 Pair = tuple[JudgedRun, JudgedRun]
@@ -119,6 +126,40 @@ class SeedsUnique(SetRule):
                 severity = ERROR if results.strict else SKIPPED
                 expected = "one seed record, from rank 0"
                 yield self.finding(run.path, run.seeds[-1][0], message, expected, "seed", severity)
+
+
+class SeedsOfTheirTime(SetRule, strict_only=True):
+    """Seeds that are readings of a clock are of the time of their runs."""
+
+    id = "RUN23"
+    severity = WARNING
+    cite = SEEDS
+    differs = "the official tool does not compare seeds with times"
+    why = "Such a seed tells when the run was made; in all 814 published logs with one it is within an hour."
+    fix = "Submit the runs of this round with their own times, not earlier ones."
+    good = (lambda package: package().edit_all(lambda log: log.set("seed", log.clock_ms // 1000)),)
+    bad = (lambda package: package().edit_all(lambda log: log.set("seed", log.clock_ms // 1000 - 40 * DAY_S)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        seeds = [(run, seed_of(run.seed), run.start_ms) for run in results.runs if run.start_ms is not None]
+        delays = [_find_delay(seed, start_ms) for _, seed, start_ms in seeds if seed is not None]
+        known = [delay for delay in delays if delay is not None]
+        if len(known) < max(len(results.runs), FEWEST_CLOCKS) or max(known) - min(known) > HOUR_S:
+            return
+        days = min(known, key=abs) / DAY_S
+        if abs(days) > 1:
+            run, seed, _ = seeds[0]
+            message = (
+                f"the seeds of all {len(known)} runs are readings of a clock, {abs(days):,.0f} days"
+                f" {'before' if days > 0 else 'after'} their runs (seed {seed})"
+            )
+            yield self.finding(run.path, run.seeds[0][0], message, "seeds of the time of their runs", "seed")
+
+
+def _find_delay(seed: int, start_ms: float) -> float | None:
+    """Return how long before a run, in seconds, its seed was read from a clock since 1970; None if it was not."""
+    seconds = next((seed / unit for unit in CLOCK_UNITS if EARLIEST_S <= seed / unit < LATEST_S), None)
+    return None if seconds is None else start_ms / 1000 - seconds
 
 
 def _seed_places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:

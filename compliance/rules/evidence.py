@@ -20,6 +20,8 @@ from compliance.rules.rule import LogRule, show
 
 MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for digest in ref.data_sha256}
 """The variant of each known digest of generated data."""
+RESTART_MS = 1500
+"""Between two jobs: Python alone takes longer to import torch."""
 NOTHING = ("", "none", "null", "false", "no")
 """Texts that name no checkpoint."""
 MINI_FOLDER = r"(?i)(?:^|[-_./])mini2?(?![^-_./])"
@@ -72,6 +74,33 @@ class MachineAndData(SuiteRule):
         elif isinstance(folder, str) and re.search(MINI_FOLDER, folder):
             message = f"the data are in {show(folder)}, as those of a mini problem, but the log is of the full one"
             yield message, "the full data", WARNING
+
+
+class ResumedInTime(LogRule, strict_only=True):
+    """A run that was resumed shows the pause, and all that was trained before."""
+
+    id = "SET22"
+    severity = WARNING
+    cite = "training_rules.adoc#run-time; docs/reference/profiles.md (logs of this suite)"
+    differs = "the official tool does not know the record"
+    why = "The pause between two jobs belongs to the run; without it the time is too short."
+    fix = "Submit the log as the jobs wrote it, with all of them."
+    good = (lambda log: log(division="open").add("run_resumed", None, before="run_stop"),)
+    bad = (lambda log: log(division="open").add("run_resumed", None, before="epoch_start", epoch_num=12),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for resumed in log["run_resumed"]:
+            before = [record for record in log.events if record.order < resumed.order]
+            after = next((record for record in log["epoch_start"] if record.order > resumed.order), None)
+            trained = [record.meta("epoch_num") for record in before if record.key == "epoch_start"]
+            number = resumed.meta("epoch_num")
+            if is_number(number) and number > max(filter(is_number, trained), default=0):
+                message = f"the run was resumed from epoch {show(number)}, which the log does not have"
+                yield self.finding_at(log, resumed, message, "all epochs of the run")
+            elif after and before and after.time_ms - before[-1].time_ms < RESTART_MS:
+                pause = f"{after.time_ms - before[-1].time_ms:,.0f} ms after the last record of the job before"
+                message = f"the resumed run goes on {pause}: no job restarts so soon"
+                yield self.finding_at(log, resumed, message, "the pause between the jobs")
 
 
 class ReferenceRecords(LogRule, strict_only=True):

@@ -109,19 +109,19 @@ class TellableResult(SetRule, strict_only=True):
 
 
 class NoNumberMissing(SetRule, strict_only=True):
-    """The instances of a throughput result, counted and pruned ones, are numbered without gaps."""
+    """The runs of a result, counted and pruned ones, are numbered without gaps."""
 
     id = "RUN21"
     severity = WARNING
     cite = RESULTS
     differs = "the official tool does not read the numbers"
-    why = "A missing number may be an instance that was left out because it was slow; all must be submitted."
-    fix = "Add the missing instances, or put them in pruned_results; say in the README why a number was never used."
+    why = "A missing number may be a run that was left out because it was slow; all must be submitted."
+    fix = "Add the missing runs, instances also in pruned_results; say in the README why a number was never used."
     good = (lambda package: package(scaling="weak").prune(2),)
     bad = (lambda package: (sample := package(scaling="weak", runs=14)).remove(f"{sample.folder}/result_3.txt"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        if results.scaling != WEAK or results.loose:
+        if results.loose or results.missing_runs:
             return
         names = [result_name(run.path) for run in (*results.runs, *results.pruned)]
         numbers = {int(digits) for name in names if (digits := name.rpartition("_")[2]).isdecimal()}
@@ -132,8 +132,14 @@ class NoNumberMissing(SetRule, strict_only=True):
         ]
         missing = [f"result_{number}" for gap in gaps for number in gap]
         if 0 < len(missing) <= len(numbers):
-            message = f"missing among the instances, by their numbers: {listed(missing, SHOWN)}"
-            yield self.finding(results.folder, 0, message, "numbers without gaps, from 0 or 1")
+            message = f"missing among the runs, by their numbers: {listed(missing, SHOWN)}"
+            severity = "" if results.scaling == WEAK else NOTE  # in no published result of either kind
+            yield self.finding(results.folder, 0, message, "numbers without gaps, from 0 or 1", severity=severity)
+        instances = [run.instance for run in results.runs]
+        alike = len(instances) > 1 and all(is_stated(instance) and instance == instances[0] for instance in instances)
+        if results.scaling == WEAK and alike:
+            message = f"all {len(instances)} logs say that they are of instance {show(instances[0])}"
+            yield self.finding(results.runs[0].path, 0, message, "an instance of each log", severity=NOTE)
 
 
 class FailingRuns(SetRule):
@@ -393,6 +399,35 @@ class SameSoftware(SetRule, strict_only=True):
         parts = [f"{name} is {_list_groups(groups, _start_of(name))}" for name, groups in differing.items()]
         odd = min(next(iter(differing.values())), key=len)[0]
         return self.finding_in(odd, PROVENANCE, f"{subject}: {listed(parts, SHOWN)}", expected, severity)
+
+
+class SameCode(SetRule, strict_only=True):
+    """The records of all runs of a result were written by the same lines of the same files."""
+
+    id = "RUN22"
+    severity = WARNING
+    cite = "training_rules.adoc#system-and-framework-must-be-consistent"
+    differs = "the official tool compares the file and line of seeds only"
+    why = "A result belongs to one version of the code; two published results have runs of several."
+    fix = "Repeat the runs that differ. If the code was only moved, say so in its README."
+    good = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "/other/place/train.py")),)
+    bad = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "train_fast.py")),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        runs = [run for run in results.runs if run.marks and not run.damage]
+        if not runs or all(run.marks == runs[0].marks for run in runs):
+            return
+        keys = sorted({key for run in runs for key in run.marks})
+        stated = {key: [run for run in runs if key in run.marks] for key in keys}
+        grouped = {key: _group_runs(stated[key], lambda run: run.marks[key]) for key in keys}  # noqa: B023  (called here)
+        differing = [key for key in keys if len(grouped[key]) > 1]
+        if differing:
+            key = differing[0]
+            marks = _list_groups(grouped[key], lambda run: "{}, line {}".format(*run.marks[key]))
+            others = f"; likewise {len(differing) - 1} more keys" if len(differing) > 1 else ""
+            odd = min(grouped[key], key=len)[0]
+            message = f"runs of different code: {key} was written by {marks}{others}"
+            yield self.finding_in(odd, key, message, "the same file and line in all runs")
 
 
 def _start_of(name: str) -> Callable[[JudgedRun], str]:

@@ -9,7 +9,8 @@ from itertools import groupby
 
 from common.command import counted
 from common.reference import ROUNDS, since
-from common.values import group_pairs, is_number, is_stated
+from common.values import as_count, group_pairs, is_number, is_stated
+from compliance.logs.run import text_of
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.package import Package
@@ -20,6 +21,11 @@ from compliance.rules.package import DESCRIPTION, FIELDS, readable
 from compliance.rules.rule import PackageRule, SetRule, show
 
 SYSTEM_TYPE, ACCELERATOR = "system_type", "accelerator_model_name"
+MODELS = r"A64FX|XEON|EPYC|POWER ?9|GAUDI|(?:(?<![A-Z])|(?<=DGX)|(?<=\dX))(?:GH|GB|MI|[AHBVPL])[1-9]\d{1,2}(?!\d)"
+FRAMEWORKS = r"TORCH|TENSORFLOW|MXNET|JAX|PADDLE|MINDSPORE"
+"""Names in capital letters, which a description and a platform have in common if both have any."""
+EARLIEST_CUDA = {"V100": 9, "A100": 11, "H100": 11.8, "H200": 12, "B200": 12.8}
+"""The first version for an accelerator."""
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
@@ -136,6 +142,7 @@ class DescribedSystem(SetRule, strict_only=True):
         yield from self._check_names(results, str(description.fields.get("submitter", "")))
         yield from self._check_status(results, str(description.fields.get("status", "")))
         yield from self._check_platform(results)
+        yield from self._check_machine(results, description)
         yield from self._check_framework(results, str(description.fields.get("framework", "")))
         yield from self._check_size(results, description)
 
@@ -184,6 +191,54 @@ class DescribedSystem(SetRule, strict_only=True):
             *_, (other, runs), (first, _) = by_name.values()
             message = f"the logs name {len(by_name)} platforms: {show(other)} here, {show(first)} in others"
             yield self.finding_in(runs[0], "submission_platform", message, "one platform", WARNING)
+
+    def _check_machine(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
+        """Yield what description and platform say of the machine, and cannot both be true."""
+        run, fields = next(iter(results.runs), None), description.fields
+        platform = text_of(run.submission.get("submission_platform")) if run else None
+        if run is None or platform is None:
+            return
+        models = [str(fields.get(name, "")).upper() for name in (ACCELERATOR, "host_processor_model_name")]
+        frameworks = str(fields.get("framework", "")).upper()
+        for pattern, stated, what in ((MODELS, " ".join(models), "hardware"), (FRAMEWORKS, frameworks, "framework")):
+            ours, named = (set(re.findall(pattern, text.upper())) for text in (stated, f"{platform} {results.system}"))
+            if ours and named and not ours & named:
+                names = " and ".join(sorted(named))
+                message = (
+                    f"{what} is {show(stated.strip())} in the system json, {names} in the names of platform and system"
+                )
+                yield self.finding_in(run, "submission_platform", message, "the same in both", WARNING)
+        yield from self._check_platform_size(results, run, platform)
+        cuda = re.search(r"(?i)cuda\w*\W{1,5}(\d+(?:\.\d+)?)", str(fields.get("other_software_stack", "")))
+        earliest = max((version for name, version in EARLIEST_CUDA.items() if name in models[0]), default=0)
+        storage = description.text("host_storage_capacity")
+        for key, is_odd, fact in (
+            ("host_processors_per_node", description.count("host_processors_per_node") == 0, "no processors in a node"),
+            (
+                "host_storage_capacity",
+                run.staging_ms and re.match(r"(?i)0\b|none", storage),
+                "no storage, but data are staged",
+            ),
+            (
+                "other_software_stack",
+                cuda and float(cuda[1]) < earliest,
+                f"a CUDA older than {earliest} for {models[0]}",
+            ),
+        ):
+            if is_odd:
+                yield self.finding(
+                    description.path, 0, f"the system json states {fact}", "the machine that ran", key, NOTE
+                )
+
+    def _check_platform_size(self, results: ResultSet, run: JudgedRun, platform: str) -> Iterator[Finding]:
+        """Yield a warning where a platform such as 64xDGX has another number than the logs."""
+        number = re.match(r"(\d{1,9}) ?x ?[A-Z]", platform, re.IGNORECASE)
+        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
+        if results.scaling == WEAK or not number or nodes is None or each is None:
+            return
+        if int(number[1]) not in (nodes, nodes * each, each):
+            message = f"the platform is {show(platform)}, but the logs say {nodes} nodes with {each} accelerators"
+            yield self.finding_in(run, "submission_platform", message, "the nodes that ran", WARNING)
 
     def _check_framework(self, results: ResultSet, framework: str) -> Iterator[Finding]:
         """Yield a note where the description names no torch, whose version the provenance of a log states."""

@@ -271,6 +271,14 @@ class SampleLog:
                 self.records.insert(at + 1, stats)
         return self
 
+    def learning_rate(self, rate: float) -> Self:
+        """Log a learning rate at the end of each epoch, with the epoch's other metadata."""
+        for at, record in reversed([*enumerate(self.records)]):
+            if record["key"] == "epoch_stop":
+                metadata = record["metadata"]
+                self.records.insert(at, self._make_record("learning_rate", rate, record["time_ms"], metadata))
+        return self
+
     def _steps_per_epoch(self) -> int:
         samples, batch_size = (int(self.records_of(key)[0]["value"]) for key in ("train_samples", "global_batch_size"))
         return math.ceil(samples / batch_size)

@@ -154,6 +154,12 @@ class SamplePackage:
         assert isinstance(log, SampleLog)
         return log
 
+    def edit_all(self, change: Callable[[SampleLog], Any]) -> Self:
+        """Change all logs of the result, result_1.txt and so on."""
+        for number in range(1, self._count + 1):
+            self.edit(number, change)
+        return self
+
     def edit(self, number: int, change: Callable[[SampleLog], Any]) -> Self:
         """Change the log result_<number>.txt."""
         change(self._make_log(number))

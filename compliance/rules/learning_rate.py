@@ -1,0 +1,156 @@
+"""The rule about the learning rates that a run records: they are those of its header."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from math import cos, pi
+from typing import Any, Final, NamedTuple
+
+from common.values import is_number
+from compliance.logs.log import Log
+from compliance.logs.record import Record
+from compliance.model.judging import WARNING, Case, Finding
+from compliance.rules.census import records_of, sample
+from compliance.rules.epochs import course_of
+from compliance.rules.rule import LogRule, show
+
+NEAR: Final = 0.02
+"""Recorded rates are within this part of those of the header in all published logs that state both."""
+BESIDE: Final = 2
+"""Steps by which implementations count differently."""
+
+
+class Schedule(NamedTuple):
+    """The learning rate that a header implies, by step or by epoch.
+
+    start: the rate at the begin of the linear warm-up. multipliers: of the base rate from each boundary on. period: of
+    a cosine, in place of them; 0 without one.
+    """
+
+    base: float
+    start: float
+    warmup: float
+    boundaries: list[float]
+    multipliers: list[float]
+    period: float = 0
+    least: float = 0
+
+    def find_range(self, begin: float, end: float) -> tuple[float, float]:
+        """Return the least and the largest rate between two places."""
+        corners = (corner for corner in (self.warmup, *self.boundaries) if begin <= corner <= end)
+        rates = [self._find_rate(place) for place in (begin, end, *corners)]
+        return min(rates), max(rates)
+
+    def _find_rate(self, place: float) -> float:
+        if place < self.warmup:
+            return self.start + (self.base - self.start) * place / self.warmup
+        if self.period:
+            part = min((place - self.warmup) / self.period, 1)
+            return self.least + (self.base - self.least) * (1 + cos(pi * part)) / 2
+        return self.base * (1, *self.multipliers)[bisect_right(self.boundaries, place)]
+
+
+class LearningRate(LogRule, strict_only=True):
+    """The learning rates that a run records are those of its header."""
+
+    id = "SET21"
+    severity = WARNING
+    once = True
+    cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+    divisions = ("closed",)
+    differs = "the official tool reads the header only"
+    why = "Convergence is judged by the hyperparameters of the header, which must be those of the run."
+    fix = "Log the hyperparameters that the run used, or repeat it with those of the header."
+    good = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.002),)
+    bad = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.001),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        rates = [(record, rate) for record, rate in _list_rates(log, case) if is_number(rate)]
+        numbers = course_of(log, case).numbers if rates else []
+        schedules = _read_schedules(log, case.benchmark) if numbers and case.benchmark else []
+        samples, batch_size = log.value("train_samples"), log.value("global_batch_size")
+        if not schedules or not (is_number(samples) and is_number(batch_size) and 0 < batch_size < samples):
+            return
+        steps = 1 if case.benchmark == "cosmoflow" else samples / batch_size
+        contradictions = [list(_find_contradictions(rates, schedule, min(numbers), steps)) for schedule in schedules]
+        fewest = min(contradictions, key=len)
+        for record, message, expected in fewest[:1]:
+            others = f" ({len(fewest)} of {len(rates)} records)" if len(fewest) > 1 else ""
+            yield self.finding_at(log, record, message + others, expected)
+
+
+def _find_contradictions(
+    rates: list[tuple[Record, float]], schedule: Schedule, first: float, steps: float
+) -> Iterator[tuple[Record, str, str]]:
+    """Yield each record whose rate is not that of the header, a message, and what was expected."""
+    for record, rate in rates:
+        least, most = schedule.find_range(*_find_place(record, first, steps))
+        if not least * (1 - NEAR) <= rate <= most * (1 + NEAR):
+            expected = " to ".join(dict.fromkeys((f"{least:.4g}", f"{most:.4g}")))
+            epoch = show(record.meta("epoch_num"))
+            yield record, f"the learning rate of epoch {epoch} is {rate:.4g}, by the header {expected}", expected
+
+
+def _list_rates(log: Log, case: Case) -> list[tuple[Record, Any]]:
+    """Return the records of a run's learning rates, and the rates."""
+    if case.benchmark == "deepcam":
+        return [(r, r.value) for r in sample(records_of(log, "learning_rate")) if is_number(r.meta("epoch_num"))]
+    starts = course_of(log, case).epochs if case.benchmark == "cosmoflow" else []
+    if not starts or starts[0][1].meta("lr") is None:
+        return []
+    rates = ((record, record.meta("lr")) for _, record in starts)
+    return [(record, max(rate, default=None) if isinstance(rate, list) else rate) for record, rate in rates]
+
+
+def _find_place(record: Record, first: float, steps: float) -> tuple[float, float]:
+    """Return between which steps, or epochs, a rate was recorded. first: number of the first epoch; steps: of an epoch.
+
+    step_num is taken where it is in the epoch of the record: some count within it, some count parts of steps.
+    """
+    epoch, step = record.meta("epoch_num"), record.meta("step_num")
+    begin = (epoch - first) * steps
+    end = begin + steps
+    beside = BESIDE if steps > 1 else 0
+    if is_number(step) and begin - beside <= step <= end + beside:
+        begin = end = step
+    return max(begin - beside, 0), end + beside
+
+
+KEYS: Final = {
+    "deepcam": (
+        "opt_lr",
+        "scheduler_lr_warmup_steps",
+        "scheduler_milestones",
+        "scheduler_decay_rate",
+        "scheduler_t_max",
+        "scheduler_eta_min",
+    ),
+    "cosmoflow": (
+        "opt_base_learning_rate",
+        "opt_learning_rate_warmup_epochs",
+        "opt_learning_rate_decay_boundary_epochs",
+        "opt_learning_rate_decay_factor",
+        "",
+        "",
+    ),
+}
+"""Base rate, length of the warm-up, where the rate falls, by what, period of a cosine, and its least rate."""
+
+
+def _read_schedules(log: Log, benchmark: str) -> list[Schedule]:
+    """Return what the header may mean: boundaries count from the end of the warm-up, or from the start."""
+    base, warmup, places, factor, period, least = (log.value(key) for key in KEYS[benchmark])
+    boundaries = places if isinstance(places, list) else []
+    multipliers = factor if isinstance(factor, list) else [factor] * len(boundaries)
+    numbers = (base, warmup, period or 0, least or 0, *boundaries, *multipliers)
+    if len(multipliers) < len(boundaries) or not all(is_number(number) and number >= 0 for number in numbers):
+        return []
+    if not isinstance(factor, list):
+        multipliers = [factor**count for count in range(1, 1 + len(boundaries))]
+    how = log.value("opt_learning_rate_warmup_factor") if benchmark == "cosmoflow" else 0
+    low = 0 if not is_number(how) or how <= 0 else base * min(how, 1 / how)
+    return [
+        Schedule(base, low, warmup, sorted(begin + place for place in boundaries), multipliers, period or 0, least or 0)
+        for begin in {0, warmup}
+    ]

@@ -187,10 +187,9 @@ def order_by_time(log: Log) -> Log:
         return log
     stop = log.first("run_stop")
     end = stop.order if stop else log.record_count
-    earliest = [
-        (event.order >= end, time_ms) for event, (time_ms, _) in zip(events, _find_earliest(events), strict=True)
-    ]
-    by_time = [events[at] for at in sorted(range(len(events)), key=earliest.__getitem__)]
+    earliest = zip(events, _find_earliest(events), strict=True)
+    places = [(False, time_ms) if event.order < end else (True, event.order) for event, (time_ms, _) in earliest]
+    by_time = [events[at] for at in sorted(range(len(events)), key=places.__getitem__)]
     moved: dict[int, Record] = {}
     for event, record in zip(events, by_time, strict=True):
         if event is not record:

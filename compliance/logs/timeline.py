@@ -179,13 +179,17 @@ def find_late_line(log: Log) -> StepBack | None:
 def order_by_time(log: Log) -> Log:
     """Return the log with its events in the order of their times: a buffered writer writes lines late.
 
-    What would then precede what it must follow stays behind it.
+    What would then precede what it must follow stays behind it, and so does what is written after run_stop: the
+    committee's tool reads up to that line.
     """
     events = _list_ordered(log)
     if _are_in_order(events):
         return log
+    stop = log.first("run_stop")
+    end = stop.order if stop else log.record_count
     earliest = zip(events, _find_earliest(events), strict=True)
-    by_time = [record for record, _ in sorted(earliest, key=lambda pair: pair[1][0])]
+    places = [(False, time_ms) if event.order < end else (True, event.order) for event, (time_ms, _) in earliest]
+    by_time = [events[at] for at in sorted(range(len(events)), key=places.__getitem__)]
     moved: dict[int, Record] = {}
     for event, record in zip(events, by_time, strict=True):
         if event is not record:

@@ -391,7 +391,7 @@ class EvaluationTakesTime(Amounts):
         samples = samples_per_epoch(log, case) or log.value("train_samples")
         share = log.value("eval_samples")
         known = is_number(share) and is_number(samples) and samples > 0 < share
-        implied = share * course.usual_ms / samples / 1000 if known else 0
+        implied = share * min(course.training_ms.values(), default=0) / samples / 1000 if known else 0
         usual = sorted(lengths.values())[len(lengths) // 2] / 1000
         least = max(find_range("evaluation", case)[0] / UNUSUAL * implied, EVALUATION_SHARE * usual)
         bounds = ((ERROR, 0.001), (WARNING, implied / FASTEST_EVALUATION), (NOTE, least))

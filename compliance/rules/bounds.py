@@ -16,7 +16,7 @@ from common.values import is_number
 from compliance.logs.log import Log
 from compliance.model.judging import ERROR, NOTE, WARNING, Case
 
-DATA: Final = os.path.dirname(os.path.dirname(__file__))
+FOLDER: Final = os.path.dirname(os.path.dirname(__file__))
 ERROR_SHARE: Final = 0.01
 WARNING_SHARE: Final = 0.001
 LEAST_S: Final = 0.01
@@ -37,7 +37,7 @@ class Limit(NamedTuple):
 @cache
 def read_table(name: str) -> Any:
     """Return a table of the published results, which a script in bench/ writes."""
-    with open(os.path.join(DATA, name), encoding="ascii") as file:
+    with open(f"{FOLDER}/{name}", encoding="ascii") as file:
         return json.load(file)
 
 

@@ -14,7 +14,6 @@ from common.values import is_number
 from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record
-from compliance.logs.run import is_resumed
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
 from compliance.rules.order import LOGGING
@@ -24,8 +23,6 @@ from compliance.rules.rule import LogRule, show
 
 STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
-SHORT_STEPS: Final = 0.5
-"""Of the usual number of steps; in the 374 published logs that state them, all epochs but the last have the same."""
 SPARSE: Final = 3
 """Times the usual epochs from evaluation to evaluation; in published logs at most twice."""
 ROUNDING: Final = 1e-6
@@ -220,24 +217,11 @@ class Steps(ResultRule):
         # Most epochs, or the longer ones of unequal epochs, are trained for so many steps; 0 if that is not logged.
         lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
         usual = lengths[3 * len(lengths) // 4] if lengths else 0
-        if usual > 0 and not is_resumed(log):
-            yield from self._find_short(log, course, starts, usual)
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
             # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
             yield from self._find_outside(log, course, starts, stops, usual > 0)
         if len(set(starts.values())) > 1:  # otherwise steps are counted within each epoch
             yield from self._find_jumps(log, course, starts, stops)
-
-    def _find_short(self, log: Log, course: Course, starts: Numbers, usual: float) -> Iterator[Finding]:
-        """Yield the first epoch but the last, which the target may end, of less than half of the usual steps."""
-        ended = [(number, record, record.meta("step_num")) for number, record in course.epoch_stops]
-        measured = [(n, record, step - starts[n]) for n, record, step in ended if n in starts and is_number(step)]
-        last = course.epochs[-1][0]
-        short = [(n, record, count) for n, record, count in measured if n != last and 0 <= count < SHORT_STEPS * usual]
-        if short:
-            number, record, count = short[0]
-            message = f"epoch {show(number)} is trained for {show(count)} steps{more(short, 'epochs')}"
-            yield self.finding_at(log, record, message, f"about {show(usual)}, as other epochs")
 
     def _find_outside(
         self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool

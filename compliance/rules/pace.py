@@ -37,6 +37,10 @@ FASTER_SHARE: Final = 0.7
 """Of the time of the other evaluations: these were made on a faster machine."""
 LEAST_FASTER: Final = 0.6
 """Of that share of time a faster machine trains at least."""
+FEW_SHARE: Final = 0.2
+"""Of the epochs: if more take half of the usual time, the others may be those that are unusual."""
+THIRD: Final = 1 / 3
+"""Of the usual time: what an epoch takes at least that is slowed down by a busy machine no more than others are."""
 SLOW_RATIO: Final = 3
 """Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
@@ -78,7 +82,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         if _start_evenly(course):
             return  # the usual case
         advance, lengths = course.advance_ms, course.training_ms
-        usual = sorted(advance.values())[len(advance) // 2] if advance else 0
+        usual = sorted(advance.values())[len(advance) // 4] if advance else 0  # a slow epoch shows in two of them
         expected_ms = {epoch: max(usual if early else 0, lengths.get(epoch, usual)) for epoch in advance}
         crowded = [epoch for epoch in advance if advance[epoch] < _least_time(expected_ms[epoch], FOLLOWS_SHARE)]
         parallel = [epoch for epoch in advance if advance[epoch] < _least_time(course.usual_ms, SHORTEST_SHARE)]
@@ -114,7 +118,9 @@ class EpochTakesTime(LogRule, strict_only=True):
         elif len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE:
             severity = WARNING
         elif short != [max(times)] and not _may_be_faster(course, shares):
-            severity = WARNING  # not the last, which the target may have ended
+            # Not the last, which the target may have ended, and not as many as a busy machine leaves.
+            few = len(short) <= FEW_SHARE * len(times) or shares[number] < THIRD
+            severity = WARNING if few else NOTE
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         later = [record for epoch, record in ends if epoch == number and record.order > start.order]
@@ -280,7 +286,8 @@ class FasterThanSiblings(SetRule, strict_only=True):
                 f"{names_of(fast)}: {most:,.4g} samples/s, {most / usual:.3g} times the median of the"
                 f" {len(rates)} runs ({usual:,.4g})"
             )
-            steady = usual <= LEVEL_SPREAD * ascending[0]  # none of the others was made on a busy machine
+            # None of the others was made on a busy machine, on which few runs are alone.
+            steady = usual <= LEVEL_SPREAD * ascending[0] and len(fast) <= max(1, FEW_SHARE * len(rates))
             severity = WARNING if steady and most > TWICE * usual else NOTE
             expected = f"at most {FASTER_THAN_SIBLINGS} times the median"
             yield self.finding(fast[0].path, 0, message, expected, severity=severity)

@@ -226,9 +226,9 @@ def choose_start(log: LogText, rng: Random) -> Line:
 
 
 def wait_for_ranks(log: LogText, rng: Random) -> None:
-    """Wait up to 5 s for all ranks between init_stop and run_start."""
+    """Wait up to 4 s for all ranks between init_stop and run_start."""
     require(log.at(log.last("init_stop")) < log.at(log.last("run_start")), "another order")
-    log.delay(log.last("init_stop"), rng.randint(500, 4_500))
+    log.delay(log.last("init_stop"), rng.randint(500, 3_900))
 
 
 # -- restarts -----------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_logs_that_are_told_apart_into_no_result_are_not_judged_as_one(tmp_path,
         paths = write_kinds(package, tmp_path / name)["folder of jobs"]
         found = check_paths(paths, Options())
         assert (found.verdict, found.exit_code) == ("INCOMPLETE", 1)
-        assert {finding.rule for finding in found.findings if finding.severity == "error"} == {"RUN22"}
+        assert {finding.rule for finding in found.findings if finding.severity == "error"} == {"RUN24"}
         for command, *arguments in ((check,), (check, "-v"), (check, "--format", "sarif"), (summary,)):
             command([*paths, *arguments])
             assert "not judged as a result" in capfd.readouterr().out or command is summary

@@ -11,7 +11,7 @@ from common.command import counted
 from common.values import are_same, group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, NOTE, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected

@@ -77,11 +77,11 @@ def identity(value: Any) -> Hashable:
     if is_integer(value):
         return ("number", int(value))
     if isinstance(value, float):
-        return ("number", repr(_in_32_bits(value)))
+        return ("number", repr(in_32_bits(value)))
     return (type(value).__name__, value if isinstance(value, Hashable) else repr(value))
 
 
-def _in_32_bits(value: float) -> float:
+def in_32_bits(value: float) -> float:
     """Return what a 32-bit float keeps of a value; beyond its range, the value."""
     try:
         (kept,) = struct.unpack("f", struct.pack("f", value))

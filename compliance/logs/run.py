@@ -258,7 +258,11 @@ def extract_run(
         lines={key: record.line for key, record in evidence.items()},
         seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
         seed_count=len(log["seed"]),
-        marks={key: mark for key, (record, *_) in log.records.items() if (mark := read_mark(record))},
+        marks={
+            key: mark
+            for key, (record, *_) in chain(log.records.items(), log.others.items())
+            if (mark := read_mark(record))
+        },
         instance=_read_instance(log),
         start_ms=start_ms,
         stop_ms=stop_ms,

@@ -8,7 +8,7 @@ from typing import Any
 
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
-from common.values import is_number
+from common.values import in_32_bits, is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
@@ -21,6 +21,8 @@ QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 BETTER_RATIO = 10
 """An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
+MOST_TYPED, LEAST_MADE = 6, 12
+"""Digits of a number that a person types, and that a program writes; no published log has results of both kinds."""
 FAILURES = {*EXIT_STATUS, "aborted"} - {TARGET_MET}
 SUCCESS = (
     r"(?i)(?!.*\b(?:not|never|no longer|without|before|fail|abort|error|kill|cancel|timeout|time limit|out of memory))"
@@ -196,6 +198,33 @@ class NoFailureInText(LogRule, strict_only=True):
         stop, (text, line) = log.last("run_stop"), log.failure
         if stop and stop.meta("status") == "success" and 0 < line < stop.line:
             yield self.finding(log.path, line, f"the run ended with success, but the log says {show(text)}")
+
+
+class SamePrecision(LogRule, strict_only=True):
+    """A result that meets the target has the precision of the others."""
+
+    id = "QUA13"
+    severity = NOTE
+    cite = CONVERGENCE
+    differs = "the official tool believes any number"
+    why = "A program writes all results with one precision; a number of few digits, or of more, may be typed by hand."
+    fix = "Submit the log as the run wrote it."
+    bad = (lambda log: log().last_evaluation(0.11),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        course = log.course(case.reference.target.key) if case.reference else None
+        results = [record for record in course.counted if type(record.value) is float] if course else []
+        digits = [len(f"{record.value!r}".partition("e")[0].strip("-0.").replace(".", "")) for record in results]
+        usual = sorted(digits)[len(digits) // 2] if digits else 0
+        typed = MOST_TYPED if usual >= LEAST_MADE else 0
+        odd = [record for record, number in zip(results, digits, strict=True) if number <= typed]
+        single = [in_32_bits(record.value) == record.value for record in results]
+        if not odd and single.count(False) * 4 <= len(single):
+            odd = [record for record, of_32_bits in zip(results, single, strict=True) if not of_32_bits]
+        odd = [record for record in odd if case.reference and case.reference.target.met(record.value)]
+        if odd:
+            message = f"{odd[0].key} {show(odd[0].value)} has another precision than most results of the log"
+            yield self.finding_at(log, odd[0], message, f"{usual} digits, or the same kind of number")
 
 
 def is_success(value: Any) -> bool:

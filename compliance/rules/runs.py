@@ -408,7 +408,10 @@ class SameCode(SetRule, strict_only=True):
     severity = WARNING
     cite = "training_rules.adoc#system-and-framework-must-be-consistent"
     differs = "the official tool compares the file and line of seeds only"
-    why = "A result belongs to one version of the code; two published results have runs of several."
+    why = (
+        "A result belongs to one version of the code; two published results have runs of several. All runs of each log "
+        "the same keys."
+    )
     fix = "Repeat the runs that differ. If the code was only moved, say so in its README."
     good = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "/other/place/train.py")),)
     bad = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "train_fast.py")),)
@@ -428,6 +431,12 @@ class SameCode(SetRule, strict_only=True):
             odd = min(grouped[key], key=len)[0]
             message = f"runs of different code: {key} was written by {marks}{others}"
             yield self.finding_in(odd, key, message, "the same file and line in all runs")
+        passing = [run for run in runs if run.verdict != FAIL]
+        for odd_runs in _group_runs(passing, lambda run: frozenset(run.marks)):
+            lacking = [key for key in keys if key not in odd_runs[0].marks]
+            if 2 * len(odd_runs) < len(passing) and lacking:
+                message = f"no {listed(lacking, SHOWN)} in {names_of(odd_runs)}; in the other runs there is"
+                yield self.finding_in(odd_runs[0], "", message, "the same keys in all runs", NOTE)
 
 
 def _start_of(name: str) -> Callable[[JudgedRun], str]:

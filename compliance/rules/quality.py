@@ -212,19 +212,24 @@ class SamePrecision(LogRule, strict_only=True):
     bad = (lambda log: log().last_evaluation(0.11),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        course = log.course(case.reference.target.key) if case.reference else None
-        results = [record for record in course.counted if type(record.value) is float] if course else []
-        digits = [len(f"{record.value!r}".partition("e")[0].strip("-0.").replace(".", "")) for record in results]
-        usual = sorted(digits)[len(digits) // 2] if digits else 0
-        typed = MOST_TYPED if usual >= LEAST_MADE else 0
-        odd = [record for record, number in zip(results, digits, strict=True) if number <= typed]
-        single = [in_32_bits(record.value) == record.value for record in results]
-        if not odd and single.count(False) * 4 <= len(single):
-            odd = [record for record, of_32_bits in zip(results, single, strict=True) if not of_32_bits]
-        odd = [record for record in odd if case.reference and case.reference.target.met(record.value)]
-        if odd:
-            message = f"{odd[0].key} {show(odd[0].value)} has another precision than most results of the log"
-            yield self.finding_at(log, odd[0], message, f"{usual} digits, or the same kind of number")
+        if case.reference is None:
+            return
+        target = case.reference.target
+        results = [record for record in log.course(target.key).counted if type(record.value) is float]
+        for record in filter(lambda record: target.met(record.value), results):
+            digits, single = _count_digits(record.value), in_32_bits(record.value) == record.value
+            if single and digits > MOST_TYPED:
+                continue  # mostly
+            usual = sorted(_count_digits(result.value) for result in results)[len(results) // 2]
+            others = sum(in_32_bits(result.value) == result.value for result in results)
+            if digits <= MOST_TYPED < LEAST_MADE <= usual or (not single and others * 4 >= len(results) * 3):
+                message = f"{record.key} {show(record.value)} has another precision than most results of the log"
+                yield self.finding_at(log, record, message, f"{usual} digits, or the same kind of number")
+                return
+
+
+def _count_digits(value: float) -> int:
+    return len(f"{value!r}".partition("e")[0].strip("-0.").replace(".", ""))
 
 
 def is_success(value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -92,8 +93,8 @@ class Groups:
     ) -> None:
         self._keys, self._belong, self._position = keys, belong, position
         self._siblings: dict[int, list[tuple[int, float]]] = {}  # of each result, the first items and their places
-        self._first: dict[int, int] = {}  # the first item with a key, and further ones
-        self._further: dict[int, list[int]] = {}
+        self._first: dict[float, int] = {}  # the first item with a key, and further ones
+        self._further: dict[float, list[int]] = {}
         self._items: list[Any] = []
         self._groups: list[list[Owned]] = []  # of each item
 
@@ -126,17 +127,18 @@ class Groups:
     def _sharing_items(self, item: Any) -> list[tuple[int, int]]:
         """Return the earlier items that share most keys with this one, and remember its keys."""
         keys, near = self._keys(item)
-        number, shared = len(self._items), []
+        number, shared, first_with = len(self._items), [], self._first
         for key in keys:
-            first = self._first.setdefault(key, number)
+            first = first_with.setdefault(key, number)
             if first != number:
                 further = self._further.setdefault(key, [])
                 shared += [first, *further]
                 if len(further) < BUCKET:
                     further.append(number)
-        for key in filter(self._first.__contains__, near):
-            shared += [self._first[key], *self._further.get(key, ())]
-        return Counter(shared).most_common(COMPARED) if shared else []
+        for key in filter(first_with.__contains__, near):
+            shared += [first_with[key], *self._further.get(key, ())]
+        # Of so few, sorting all is faster than most_common().
+        return sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED] if shared else []
 
 
 def _pair_results(kind: str, groups: Iterable[list[Owned]], other_ids: set[int]) -> Iterator[Copies]:

@@ -7,8 +7,8 @@ import os
 from collections.abc import Hashable, Iterator
 from typing import Any, Final
 
+from common.console import format_duration
 from common.reference import since
-from common.tree import ANYWHERE
 from common.values import group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, match_values, same_times
 from compliance.model.judging import ERROR, FAIL, SKIPPED, WARNING, Finding, JudgedRun, listed
@@ -272,7 +272,8 @@ class OwnResults(SetRule, strict_only=True):
     cite = SEEDS
     differs = UNSEEN
     why = (
-        "Runs with different seeds do not evaluate alike to four digits: one seed was used for all, or logs are edited."
+        "Runs with different seeds do not evaluate alike to four digits, nor share two results or training losses in a"
+        " row to the last digit: one seed was used for all, or logs are edited, or parts of one put into another."
     )
     fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
     bad = (lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(wave_times)),)
@@ -297,7 +298,10 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
     severity = WARNING
     cite = SEEDS
     differs = ONE_FOLDER
-    why = "Two runs evaluate alike to four digits only with one seed on one system, or if one is an edited copy."
+    why = (
+        "Two runs evaluate alike to four digits, or share two results or training losses in a row to the last digit,"
+        " only with one seed on one system, or if one has an edited copy of the other, or of a part of it."
+    )
     fix = "Make new runs for each result, with seeds of their own."
     bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times)),)
 
@@ -314,7 +318,7 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
 def how_alike(first: JudgedRun, second: JudgedRun, name: str) -> str:
     """Return what of one run the other one repeats; name: what to call the first one."""
     if same_times(first.fingerprint, second.fingerprint):
-        return f"{'byte-identical to' if _are_identical(first.path, second.path) else 'the times are those of'} {name}"
+        return f"the times {'and results ' * _same_log(first, second)}are those of {name}"
     like = alike(first.fingerprint, second.fingerprint)
     if like is None:
         return f"the intervals are those of {name}, slightly changed"
@@ -327,18 +331,18 @@ def how_alike(first: JudgedRun, second: JudgedRun, name: str) -> str:
 
 def _compare_results(first: JudgedRun, second: JudgedRun) -> str:
     pairs = match_values(first.fingerprint, second.fingerprint)
-    apart = max(abs(a - b) / abs(a) if a != b else 0.0 for a, b in pairs)
+    apart = max((abs(a - b) / abs(a) for a, b in pairs if a != b), default=0.0)
+    what = "training losses" if pairs and pairs[0][0] in first.fingerprint.losses else "evaluation results"
     how = f"differ by at most {100 * apart:.2g} % (as in copies)" if apart else "are equal to the last bit"
-    return f"{len(pairs)} evaluation results {how}"
+    # Where both have parts of a third run, they need not share any.
+    return f"{len(pairs) or 'some'} {what} {how}"
 
 
 def _describe_delay(first: JudgedRun, second: JudgedRun) -> str:
     if first.start_ms is None or second.start_ms is None:
         return ""
-    hours = abs(second.start_ms - first.start_ms) / 3_600_000
-    how_long = f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
-    if hours >= 48:
-        how_long = f"{hours / 24:.3g} days"
+    seconds = abs(second.start_ms - first.start_ms) / 1000
+    how_long = format_duration(seconds) if seconds < 172_800 else f"{seconds / 86_400:.3g} days"
     return f", {how_long} {'later' if second.start_ms > first.start_ms else 'earlier'}"
 
 
@@ -362,16 +366,6 @@ def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
 def _name_pairs(pairs: list[Pair]) -> str:
     names = [f"{os.path.basename(second.path)} = {os.path.basename(first.path)}" for first, second in pairs]
     return listed(names, SHOWN)
-
-
-def _are_identical(path: str, other: str) -> bool:
-    from hashlib import file_digest  # only copies pay for it
-
-    try:
-        with ANYWHERE.open(path) as first, ANYWHERE.open(other) as second:
-            return file_digest(first, "sha256").digest() == file_digest(second, "sha256").digest()
-    except OSError:
-        return False
 
 
 def wave_times(time_ms: float) -> float:

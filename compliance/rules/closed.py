@@ -213,11 +213,15 @@ def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     for key, value in MARKS:
         if key in log.records and log.value(key) == value:
             return f"{key} is logged", log.records[key][0].line
+    writers: dict[str, Record] = {}
     for records in log.records.values():
-        first = records[0]
-        file = first.metadata.get("file") if type(first.metadata) is dict else None
-        if type(file) is str and f"/{file}".endswith(WRITERS):
-            return f"{first.key} was written by {file}", first.line
+        fields = records[0].metadata
+        file = fields.get("file") if type(fields) is dict else None
+        if type(file) is str:
+            writers[file] = records[0]
+    for file, record in writers.items():
+        if f"/{file}".endswith(WRITERS):
+            return f"{record.key} was written by {file}", record.line
     for record in log[PROVENANCE]:
         config = configuration(record.value)
         rows = find_rows(case.reference) if config is not None and case.reference else ()

@@ -29,7 +29,6 @@ from compliance.logs.log import METRICS, SETTINGS, STRUCTURE, SUBMISSION, Log, r
 from compliance.model.judging import OFFICIAL
 from compliance.rules.census import (
     COUNT,
-    COURSE,
     EQUAL,
     MARKS,
     READERS,

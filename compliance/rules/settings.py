@@ -139,7 +139,8 @@ class SettingsAllowed(LogRule):
     bad = (lambda log: log().set("opt_name", "adam"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for key, setting, check in _list_checks(case.benchmark, case.variant, case.round, case.division, case.profile):
+        benchmark = case.benchmark if case.reference else None  # a plug-in may be refused in the next check
+        for key, setting, check in _list_checks(benchmark, case.variant, case.round, case.division, case.profile):
             records = log.records.get(key) or ()
             wrong = next((record for record in records if not check.allows(record.value)), None)
             if wrong and applies(setting, log):
@@ -157,10 +158,8 @@ def _list_checks(
     """Return key, setting and check of the settings whose values no other rule judges; others are SET05 and SET08."""
     case = Case(round_, profile, division, benchmark, variant)
     elsewhere = ("train_samples", "eval_samples", *(["seed"] if case.strict else []))
-    checks = ((setting.key, setting, check_of(setting, case)) for setting in case.settings)
-    return [
-        (key, setting, check) for key, setting, check in checks if key not in elsewhere and check not in (None, ANY)
-    ]
+    checks = ((setting, check_of(setting, case)) for setting in case.settings if setting.key not in elsewhere)
+    return [(setting.key, setting, check) for setting, check in checks if check is not None and check is not ANY]
 
 
 class Samples(LogRule):

@@ -22,25 +22,22 @@ import msgspec
 from checker import ROOT
 from published import write_page
 
-from common.values import identity
+from common.values import group_pairs, identity
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.logs.log import METRICS, SETTINGS, STRUCTURE, SUBMISSION, Log, read_log
 from compliance.model.judging import OFFICIAL
 from compliance.rules.census import (
-    ALL,
     COUNT,
-    COURSE,
-    MANY_ORGANISATIONS,
-    MANY_RESULTS,
+    EQUAL,
     MARKS,
     READERS,
     SOURCE,
     TYPE,
     VALUE,
-    Census,
-    Equality,
     Fact,
+    Facts,
+    parse_number,
     read_names,
     read_number,
     records_of,
@@ -53,8 +50,14 @@ FEW = 2
 """Results, and organisations, in which something holds at least."""
 VARIED = 4
 """Values that two numbers have at least: less may be equal by chance."""
+INSTANCES = ("instance", "instance_id")
 EVENTS = {*STRUCTURE, *METRICS}
 """Keys whose values and epoch_num other rules look at."""
+SETTLED = EVENTS | {"seed", "submission_poc_name", "submission_poc_email", *SUBMISSION}
+SETTLED |= {setting.key for setting in SETTINGS} | {key for key, *_ in REFERENCE_RECORDS}
+"""Keys whose values the rules fix, or look at."""
+ALL = ""
+"""Stands for all benchmarks together."""
 Owner = tuple[str, str]
 """The organisation and the folder of a result."""
 
@@ -80,27 +83,36 @@ class Tally:
                 if value is not None:
                     self.values[key, kind].append(value)
                     self.owners[key, kind].add(owner)
-            fields = sorted(read_names([every[0], every[-1]]).difference(SOURCE))
-            for name in (key, COUNT + key, *(f"{key}.{field}" for field in fields)):
+            fields = sorted(read_names([every[0], every[-1]]).difference(SOURCE, INSTANCES))
+            for name in (key, *(f"{key}.{field}" for field in (COUNT, *fields))):
                 numbers[name] = read_number(log, name)
         self.numbers.append((owner, {name: number for name, number in sorted(numbers.items()) if number is not None}))
 
-    def list_facts(self, settled: set[str]) -> Iterator[Fact]:
-        """Yield what holds in all logs. settled: keys whose values the rules fix."""
+    def list_all(self, known: list[Fact]) -> Iterator[Fact]:
+        """Yield what holds in all logs, but for what is known and what follows from it."""
+        subjects = {(fact.name, fact.kind) for fact in known}
+        yield from (fact for fact in self.list_facts() if (fact.name, fact.kind) not in subjects)
+        yield from self.list_equalities(known)
+
+    def list_facts(self) -> Iterator[Fact]:
+        """Yield what holds in all logs of each key, but for values that the rules fix."""
         for (key, kind), values in sorted(self.values.items()):
-            if len({identity(value) for value in values}) > 1:
-                continue
             owners = self.owners[key, kind]
             fact = Fact(key, kind, values[0], len(owners), len({owner for owner, _ in owners}))
             implied = kind == TYPE and len({*map(identity, self.values.get((key, VALUE), (1, "")))}) == 1
-            settled_here = kind in (VALUE, TYPE) and key in settled | EVENTS
-            chance = kind == COURSE and not (fact.results >= MANY_RESULTS and fact.organisations >= MANY_ORGANISATIONS)
+            judged = kind in (VALUE, TYPE) and key in SETTLED
             several = kind == MARKS and fact.value > 1
-            if min(fact.results, fact.organisations) >= FEW and not (implied or settled_here or chance or several):
+            varied = len({*map(identity, values)}) > 1 or (kind != VALUE and not fact.is_general)
+            if min(fact.results, fact.organisations) >= FEW and not (implied or judged or several or varied):
                 yield fact
 
-    def list_equalities(self) -> Iterator[Equality]:
+    def list_equalities(self, stated: list[Fact]) -> Iterator[Fact]:
         """Yield the pairs of numbers that are equal in all logs with both; of several equal ones, each with one."""
+        known: dict[str, str] = {}
+        for fact in stated:
+            first, second = (find_root(known, name) for name in (fact.name, str(fact.value)))
+            if fact.kind == EQUAL and first != second:
+                known[second] = first
         together: dict[tuple[str, str], set[Owner]] = defaultdict(set)
         values = defaultdict(set)
         differing = set()
@@ -115,16 +127,15 @@ class Tally:
                 else:
                     together[pair].add(owner)
                     values[pair].add(first)
-        known: dict[str, str] = {}
         for pair, owners in sorted(together.items(), key=lambda item: (-len(item[1]), item[0])):
             organisations = {owner for owner, _ in owners}
-            if min(len(owners), len(organisations)) < FEW or len(values[pair]) < VARIED:
-                continue
             first, second = (find_root(known, name) for name in pair)
-            if first != second:
-                known[second] = first
-                if not all(name.removesuffix(".epoch_num") in EVENTS for name in pair):
-                    yield Equality(*pair, len(owners), len(organisations))
+            if min(len(owners), len(organisations)) < FEW or len(values[pair]) < VARIED or first == second:
+                continue
+            known[second] = first
+            if not all(name.removesuffix(".epoch_num") in EVENTS for name in pair):
+                rare, common = sorted(pair, key=lambda name: len(self.owners[parse_number(name)[0], TYPE]))
+                yield Fact(rare, EQUAL, common, len(owners), len(organisations))
 
 
 def find_root(known: dict[str, str], name: str) -> str:
@@ -134,8 +145,11 @@ def find_root(known: dict[str, str], name: str) -> str:
     return name
 
 
-def take_census(folder: Path, without: str = "") -> dict[str, Census]:
-    """Return the census of ALL closed results below a folder, and what else those of a benchmark have in common."""
+def take_census(folder: Path, without: str = "") -> tuple[dict[str, Facts], set[str]]:
+    """Return by benchmark what its closed results below a folder have in common, and all names in their metadata.
+
+    What holds in all benchmarks holds in one that has few results.
+    """
     tallies: dict[str, Tally] = defaultdict(Tally)
     for results in check_paths([folder], Options(profile=OFFICIAL)).sets:
         owner = name_organisation(results.folder, folder)
@@ -144,22 +158,21 @@ def take_census(folder: Path, without: str = "") -> dict[str, Census]:
                 log = read_log(run.path)
                 for name in (ALL, run.benchmark):
                     tallies[name].add(log, (owner, results.folder))
-    settled = {"seed", "submission_poc_name", "submission_poc_email", *SUBMISSION}
-    settled |= {setting.key for setting in SETTINGS} | {key for key, *_ in REFERENCE_RECORDS}
-    every = {
-        name: Census([*tally.list_facts(settled)], [*tally.list_equalities()], frozenset(tally.names))
-        for name, tally in tallies.items()
-    }
-    general = every.pop(ALL, Census())
-    facts = {(fact.key, fact.kind) for fact in general.facts}
-    pairs = {(pair.first, pair.second) for pair in general.equalities}
-    return {ALL: general} | {
-        name: Census(
-            [fact for fact in every[name].facts if (fact.key, fact.kind) not in facts],
-            [pair for pair in every[name].equalities if (pair.first, pair.second) not in pairs],
+    general = list(tallies[ALL].list_all([]))
+    censuses = {}
+    for benchmark in filter(tallies.__contains__, REFERENCES):
+        tally = tallies[benchmark]
+        keys = {key for key, _ in tally.values}
+        stated = [
+            fact
+            for fact in general
+            if fact.key in keys and (fact.kind != EQUAL or parse_number(str(fact.value))[0] in keys)
+        ]
+        facts = sorted(
+            (*stated, *tally.list_all(stated)), key=lambda fact: (fact.key, fact.name, fact.kind, str(fact.value))
         )
-        for name in filter(every.__contains__, REFERENCES)
-    }
+        censuses[benchmark] = group_pairs((fact.key, fact) for fact in facts)
+    return censuses, tallies[ALL].names
 
 
 def name_organisation(result: str, folder: Path) -> str:
@@ -168,18 +181,13 @@ def name_organisation(result: str, folder: Path) -> str:
 
 
 def write_table(folder: Path) -> str:
-    """Return the text of the table of the results below a folder: a line for each fact."""
-    lines = []
-    for benchmark, census in take_census(folder).items():
-        facts, equalities = (
-            ",\n  ".join(msgspec.json.encode(item).decode() for item in items)
-            for items in (census.facts, census.equalities)
-        )
-        names = json.dumps(sorted(census.names))
-        lines.append(
-            f' "{benchmark}": {{"facts": [\n  {facts}],\n  "equalities": [\n  {equalities}],\n  "names": {names}}}'
-        )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    """Return the text of the table of the results below a folder: a line for each key."""
+    censuses, names = take_census(folder)
+    tables = []
+    for benchmark, facts in censuses.items():
+        lines = [f'  "{key}": {msgspec.json.encode(of_key).decode()}' for key, of_key in facts.items()]
+        tables.append(f' "{benchmark}": {{\n' + ",\n".join(lines) + "\n }")
+    return f'{{"names": {json.dumps(sorted(names))},\n"benchmarks": {{\n' + ",\n".join(tables) + "\n}}\n"
 
 
 if __name__ == "__main__":

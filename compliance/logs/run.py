@@ -22,7 +22,7 @@ from common.values import as_count, is_number, to_plain
 from common.version import DISTRIBUTION
 from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
-from compliance.logs.log import BENCHMARK, SETTINGS, SUBMISSION, Log, parse_log, read_log
+from compliance.logs.log import BENCHMARK, SETTINGS, STRUCTURE, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
 from compliance.logs.record import Record
 from compliance.logs.timeline import Phases, Timeline, clock, samples_per_second, staging_ms
@@ -45,6 +45,8 @@ DATA: Final = "data_sha256"
 RANKS: Final = "number_of_ranks"
 SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
+MARKED: Final = (*STRUCTURE, BENCHMARK, "global_batch_size", "train_samples", "seed")
+"""Keys of which it is compared what code wrote them."""
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
 NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
@@ -124,7 +126,7 @@ class Run(Struct, frozen=True):
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
-    marks: file and line that wrote the first record of each key, as far as the log says so. instance: which one of a
+    marks: name of the file, and line, that wrote the first record of some keys. instance: which one of a
     throughput result it is, as the log says.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
@@ -258,11 +260,15 @@ def extract_run(
         lines={key: record.line for key, record in evidence.items()},
         seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
         seed_count=len(log["seed"]),
+<<<<<<< HEAD
         marks={
             key: mark
             for key, (record, *_) in chain(log.records.items(), log.others.items())
             if (mark := read_mark(record))
         },
+=======
+        marks={key: read_mark(log.records[key][0]) for key in MARKED if key in log.records},
+>>>>>>> 3fac5e11e9122e4484883d8f2bbdbf4a4c8c3ee5
         instance=_read_instance(log),
         start_ms=start_ms,
         stop_ms=stop_ms,
@@ -356,12 +362,11 @@ def describe_own_code(provenance: Any) -> str:
     return shorten(text, LONGEST_NAME - len(OWN_CODE), placeholder=" …")
 
 
-def read_mark(record: Record) -> tuple[str, Any] | None:
-    """Return the name of the file, without its folder, and the line that wrote a record; None where it names none."""
+def read_mark(record: Record) -> tuple[str, Any]:
+    """Return the name of the file, without its folder, and the line that wrote a record."""
     file, line = record.meta("file"), record.meta("lineno")
-    if not isinstance(file, str):
-        return None
-    return file[-LONGEST_NAME:].replace("\\", "/").rpartition("/")[2], line if is_number(line) else None
+    name = file[-LONGEST_NAME:].rpartition("/")[2] if isinstance(file, str) else ""
+    return name, line if is_number(line) else None
 
 
 def _read_instance(log: Log) -> Any:

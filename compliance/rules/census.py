@@ -23,17 +23,15 @@ from compliance.logs.run import PROVENANCE, read_mark, variant_of
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule, show
 
-SAMPLED: Final = 8
+SAMPLED: Final = 5
 """Records of a key that are compared, spread over the log."""
 MANY_RESULTS: Final = 10
 MANY_ORGANISATIONS: Final = 3
 """From so many on, what holds in all of them holds in general."""
 MOST_NOTES: Final = 4
-ALL: Final = "MLPerf HPC"
-"""Stands for all benchmarks."""
 SOURCE: Final = ("file", "lineno")
-VALUE, TYPE, COURSE, MARKS = "value", "type", "course", "marks"
-COUNT: Final = "number of "
+VALUE, TYPE, COURSE, MARKS, EQUAL = "value", "type", "course", "marks", "equal"
+COUNT: Final = "#"
 TYPE_NAMES: Final = {
     NoneType: "null",
     bool: "true or false",
@@ -52,45 +50,45 @@ RAISED: Final = {
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True):
-    """What holds in all published logs with this key: in how many results of how many organisations.
+    """What holds in all published logs that have it: in how many results of how many organisations.
 
-    kind: of the fact. value: what `READERS` gives for all of them.
+    name: a key; of EQUAL, the name of a number, see `read_number`. value: what `READERS` gives for all of them; of
+    EQUAL, the name of the number that is the same.
     """
 
-    key: str
+    name: str
     kind: str
     value: Any
     results: int
     organisations: int
 
+    @property
+    def key(self) -> str:
+        """The key that it is about."""
+        return parse_number(self.name)[0]
 
-class Equality(msgspec.Struct, frozen=True, array_like=True):
-    """Two numbers, see `read_number`, that are equal in all published logs with both."""
-
-    first: str
-    second: str
-    results: int
-    organisations: int
-
-
-class Census(msgspec.Struct, frozen=True):
-    """What is known of the logs of a benchmark, or of ALL. names: of all metadata, and of members of objects."""
-
-    facts: list[Fact] = []
-    equalities: list[Equality] = []
-    names: frozenset[str] = frozenset()
+    @property
+    def is_general(self) -> bool:
+        """Whether enough results of enough organisations have it."""
+        return self.results >= MANY_RESULTS and self.organisations >= MANY_ORGANISATIONS
 
 
-@cache
-def read_census(benchmark: str) -> Census:
-    """Return what the published logs of a benchmark have in common, in addition to ALL; bench/census.py writes it."""
-    return msgspec.json.decode(_read_tables()[benchmark], type=Census)
+class Table(msgspec.Struct, frozen=True):
+    """The contents of census.json: names of all metadata and of members of values; by benchmark, facts by key."""
+
+    names: frozenset[str]
+    benchmarks: dict[str, msgspec.Raw]
+
+
+Facts = dict[str, list[Fact]]
 
 
 @cache
-def _read_tables() -> dict[str, msgspec.Raw]:
-    table = Path(__file__).parents[1] / "census.json"
-    return msgspec.json.decode(table.read_bytes(), type=dict[str, msgspec.Raw])
+def read_census(benchmark: str | None) -> tuple[Facts, frozenset[str]]:
+    """Return what the published logs of a benchmark have in common, and the names in all; bench/census.py writes it."""
+    table = msgspec.json.decode((Path(__file__).parents[1] / "census.json").read_bytes(), type=Table)
+    own = table.benchmarks.get(benchmark or "")
+    return ({} if own is None else msgspec.json.decode(own, type=Facts)), table.names
 
 
 # -- what a log says -----------------------------------------------------------------------------------------
@@ -101,9 +99,9 @@ def records_of(log: Log, key: str) -> list[Record]:
     return log.records.get(key) or log.others.get(key) or []
 
 
-def sample(records: list[Record]) -> list[Record]:
-    """Return about SAMPLED of the records, with the first and the last."""
-    return records if len(records) <= SAMPLED else [*records[:: len(records) // SAMPLED], records[-1]]
+def sample(records: list[Record], about: int = SAMPLED) -> list[Record]:
+    """Return about so many of the records, with the first and the last."""
+    return records if len(records) <= about else [*records[:: len(records) // about], records[-1]]
 
 
 def read_names(records: list[Record]) -> set[str]:
@@ -153,23 +151,27 @@ READERS: Final[dict[str, Callable[[list[Record]], Any]]] = {
 }
 
 
-def read_number(log: Log, name: str) -> Any:
-    """Return the number that a name stands for, None without one.
+@cache
+def parse_number(name: str) -> tuple[str, str]:
+    """Return key and field of a number's name: `key` is its last value, `key.field` in its records, `key.#` counts."""
+    key, _, field = name.partition(".")
+    return key, field
 
-    `key` is the last value of a key, `key.field` is in the metadata or the value of its last record, or its first;
-    `number of key` counts them.
-    """
-    key, _, field = name.removeprefix(COUNT).partition(".")
+
+def read_number(log: Log, name: str) -> Any:
+    """Return the number that a name stands for, None without one; a field is one of the last record, or the first."""
+    key, field = parse_number(name)
     records = records_of(log, key)
     if not records:
         return None
-    if name.startswith(COUNT):
+    last = records[-1]
+    if field == COUNT:
         return len(records) if key in log.records or len(records) < OTHERS_KEPT // len(log.others) else None
-    if not field:
-        return records[-1].value if is_number(records[-1].value) else None
-    parts = (part for record in (records[-1], records[0]) for part in (record.metadata, record.value))
-    values = (part.get(field) for part in parts if type(part) is dict)
-    return next((value for value in values if is_number(value)), None)
+    value = last.meta(field) if field else last.value
+    if field and value is None:
+        parts = (last.value, records[0].metadata, records[0].value)
+        value = next((part[field] for part in parts if type(part) is dict and field in part), None)
+    return value if is_number(value) else None
 
 
 # -- the rule ------------------------------------------------------------------------------------------------
@@ -191,11 +193,11 @@ class AsPublished(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         comparable = "run_stop" in log.records and PROVENANCE not in log.records and variant_of(log) == FULL
-        if not comparable or case.benchmark not in _read_tables():
+        facts, names = read_census(case.benchmark) if comparable else ({}, frozenset())
+        if not facts:
             return
         notes = []
-        censuses = (read_census(case.benchmark), read_census(ALL))
-        for finding in chain.from_iterable(self._compare(log, census) for census in censuses):
+        for finding in (*self._compare(log, facts), *self._find_names(log, names)):
             if finding.severity == NOTE:
                 notes.append(finding)
             else:
@@ -205,35 +207,32 @@ class AsPublished(LogRule, strict_only=True):
             keys = listed(list(dict.fromkeys(note.key for note in others)))
             yield others[0]._replace(message=f"and {len(others)} more facts of published logs do not hold here: {keys}")
 
-    def _compare(self, log: Log, census: Census) -> Iterator[Finding]:
-        """Yield what does not hold in the log."""
-        samples: dict[str, list[Record]] = {}
-        for fact in census.facts:
-            records = samples.get(fact.key)
-            if records is None:
-                records = samples[fact.key] = sample(records_of(log, fact.key))
-            value = READERS[fact.kind](records) if records else None
-            if value is not None and value != fact.value and not are_same(value, fact.value):
-                alike = fact.kind != VALUE or type(value) is type(fact.value) or is_number(value)
-                meaning = RAISED.get((fact.key, fact.kind), "") if alike else ""
-                message = f"{describe_fact(fact, value)} {count_results(fact)}{meaning and f': {meaning}'}"
+    def _compare(self, log: Log, facts: Facts) -> Iterator[Finding]:
+        """Yield each fact that does not hold in the log."""
+        for key, of_key in facts.items():
+            records = records_of(log, key)
+            few = sample(records)
+            for fact in of_key if records else ():
+                usual: Any = fact.value
+                if fact.kind == EQUAL:
+                    value, usual = read_number(log, fact.name), read_number(log, fact.value)
+                else:
+                    value = READERS[fact.kind](few)
+                if value is None or usual is None or value == usual or are_same(value, usual):
+                    continue
+                alike = fact.kind != VALUE or type(value) is type(usual) or is_number(value)
+                meaning = RAISED.get((key, fact.kind), "") if alike else ""
+                message = describe_fact(fact, value, usual) + (f": {meaning}" if meaning else "")
                 yield self.finding_at(log, records[-1], message, severity=WARNING if meaning else NOTE)
-        for pair in census.equalities:
-            first, second = read_number(log, pair.first), read_number(log, pair.second)
-            if first is not None and second is not None and not are_same(first, second):
-                key = pair.second.removeprefix(COUNT).partition(".")[0]
-                numbers = f"{pair.second} is {show(second)}, {pair.first} {show(first)}; equal"
-                yield self.finding_at(log, records_of(log, key)[-1], f"{numbers} {count_results(pair)}")
-        if census.names:
-            yield from self._find_names(log, census.names)
 
     def _find_names(self, log: Log, known: frozenset[str]) -> Iterator[Finding]:
         """Yield what is in the metadata of the last record of a key under a name that is not known."""
         new: list[tuple[Record, str]] = []
         for records in chain(log.records.values(), log.others.values()):
-            fields = records[-1].metadata
-            if type(fields) is dict and len(fields) > len(SOURCE):
-                new += [(records[-1], name) for name in read_names(records[-1:]) - known]
+            record = records[-1]
+            usual = type(record.metadata) is not dict or known.issuperset(record.metadata)
+            if not usual or (type(record.value) is dict and not known.issuperset(record.value)):
+                new += [(record, name) for name in read_names([record]) - known]
         if new:
             latest = {name: record for record, name in sorted(new, key=lambda pair: (pair[0].order, pair[1]))}
             names = listed([f"{name} of {record.key}" for name, record in latest.items()])
@@ -241,17 +240,16 @@ class AsPublished(LogRule, strict_only=True):
             yield self.finding_at(log, next(iter(latest.values())), message)
 
 
-def describe_fact(fact: Fact, value: Any) -> str:
-    """Return what a log says, and what all published ones say."""
-    if fact.kind == MARKS:
-        return f"{value} lines of code wrote the records of {fact.key}; one does"
-    if fact.kind == VALUE:
-        return f"{fact.key} is {show(value)}; {show(fact.value)}"
-    return f"{fact.key} {'is ' * (fact.kind == TYPE)}{value}; {fact.value}"
-
-
-def count_results(fact: Fact | Equality) -> str:
-    """Return in how many published results a fact holds; of few, that they are few."""
-    few = fact.results < MANY_RESULTS or fact.organisations < MANY_ORGANISATIONS
-    whose = f"{fact.organisations} organisations{', which are few' if few else ''}"
-    return f"in all {fact.results} published results that have it ({whose})"
+def describe_fact(fact: Fact, value: Any, usual: Any) -> str:
+    """Return what a log says, what the published ones say, and how many there are."""
+    texts = {
+        VALUE: f"{fact.name} is {show(value)}; {show(usual)}",
+        TYPE: f"{fact.name} is {value}; {usual}",
+        COURSE: f"{fact.name} {value}; {usual}",
+        MARKS: f"{value} lines of code wrote the records of {fact.name}; one does",
+        EQUAL: f"{fact.name} is {show(value)}, {fact.value} {show(usual)}; equal".replace(
+            f".{COUNT}", " (their number)"
+        ),
+    }
+    whose = f"{fact.organisations} organisations{'' if fact.is_general else ', which are few'}"
+    return f"{texts[fact.kind]} in all {fact.results} published results that have it ({whose})"

@@ -209,13 +209,23 @@ class NetworkSize(SuiteRule):
 
 def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
+<<<<<<< HEAD
     if log.value(VARIANT) == FULL:
         return f"{VARIANT} is logged", log[VARIANT][0].line
+=======
+    for key, value in MARKS:
+        if key in log.records and log.value(key) == value:
+            return f"{key} is logged", log.records[key][0].line
+    writers: dict[str, Record] = {}
+>>>>>>> 3fac5e11e9122e4484883d8f2bbdbf4a4c8c3ee5
     for records in log.records.values():
-        first = records[0]
-        file = first.metadata.get("file") if type(first.metadata) is dict else None
-        if type(file) is str and f"/{file}".endswith(WRITERS):
-            return f"{first.key} was written by {file}", first.line
+        fields = records[0].metadata
+        file = fields.get("file") if type(fields) is dict else None
+        if type(file) is str:
+            writers[file] = records[0]
+    for file, record in writers.items():
+        if f"/{file}".endswith(WRITERS):
+            return f"{record.key} was written by {file}", record.line
     for record in log[PROVENANCE]:
         config = configuration(record.value)
         rows = find_rows(case.reference) if config is not None and case.reference else ()

@@ -10,11 +10,12 @@ import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from common.tree import Tree
-from common.values import group_pairs
+from common.values import group_pairs, is_number
 from compliance.logs.run import SOURCES
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import (
@@ -118,6 +119,48 @@ def _hash_code(package: Package, benchmark: str, name: str) -> str:
 
 def _list_files(package: Package) -> list[str]:
     return [entry.path for entry in package.contents if entry.kind in (FILE, LINK)]
+
+
+class WritingCode(CodeRule):
+    """The files and lines that wrote the records of a result are in its code."""
+
+    id = "PKG39"
+    follows = ("PKG02", "RUN08", "PKG08", "PKG37")
+    severity = WARNING
+    why = "In all published packages with code they are: otherwise other code made the logs."
+    fix = "Submit the code that made the logs, unchanged, with the files that call mllog."
+    good = (lambda package: package().remove("benchmarks"),)
+    bad = (lambda package: package().edit_all(lambda log: log.meta("run_stop", "file", "/home/x/edit_logs.py")),)
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for results in package.sets if package.code.exists else ():
+            top = f"{BENCHMARKS}/{results.folder_benchmark}/"
+            paths = group_pairs(
+                (posixpath.basename(path), path) for path in _list_files(package) if path.startswith(top)
+            )
+            marks = group_pairs(mark for run in results.runs for mark in run.marks.values() if mark[0])
+            last = {file: max(filter(is_number, lines), default=0) for file, lines in marks.items()}
+            lacking = {
+                file: paths.get(file, [])
+                for file, line in sorted(last.items())
+                if max((_count_lines(package, path) for path in paths.get(file, ())), default=-1) < line
+            }
+            by_suite = any(SOURCES in run.software for run in results.runs)  # PKG37
+            for file, found in lacking.items() if paths and not by_suite else ():
+                what = f"ends before line {last[file]}" if found else "is not in the code"
+                message = f"records of {results.system} were written by {file}, which {what}"
+                severity = WARNING if len(lacking) < len(last) else NOTE  # without any of the files it is a sketch
+                expected = f"{file} with {last[file]} lines"
+                yield self.finding(package.code.path(results.folder_benchmark), 0, message, expected, "", severity)
+
+
+def _count_lines(package: Package, path: str) -> float:
+    """Return how many lines a file has; as many as one may wish if it cannot be read."""
+    try:
+        content = package.tree.read(posixpath.join(package.root, path), MAX_FILE_BYTES)
+    except OSError:
+        return inf
+    return content.count(b"\n") + 1
 
 
 class UnchangedFiles(PackageRule, strict_only=True):

@@ -38,6 +38,8 @@ FAULTS = r"(?i)(?:.*_)?(?:errors?|exception|signal|failures?|failed|crashed|abor
 MESSAGES = r"(?i)(?:.*_)?(?:message|msg|note|comment|info|result)"
 """Names of a text that may say so."""
 CODES = r"(?i)(?:.*_)?(?:code|returncode|rc|exitcode|exit)"
+USUAL = frozenset(("file", "lineno", "epoch", "epoch_num", "instance", "instance_id", "time"))
+"""Names of metadata of run_stop in published logs, which say nothing of its success."""
 FLAGS = r"(?i)(?:.*_)?(?:converged|success|successful|succeeded|reached|met|completed|finished|passed|ok)"
 
 
@@ -176,7 +178,11 @@ class StatusSuccess(LogRule, strict_only=True):
                 continue
             failures = [] if stop.value is None or is_success(stop.value) else [f"value {show(stop.value)}"]
             fields = stop.metadata if isinstance(stop.metadata, dict) else {}
-            failures += [f"{name} {show(value)}" for name, value in fields.items() if tells_failure(name, value)]
+            failures += [
+                f"{name} {show(value)}"
+                for name, value in fields.items()
+                if name not in USUAL and tells_failure(name, value)
+            ]
             if failures:
                 message = f"run_stop status is success, but it also says {listed(failures)}"
                 ended = has_field(stop, "status") and str(stop.meta("ended")).casefold() in FAILURES
@@ -239,6 +245,8 @@ def is_success(value: Any) -> bool:
 
 def tells_failure(name: str, value: Any) -> bool:
     """Tell whether a field of the metadata of run_stop says that the run did not succeed."""
+    if name == "status" and value == "success":
+        return False
     if re.fullmatch(FLAGS, name):
         return value in (False, 0) or str(value).casefold() in ("false", "no")
     if re.fullmatch(CODES, name):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from common.reference import ANY, FULL, MINI, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
@@ -138,15 +139,9 @@ class SettingsAllowed(LogRule):
     bad = (lambda log: log().set("opt_name", "adam"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for setting in case.settings:
-            records = log.records.get(setting.key)
-            if records is None or setting.key in ("train_samples", "eval_samples"):
-                continue  # SET05
-            if case.strict and setting.key == "seed":
-                continue  # SET08
-            check = check_of(setting, case)
-            if check is None or check is ANY:
-                continue
+        benchmark = case.benchmark if case.reference else None  # a plug-in may be refused in the next check
+        for key, setting, check in _list_checks(benchmark, case.variant, case.round, case.division, case.profile):
+            records = log.records.get(key) or ()
             wrong = next((record for record in records if not check.allows(record.value)), None)
             if wrong and applies(setting, log):
                 message, expected, fix = _describe_value(setting, wrong, check), check.text, ""
@@ -154,6 +149,17 @@ class SettingsAllowed(LogRule):
                     message, expected = f"{setting.key} is the text {show(wrong.value)}", "a number"
                     fix = f"Log {setting.key} as a number, without quotes; ask the committee about finished logs."
                 yield self.finding_at(log, wrong, message, expected, fix=fix)
+
+
+@lru_cache(maxsize=64)
+def _list_checks(
+    benchmark: str | None, variant: str, round_: str, division: str | None, profile: str
+) -> list[tuple[str, Setting, Check]]:
+    """Return key, setting and check of the settings whose values no other rule judges; others are SET05 and SET08."""
+    case = Case(round_, profile, division, benchmark, variant)
+    elsewhere = ("train_samples", "eval_samples", *(["seed"] if case.strict else []))
+    checks = ((setting, check_of(setting, case)) for setting in case.settings if setting.key not in elsewhere)
+    return [(setting.key, setting, check) for setting, check in checks if check is not None and check is not ANY]
 
 
 class Samples(LogRule):

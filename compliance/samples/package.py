@@ -274,7 +274,7 @@ class SamplePackage:
         """Add an implementation, and how the system runs it."""
         benchmark = f"benchmarks/{self.benchmark}"
         own = f"{benchmark}/{SYSTEM}"
-        self.files[f"{benchmark}/{IMPLEMENTATIONS}/{implementation}/train.py"] = b"print('training')\n"
+        self.files[f"{benchmark}/{IMPLEMENTATIONS}/{implementation}/train.py"] = b"print('training')\n" * 150
         self.files[f"{own}/{SYSTEM}_{implementation}.json"] = json.dumps({"implementation": implementation}).encode()
         self.files[f"{own}/{README_FILE}"] = b"# How to run\n"
         self.files |= {f"{own}/{script}": b"#!/usr/bin/env bash\necho done\n" for script in SCRIPTS}

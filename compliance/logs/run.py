@@ -126,7 +126,7 @@ class Run(Struct, frozen=True):
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
-    marks: name of the file, and line, that wrote the first record of some keys. instance: which one of a
+    keys: of all records. marks: name of the file, and line, that wrote the first record of some keys. instance: which one of a
     throughput result it is, as the log says.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
@@ -149,6 +149,7 @@ class Run(Struct, frozen=True):
     lines: Mapping[str, int] = {}
     seeds: Sequence[tuple[int, Any, Any, Any]] = ()
     seed_count: int = 0
+    keys: frozenset[str] = frozenset()
     marks: Mapping[str, tuple[str, Any]] = {}
     instance: Any = None
     start_ms: float | None = None
@@ -260,15 +261,8 @@ def extract_run(
         lines={key: record.line for key, record in evidence.items()},
         seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
         seed_count=len(log["seed"]),
-<<<<<<< HEAD
-        marks={
-            key: mark
-            for key, (record, *_) in chain(log.records.items(), log.others.items())
-            if (mark := read_mark(record))
-        },
-=======
         marks={key: read_mark(log.records[key][0]) for key in MARKED if key in log.records},
->>>>>>> 3fac5e11e9122e4484883d8f2bbdbf4a4c8c3ee5
+        keys=frozenset((*log.records, *log.others)),
         instance=_read_instance(log),
         start_ms=start_ms,
         stop_ms=stop_ms,

@@ -209,15 +209,9 @@ class NetworkSize(SuiteRule):
 
 def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
-<<<<<<< HEAD
     if log.value(VARIANT) == FULL:
         return f"{VARIANT} is logged", log[VARIANT][0].line
-=======
-    for key, value in MARKS:
-        if key in log.records and log.value(key) == value:
-            return f"{key} is logged", log.records[key][0].line
     writers: dict[str, Record] = {}
->>>>>>> 3fac5e11e9122e4484883d8f2bbdbf4a4c8c3ee5
     for records in log.records.values():
         fields = records[0].metadata
         file = fields.get("file") if type(fields) is dict else None

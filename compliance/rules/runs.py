@@ -417,7 +417,17 @@ class SameCode(SetRule, strict_only=True):
     bad = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "train_fast.py")),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        runs = [run for run in results.runs if run.marks and not run.damage]
+        runs = [run for run in results.runs if run.keys and not run.damage]
+        yield from self._compare_marks(runs)
+        groups = _group_runs((run for run in runs if run.verdict != FAIL), lambda run: run.keys)
+        usual = max(groups, key=len, default=[])
+        for odd in groups:
+            lacking = sorted(usual[0].keys - odd[0].keys)
+            if lacking and 2 * len(usual) > sum(map(len, groups)):
+                message = f"no {listed(lacking, SHOWN)} in {names_of(odd)}; in the other runs there is"
+                yield self.finding_in(odd[0], "", message, "the same keys in all runs", NOTE)
+
+    def _compare_marks(self, runs: list[JudgedRun]) -> Iterator[Finding]:
         if not runs or all(run.marks == runs[0].marks for run in runs):
             return
         keys = sorted({key for run in runs for key in run.marks})
@@ -431,12 +441,6 @@ class SameCode(SetRule, strict_only=True):
             odd = min(grouped[key], key=len)[0]
             message = f"runs of different code: {key} was written by {marks}{others}"
             yield self.finding_in(odd, key, message, "the same file and line in all runs")
-        passing = [run for run in runs if run.verdict != FAIL]
-        for odd_runs in _group_runs(passing, lambda run: frozenset(run.marks)):
-            lacking = [key for key in keys if key not in odd_runs[0].marks]
-            if 2 * len(odd_runs) < len(passing) and lacking:
-                message = f"no {listed(lacking, SHOWN)} in {names_of(odd_runs)}; in the other runs there is"
-                yield self.finding_in(odd_runs[0], "", message, "the same keys in all runs", NOTE)
 
 
 def _start_of(name: str) -> Callable[[JudgedRun], str]:

@@ -40,6 +40,8 @@ LONGER_UNIT: Final = 1.5
 """Times the records: what is longer in minutes or hours is another time, in seconds."""
 OWN_UNIT: Final = 16
 """From so many on, a rate of one accelerator, or of steps, is no rate of samples of the whole run."""
+EQUAL, SLOWER = 1.01, 0.5
+"""Of the time by such a rate: an epoch takes as long, or longer, as its data are waited for."""
 UNKNOWN_UNIT: Final = 5
 """Times the usual time of an epoch: of a throughput that is so low, nobody knows the unit: no error."""
 BLOCK_SHARE: Final = 0.4
@@ -191,27 +193,6 @@ def _find_limits(log: Log) -> str:
     return ", ".join(f"{name}: {show(value)}" for name, value in values if value is not None)
 
 
-class OneVocabulary(Amounts):
-    """A log has epochs or blocks of epochs, not both."""
-
-    id = "AMT02"
-    cite = LOGGING
-    differs = "the official tool accepts both"
-    why = "With both, an epoch could be trained in one and counted in the other; no published log has both."
-    fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
-    good = (lambda log: log().blocks(),)
-    bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
-    pair = "blocks in a log with epochs"
-    message = "blocks and epochs in one log: epoch_start is in line {subject}"
-    expected = "one of the two"
-    key = "block_start"
-
-    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        start, block = log.first("epoch_start"), log.first("block_start")
-        if start is not None:
-            yield Pair(block.line if block else 0, f"{start.line}", len(log["block_start"]), 0, (Limit(ERROR, 0, 0),))
-
-
 class TimeOfBlock(Amounts):
     """A block takes as long as that many epochs do."""
 
@@ -355,16 +336,13 @@ class OwnThroughput(Amounts):
     def _find_unit(log: Log, ratio: float) -> float:
         """Return by which number the log divides its throughput, 1 if by none; ratio: how much too slow it seems."""
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-        size = nodes * each if is_number(nodes) and is_number(each) else 0
-        units = [size, *(log.value(key) for key in ("number_of_ranks", "number_of_nodes", "global_batch_size"))]
-        return next(
-            (
-                unit
-                for unit in units
-                if is_number(unit) and unit > 1 and (0.99 if unit < OWN_UNIT else 0.5) <= ratio / unit <= 1.01
-            ),
-            1,
-        )
+        accelerators = nodes * each if is_number(nodes) and is_number(each) else 0
+        units = [accelerators, log.value("number_of_ranks"), log.value("global_batch_size"), nodes]
+        for unit in (unit for unit in units if is_number(unit) and unit > 1):
+            least = SLOWER if unit >= OWN_UNIT and unit != nodes else 2 - EQUAL
+            if least <= ratio / unit <= EQUAL:
+                return float(unit)
+        return 1.0
 
 
 class EvaluationTakesTime(Amounts):

@@ -399,7 +399,7 @@ OWN = [
         "Dell deepcam, suite cosmoflow, suite deepcam",
         "throughput that its times do not give",
         ("throughput", "samples"),
-        rates_times(0.1, 5, 10),
+        rates_times(0.1, 0.2, 0.4),
     ),
     *on_each(
         "own",

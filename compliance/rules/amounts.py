@@ -46,8 +46,8 @@ UNKNOWN_UNIT: Final = 5
 """Times the usual time of an epoch: of a throughput that is so low, nobody knows the unit: no error."""
 BLOCK_SHARE: Final = 0.4
 """Of the usual time of an epoch: what an epoch of a block takes at least."""
-SLOW_BLOCK: Final = 4
-"""Times that: of two blocks the longer epochs may be the usual ones."""
+LEAST_SHARE: Final = 0.1
+"""Of the time of the longer of two blocks, which may have had cold caches."""
 NOISE_S: Final = 1.0
 LARGEST: Final = 1e15
 """Steps of an epoch, of which more make no sense."""
@@ -216,12 +216,12 @@ class TimeOfBlock(Amounts):
             end = ends.get(first) or log.first("run_stop")
             if end is not None:
                 lengths.append((first, last, start, (end.time_ms - start.time_ms) / max(last - first + 1, 1) / 1000))
-        usual = sorted(seconds for *_, seconds in lengths)[(len(lengths) - 1) // 2] if lengths else 0
+        ascending = sorted(seconds for *_, seconds in lengths)
+        usual, longer = (ascending[(len(lengths) - odd) // 2] if lengths else 0 for odd in (1, 0))
         for first, last, start, seconds in lengths:
-            least = min(BLOCK_SHARE * usual, usual - NOISE_S)
+            least = min(max(BLOCK_SHARE * usual, LEAST_SHARE * longer), longer - NOISE_S)
             subject = f"epochs {show(first)} to {show(last)}"
-            limits = (Limit(WARNING, least, inf), Limit(NOTE, least, SLOW_BLOCK * usual + NOISE_S))
-            yield Pair(start.line, subject, seconds, usual, limits)
+            yield Pair(start.line, subject, seconds, longer, (Limit(WARNING, least, inf),))
 
 
 class StatedTimes(Amounts):
@@ -318,7 +318,7 @@ class OwnThroughput(Amounts):
         counts = {number: count for number, count, *_ in count_steps(log, course, implied)} if course.epochs else {}
         restarted, last = {number for number, _ in course.restarts}, course.epochs[-1:]
         timed = []
-        for number, rate in log.rates.items() if samples > 0 else ():
+        for number, rate in log.rates.items() if samples > 0 and last else ():
             # The target may end the last epoch at any step, which only steps tell.
             known = number in counts or number != last[0][0]
             if course.training_ms.get(number, 0) > 0 and rate.alone and number not in restarted and known:
@@ -413,7 +413,8 @@ class RankOfAccelerator(Amounts):
         if ranks == nodes * each or (not by_suite and of_node < each and of_node % 1 == 0 and each % of_node == 0):
             return ""
         shared = ranks % (nodes * each) == 0 and of_node <= MOST_RANKS * each
-        return NOTE if not by_suite and (shared or of_node < each or of_node == each + 1) else WARNING
+        partial = each / 2 <= of_node < each or of_node == each + 1  # some accelerators, or ranks, do not train
+        return NOTE if not by_suite and (shared or partial) else WARNING
 
 
 def _means_other_things(log: Log, case: Case) -> bool:

@@ -39,7 +39,7 @@ EXAMPLES = (
             log(division="open").by_suite({"train.steps": 3000}).throughput().meta("tracked_stats", "step", 9, -1)
         ),
     ),
-    ("AMT03", "note", lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1)),
+    ("AMT03", "warning", lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1)),
     (
         "AMT03",
         "warning",
@@ -51,7 +51,8 @@ EXAMPLES = (
     ("AMT05", "", lambda log: log().add("number_of_ranks", 16)),  # one for each node
     ("AMT05", "", lambda log: log(benchmark="oc20").add("number_of_ranks", 1)),
     ("AMT05", "", lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080)),
-    ("AMT05", "note", lambda log: log(benchmark="deepcam").add("number_of_ranks", 1)),
+    ("AMT05", "warning", lambda log: log(benchmark="deepcam").add("number_of_ranks", 1)),
+    ("AMT05", "note", lambda log: log(benchmark="deepcam").add("number_of_ranks", 48)),
     ("AMT05", "warning", lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1)),
     ("SET11", "", lambda log: log(division="open").by_suite({"model.conv_size": 4})),
     ("SET11", "error", lambda log: log().by_suite({"data.augment": "symmetries", "train.target": 0.6})),

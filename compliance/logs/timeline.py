@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from copy import copy
+from itertools import accumulate
 from math import inf
 from operator import attrgetter, itemgetter, le
 from typing import Any, Final, NamedTuple
@@ -163,35 +164,35 @@ def find_steps_back(log: Log) -> list[StepBack]:
 
 def find_late_line(log: Log) -> StepBack | None:
     """Return the first event whose line was written long after its time, in a log whose events are ordered by time."""
-    events = _list_ordered(log)
-    lines = [event.line for event in events]
+    lines = [event.line for event in log.events]
     if all(map(le, lines, lines[1:])):
         return None
-    latest = events[lines.index(min(lines))]
-    for event in sorted(events, key=attrgetter("line")):
-        if event.time_ms > latest.time_ms:
-            latest = event
-        elif latest.time_ms - event.time_ms > LATE_MS:
-            return StepBack(event, latest, latest.time_ms - event.time_ms)
-    return None
+    written = sorted(_list_ordered(log), key=attrgetter("line"))
+    latest: Iterator[Record] = accumulate(written, _choose_later)
+    late = (StepBack(event, last, last.time_ms - event.time_ms) for event, last in zip(written, latest, strict=True))
+    return next((step for step in late if step.by_ms > LATE_MS), None)
+
+
+def _choose_later(last: Record, event: Record) -> Record:
+    return event if event.time_ms > last.time_ms else last
 
 
 def order_by_time(log: Log) -> Log:
-    """Return the log with its events in the order of their times: a buffered writer writes lines late.
+    """Return the log with epochs and evaluations in the order of their times: a buffered writer writes lines late.
 
-    What would then precede what it must follow stays behind it, and so does what is written after run_stop: the
-    committee's tool reads up to that line.
+    What would then precede what it must follow stays behind it. The start and end of the run and of its staging stay
+    where they are, and so does what is written after run_stop: the committee's tool goes by these lines.
     """
     events = _list_ordered(log)
     if _are_in_order(events):
         return log
     stop = log.first("run_stop")
     end = stop.order if stop else log.record_count
-    earliest = zip(events, _find_earliest(events), strict=True)
-    places = [(False, time_ms) if event.order < end else (True, event.order) for event, (time_ms, _) in earliest]
-    by_time = [events[at] for at in sorted(range(len(events)), key=places.__getitem__)]
+    placed = zip(events, _find_earliest(events), strict=True)
+    course = [(time_ms, event) for event, (time_ms, _) in placed if event.order < end and event.key not in OUTSIDE]
+    by_time = sorted(course, key=itemgetter(0))
     moved: dict[int, Record] = {}
-    for event, record in zip(events, by_time, strict=True):
+    for (_, event), (_, record) in zip(course, by_time, strict=True):
         if event is not record:
             moved[record.order] = copy(record)
             moved[record.order].order = event.order

@@ -40,12 +40,14 @@ LONGER_UNIT: Final = 1.5
 """Times the records: what is longer in minutes or hours is another time, in seconds."""
 OWN_UNIT: Final = 16
 """From so many on, a rate of one accelerator, or of steps, is no rate of samples of the whole run."""
+EQUAL, SLOWER = 1.01, 0.5
+"""Of the time by such a rate: an epoch takes as long, or longer, as its data are waited for."""
 UNKNOWN_UNIT: Final = 5
 """Times the usual time of an epoch: of a throughput that is so low, nobody knows the unit: no error."""
 BLOCK_SHARE: Final = 0.4
 """Of the usual time of an epoch: what an epoch of a block takes at least."""
-SLOW_BLOCK: Final = 4
-"""Times that: of two blocks the longer epochs may be the usual ones."""
+LEAST_SHARE: Final = 0.1
+"""Of the time of the longer of two blocks, which may have had cold caches."""
 NOISE_S: Final = 1.0
 LARGEST: Final = 1e15
 """Steps of an epoch, of which more make no sense."""
@@ -191,27 +193,6 @@ def _find_limits(log: Log) -> str:
     return ", ".join(f"{name}: {show(value)}" for name, value in values if value is not None)
 
 
-class OneVocabulary(Amounts):
-    """A log has epochs or blocks of epochs, not both."""
-
-    id = "AMT02"
-    cite = LOGGING
-    differs = "the official tool accepts both"
-    why = "With both, an epoch could be trained in one and counted in the other; no published log has both."
-    fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
-    good = (lambda log: log().blocks(),)
-    bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
-    pair = "blocks in a log with epochs"
-    message = "blocks and epochs in one log: epoch_start is in line {subject}"
-    expected = "one of the two"
-    key = "block_start"
-
-    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        start, block = log.first("epoch_start"), log.first("block_start")
-        if start is not None:
-            yield Pair(block.line if block else 0, f"{start.line}", len(log["block_start"]), 0, (Limit(ERROR, 0, 0),))
-
-
 class TimeOfBlock(Amounts):
     """A block takes as long as that many epochs do."""
 
@@ -235,12 +216,12 @@ class TimeOfBlock(Amounts):
             end = ends.get(first) or log.first("run_stop")
             if end is not None:
                 lengths.append((first, last, start, (end.time_ms - start.time_ms) / max(last - first + 1, 1) / 1000))
-        usual = sorted(seconds for *_, seconds in lengths)[(len(lengths) - 1) // 2] if lengths else 0
+        ascending = sorted(seconds for *_, seconds in lengths)
+        usual, longer = (ascending[(len(lengths) - odd) // 2] if lengths else 0 for odd in (1, 0))
         for first, last, start, seconds in lengths:
-            least = min(BLOCK_SHARE * usual, usual - NOISE_S)
+            least = min(max(BLOCK_SHARE * usual, LEAST_SHARE * longer), longer - NOISE_S)
             subject = f"epochs {show(first)} to {show(last)}"
-            limits = (Limit(WARNING, least, inf), Limit(NOTE, least, SLOW_BLOCK * usual + NOISE_S))
-            yield Pair(start.line, subject, seconds, usual, limits)
+            yield Pair(start.line, subject, seconds, longer, (Limit(WARNING, least, inf),))
 
 
 class StatedTimes(Amounts):
@@ -337,7 +318,7 @@ class OwnThroughput(Amounts):
         counts = {number: count for number, count, *_ in count_steps(log, course, implied)} if course.epochs else {}
         restarted, last = {number for number, _ in course.restarts}, course.epochs[-1:]
         timed = []
-        for number, rate in log.rates.items() if samples > 0 else ():
+        for number, rate in log.rates.items() if samples > 0 and last else ():
             # The target may end the last epoch at any step, which only steps tell.
             known = number in counts or number != last[0][0]
             if course.training_ms.get(number, 0) > 0 and rate.alone and number not in restarted and known:
@@ -355,16 +336,13 @@ class OwnThroughput(Amounts):
     def _find_unit(log: Log, ratio: float) -> float:
         """Return by which number the log divides its throughput, 1 if by none; ratio: how much too slow it seems."""
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-        size = nodes * each if is_number(nodes) and is_number(each) else 0
-        units = [size, *(log.value(key) for key in ("number_of_ranks", "number_of_nodes", "global_batch_size"))]
-        return next(
-            (
-                unit
-                for unit in units
-                if is_number(unit) and unit > 1 and (0.99 if unit < OWN_UNIT else 0.5) <= ratio / unit <= 1.01
-            ),
-            1,
-        )
+        accelerators = nodes * each if is_number(nodes) and is_number(each) else 0
+        units = [accelerators, log.value("number_of_ranks"), log.value("global_batch_size"), nodes]
+        for unit in (unit for unit in units if is_number(unit) and unit > 1):
+            least = SLOWER if unit >= OWN_UNIT and unit != nodes else 2 - EQUAL
+            if least <= ratio / unit <= EQUAL:
+                return float(unit)
+        return 1.0
 
 
 class EvaluationTakesTime(Amounts):
@@ -435,7 +413,8 @@ class RankOfAccelerator(Amounts):
         if ranks == nodes * each or (not by_suite and of_node < each and of_node % 1 == 0 and each % of_node == 0):
             return ""
         shared = ranks % (nodes * each) == 0 and of_node <= MOST_RANKS * each
-        return NOTE if not by_suite and (shared or of_node < each or of_node == each + 1) else WARNING
+        partial = each / 2 <= of_node < each or of_node == each + 1  # some accelerators, or ranks, do not train
+        return NOTE if not by_suite and (shared or partial) else WARNING
 
 
 def _means_other_things(log: Log, case: Case) -> bool:

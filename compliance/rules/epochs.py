@@ -13,7 +13,7 @@ from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
+from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field, judge_gain
 from compliance.rules.rule import LogRule, show
 
@@ -36,17 +36,19 @@ class Blocks(LogRule):
     cite = LOGGING
     why = "A block stands for several epochs; without these numbers it is unknown which."
     fix = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
+    differs = "strict also refuses blocks beside epochs: one could be trained there and counted here"
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().blocks().meta("block_start", "epoch_count", None),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for start in log["block_start"]:
             if not before(log, "run_start", start):
-                run = log.first("run_start")
-                severity = judge_gain(run, start) if case.strict and run else ERROR
-                yield self.finding_at(log, start, "block_start before run_start", "after run_start", severity)
+                yield self.finding_at(log, start, "block_start before run_start", "after run_start")
             if not has_field(start, "epoch_count") or not self._is_positive(start):
                 yield self.finding_at(log, start, "block_start without a positive epoch_count", '"epoch_count": n')
+        if case.strict and log["block_start"] and (epoch := log.first("epoch_start")):
+            message = f"blocks and epochs in one log: epoch_start is in line {epoch.line}"
+            yield self.finding_at(log, log["block_start"][0], message, "one of the two")
         for key in ("block_start", "block_stop"):
             for record in log[key]:
                 if not has_field(record, "first_epoch_num"):

@@ -144,9 +144,7 @@ class Staging(LogRule):
         for start in log["staging_start"]:
             if case.round != "3.0" and not before(log, "run_start", start):
                 message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
-                run = log.first("run_start")
-                severity = judge_gain(run, start) if case.strict and run else ERROR
-                yield self.finding_at(log, start, message, "after run_start", severity)
+                yield self.finding_at(log, start, message, "after run_start")
         for stop in log["staging_stop"]:
             if not before(log, "staging_start", stop):
                 yield self.finding_at(log, stop, "staging_stop without staging_start before it", "after staging_start")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from operator import sub
 from typing import Final, NamedTuple
 
 from common.command import counted
@@ -79,8 +78,6 @@ class EpochTakesTime(LogRule, strict_only=True):
         Too soon for its own training, or for the usual distance where that training is unknown; early: for both, as
         some evaluate within epochs.
         """
-        if _start_evenly(course):
-            return  # the usual case
         advance, lengths = course.advance_ms, course.training_ms
         usual = sorted(advance.values())[len(advance) // 4] if advance else 0  # a slow epoch shows in two of them
         expected_ms = {epoch: max(usual if early else 0, lengths.get(epoch, usual)) for epoch in advance}
@@ -147,17 +144,6 @@ class EpochTakesTime(LogRule, strict_only=True):
             f" {counted(len(others), 'epoch')} is {usual_s}"
         )
         return self.finding_at(log, record, message, f"about {usual_s}", severity)
-
-
-def _start_evenly(course: Course) -> bool:
-    """Tell, from the starts alone, whether each epoch surely comes long enough after the one before it."""
-    begins = [course.started[number].time_ms for number in sorted(course.started)]
-    gaps, lengths = sorted(map(sub, begins[1:], begins)), course.training_ms.values()
-    if not gaps:
-        return False
-    slowest = max(lengths)
-    longest = max(slowest, gaps[len(gaps) // 2] + slowest - min(lengths))
-    return bool(gaps[0] >= max(FOLLOWS_SHARE * longest, SHORTEST_SHARE * course.usual_ms))
 
 
 def _may_be_faster(course: Course, short: dict[float, float]) -> bool:

@@ -110,7 +110,8 @@ def test_records_in_any_order(order):
         "every other": lines[::2],
         "sorted by key": sorted(lines, key=lambda line: json.loads(line[9:])["key"]),
     }
-    assert examined(b"".join(changed[order])).verdict == "FAIL"
+    # The order of lines alone is no fault: the times of the sorted ones are those of a run.
+    assert examined(b"".join(changed[order])).verdict == ("PASS" if order == "sorted by key" else "FAIL")
     examined(b"".join(changed[order]), "official")
 
 

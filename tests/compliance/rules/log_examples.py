@@ -39,7 +39,7 @@ EXAMPLES = (
             log(division="open").by_suite({"train.steps": 3000}).throughput().meta("tracked_stats", "step", 9, -1)
         ),
     ),
-    ("AMT03", "note", lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1)),
+    ("AMT03", "warning", lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1)),
     (
         "AMT03",
         "warning",
@@ -51,7 +51,8 @@ EXAMPLES = (
     ("AMT05", "", lambda log: log().add("number_of_ranks", 16)),  # one for each node
     ("AMT05", "", lambda log: log(benchmark="oc20").add("number_of_ranks", 1)),
     ("AMT05", "", lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080)),
-    ("AMT05", "note", lambda log: log(benchmark="deepcam").add("number_of_ranks", 1)),
+    ("AMT05", "warning", lambda log: log(benchmark="deepcam").add("number_of_ranks", 1)),
+    ("AMT05", "note", lambda log: log(benchmark="deepcam").add("number_of_ranks", 48)),
     ("AMT05", "warning", lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1)),
     ("SET11", "", lambda log: log(division="open").by_suite({"model.conv_size": 4})),
     ("SET11", "error", lambda log: log().by_suite({"data.augment": "symmetries", "train.target": 0.6})),
@@ -90,10 +91,15 @@ EXAMPLES = (
     ("SET16", "error", lambda log: log(benchmark="oc20", division="open").by_suite({"train.init_from": "runs/before"})),
     ("SET16", "error", lambda log: log(division="open").add(INIT_WEIGHTS, "5" * 64)),
     ("SET16", "error", lambda log: log(benchmark="deepcam", division="open", variant=MINI).add(INIT_WEIGHTS, "5" * 64)),
+    (
+        "ORD06",
+        "error",
+        lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),
+    ),
     ("ORD06", "error", lambda log: log().blocks().meta("block_start", "epoch_count", 0)),
     ("ORD06", "error", lambda log: log().blocks().meta("block_start", "first_epoch_num", None)),
     ("ORD06", "error", lambda log: log().blocks().meta("block_stop", "first_epoch_num", None)),
-    ("ORD06", "note", lambda log: log().blocks().move("block_start", before="run_start")),
+    ("ORD06", "error", lambda log: log().blocks().move("block_start", before="run_start")),
     ("ORD06", "error", lambda log: log().blocks().move("run_start", after="block_stop")),
     ("ORD07", "error", lambda log: log().drop("epoch_stop")),
     ("ORD07", "error", lambda log: log().drop("eval_start")),

@@ -126,8 +126,8 @@ class Run(Struct, frozen=True):
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
-    keys: of all records. marks: name of the file, and line, that wrote the first record of some keys. instance: which one of a
-    throughput result it is, as the log says.
+    keys: of all records. marks: name of the file, and line, that wrote the first record of some keys.
+    instance: which one of a throughput result it is, as the log says.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.

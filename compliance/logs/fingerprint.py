@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise, product
 from math import inf, log2
 from operator import sub
@@ -114,8 +114,8 @@ def _interval_lengths(times: list[float]) -> list[float]:
 # -- how alike two runs are ---------------------------------------------------------------------------------
 
 Levels = Sequence[tuple[float, float, float]]
-Keys = tuple[Sequence[float], Sequence[float]]
-"""Keys of which a copy shares some, and further keys by which it may be found."""
+Keys = tuple[Collection[float], Sequence[float]]
+"""Different keys of which a copy shares some, and further keys by which it may be found."""
 
 
 class Likeness(Struct, frozen=True):
@@ -285,7 +285,7 @@ def _shape_key(lengths: array[float]) -> int:
 def value_keys(run: Fingerprint) -> Keys:
     """Return the keys of a run by roughly the results, and the last results and the losses themselves."""
     rough = _pair_keys([log2(abs(value) or 1.0) // VALUE_STEP for value in run.values])
-    return [*rough, *run.values[-RESULTS_KEPT:], *run.losses], ()
+    return {*rough, *run.values[-RESULTS_KEPT:], *run.losses}, ()
 
 
 def match_values(first: Fingerprint, second: Fingerprint) -> list[tuple[float, float]]:

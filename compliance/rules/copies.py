@@ -318,7 +318,7 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
 def how_alike(first: JudgedRun, second: JudgedRun, name: str) -> str:
     """Return what of one run the other one repeats; name: what to call the first one."""
     if same_times(first.fingerprint, second.fingerprint):
-        return f"the times {'and results ' * _same_log(first, second)}are those of {name}"
+        return f"the same times {'and results ' * _same_log(first, second)}as {name}"
     like = alike(first.fingerprint, second.fingerprint)
     if like is None:
         return f"the intervals are those of {name}, slightly changed"

@@ -183,6 +183,15 @@ def test_one_result_or_two_apart_or_of_few_digits_prove_no_part():
         assert not match_values(few, replace(other, values=array("d", [*other.values[:12], *few.values[3:6]])))
 
 
+def test_a_result_that_repeats_is_one_key():
+    run = of(SampleLog(run=1))
+    runs = [
+        JudgedRun("", case=Case("3.0"), fingerprint=replace(NO_FINGERPRINT, values=array("d", [*values] * 3)))
+        for values in (run.values[:2], run.values[1:3])
+    ]
+    assert find_copies([ResultSet("a result", Case("3.0"), runs=runs)]) == []
+
+
 def test_scaled_results_beside_the_losses_of_another_run_are_found():
     def trained(run, losses):
         log = SampleLog(run=run, benchmark="deepcam")

@@ -32,6 +32,7 @@ MOST_NOTES: Final = 4
 SOURCE: Final = ("file", "lineno")
 VALUE, TYPE, COURSE, MARKS, EQUAL = "value", "type", "course", "marks", "equal"
 COUNT: Final = "#"
+NAN: Final = "NaN"
 TYPE_NAMES: Final = {
     NoneType: "null",
     bool: "true or false",
@@ -118,11 +119,8 @@ def read_value(records: list[Record]) -> Any:
 
 def read_type(records: list[Record]) -> str:
     """Return the types of the values, in words."""
-    types = {type(record.value) for record in records}
-    names = {TYPE_NAMES.get(type_, "a number") for type_ in types}
-    if float in types and not all(is_number(record.value) for record in records if type(record.value) is float):
-        names.add("NaN")
-    return " or ".join(sorted(names))
+    values = [record.value for record in records]
+    return " or ".join(sorted({"a number" if is_number(v) else TYPE_NAMES.get(type(v), NAN) for v in values}))
 
 
 def read_course(records: list[Record]) -> str | None:
@@ -220,7 +218,7 @@ class AsPublished(LogRule, strict_only=True):
                     value = READERS[fact.kind](few)
                 if value is None or usual is None or value == usual or are_same(value, usual):
                     continue
-                alike = fact.kind != VALUE or type(value) is type(usual) or is_number(value)
+                alike = value == NAN if fact.kind == TYPE else type(value) is type(usual) or is_number(value)
                 meaning = RAISED.get((key, fact.kind), "") if alike else ""
                 message = describe_fact(fact, value, usual) + (f": {meaning}" if meaning else "")
                 yield self.finding_at(log, records[-1], message, severity=WARNING if meaning else NOTE)

@@ -90,7 +90,7 @@ class ResumedInTime(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for resumed in log["run_resumed"]:
-            before = [record for record in log.events if record.order < resumed.order]
+            before = [r for r in log.events if r.order < resumed.order and not r.key.startswith("staging")]
             after = next((record for record in log["epoch_start"] if record.order > resumed.order), None)
             trained = [record.meta("epoch_num") for record in before if record.key == "epoch_start"]
             number = resumed.meta("epoch_num")

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.logs.run import PROVENANCE
 from compliance.model.judging import WARNING, Case, Finding
 from compliance.rules.census import records_of, sample
 from compliance.rules.epochs import course_of
@@ -67,6 +68,8 @@ class LearningRate(LogRule, strict_only=True):
     bad = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.001),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if PROVENANCE in log.records:
+            return  # SET11
         rates = [(record, rate) for record, rate in _list_rates(log, case) if is_number(rate)]
         numbers = course_of(log, case).numbers if rates else []
         schedules = _read_schedules(log, case.benchmark) if numbers and case.benchmark else []

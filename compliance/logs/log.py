@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
+from operator import le
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -97,6 +98,7 @@ STRUCTURE: Final = tuple(
     "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
     "eval_start eval_stop eval_error eval_accuracy cache_clear".split()
 )
+UNORDERED: Final = ("init_start", "cache_clear")
 BENCHMARK: Final = "submission_benchmark"
 BENCHMARK_BYTES: Final = BENCHMARK.encode()
 SUBMISSION: Final = tuple(f"submission_{name}" for name in ("benchmark", "org", "division", "status", "platform"))
@@ -224,6 +226,20 @@ class Log:
         """The records of structural keys (run, epoch, eval, …), in file order."""
         return self.in_order(*dict.fromkeys((*STRUCTURE, *self.metrics)))
 
+    @cached_property
+    def ordered(self) -> list[Record]:
+        """The events whose times have an order; each rank may log init_start, and caches are cleared at any time."""
+        return [event for event in self.events if event.key not in UNORDERED and is_number(event.time_ms)]
+
+    @cached_property
+    def is_in_order(self) -> bool:
+        """Whether these are in the order of their times."""
+        times = [event.time_ms for event in self.events]
+        if all(map(le, times, times[1:])):
+            return True  # the usual case
+        times = [event.time_ms for event in self.ordered]
+        return all(map(le, times, times[1:]))
+
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
         """Return (number, record) of each record of a key with a finite number in that metadata field."""
         pairs = self._numbered.get((key, field))
@@ -243,7 +259,8 @@ class Log:
         log = copy(self)
         log.records = {**self.records, **records}
         log._numbered, log._courses = {}, {}
-        log.__dict__.pop("events", None)
+        for name in ("events", "ordered", "is_in_order"):
+            log.__dict__.pop(name, None)
         return log
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:

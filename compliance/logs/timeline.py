@@ -28,7 +28,6 @@ INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch
 """The intervals that make up the parts; time in several of them belongs to the first."""
 SHORTEST_S: Final = 0.001
 """The resolution of the times of a log; of a shorter training, the rate takes it for this long."""
-UNORDERED: Final = ("init_start", "cache_clear")
 OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "init_stop": (),
     "run_start": ("init_stop",),
@@ -151,9 +150,9 @@ Moment = tuple[float, Record]
 
 def find_steps_back(log: Log) -> list[StepBack]:
     """Return the records of the run that are earlier than one that must precede them, as if a clock was set back."""
-    events = _list_ordered(log)
-    if _are_in_order(events):
+    if log.is_in_order:
         return []
+    events = log.ordered
     placed = zip(events, _find_earliest(events), strict=True)
     return [
         StepBack(record, before, time_ms - record.time_ms)
@@ -167,7 +166,7 @@ def find_late_line(log: Log) -> StepBack | None:
     lines = [event.line for event in log.events]
     if all(map(le, lines, lines[1:])):
         return None
-    written = sorted(_list_ordered(log), key=attrgetter("line"))
+    written = sorted(log.ordered, key=attrgetter("line"))
     latest: Iterator[Record] = accumulate(written, _choose_later)
     late = (StepBack(event, last, last.time_ms - event.time_ms) for event, last in zip(written, latest, strict=True))
     return next((step for step in late if step.by_ms > LATE_MS), None)
@@ -183,9 +182,9 @@ def order_by_time(log: Log) -> Log:
     What would then precede what it must follow stays behind it. The start and end of the run and of its staging stay
     where they are, and so does what is written after run_stop: the committee's tool goes by these lines.
     """
-    events = _list_ordered(log)
-    if _are_in_order(events):
+    if log.is_in_order:
         return log
+    events = log.ordered
     stop = log.first("run_stop")
     end = stop.order if stop else log.record_count
     placed = zip(events, _find_earliest(events), strict=True)
@@ -202,16 +201,6 @@ def order_by_time(log: Log) -> Log:
     return log.replace(
         {key: sorted((moved.get(record.order, record) for record in log[key]), key=FILE_ORDER) for key in keys}
     )
-
-
-def _list_ordered(log: Log) -> list[Record]:
-    """Return the events whose times have an order; each rank may log init_start, and the caches are cleared before."""
-    return [event for event in log.events if event.key not in UNORDERED and is_number(event.time_ms)]
-
-
-def _are_in_order(events: list[Record]) -> bool:
-    times = [event.time_ms for event in events]
-    return all(map(le, times, times[1:]))
 
 
 def _find_earliest(events: list[Record]) -> Iterator[Moment]:

@@ -135,11 +135,11 @@ class StepsOfEpoch(Amounts):
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         course, samples = self.read_whole_epochs(log, case)
         implied = read_steps(log, samples)
+        most, usual = ceil(implied), implied // 1 + find_range("steps", case)[0] if course.epochs else 0
         for number, count, line, evaluated in count_steps(log, course, implied) if course.epochs else ():
             subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
             if last and evaluated and (ends := _find_limits(log)):
                 subject += f" ({ends})"
-            most, usual = ceil(implied), implied // 1 + find_range("steps", case)[0]
             limits = (Limit(ERROR, min(usual, FULL_EPOCH * implied), most), Limit(WARNING, usual, most))
             # The target may end the last epoch at any step; a run without is no result, as QUA01 says.
             may_be_cut = last and (not evaluated or bool(find_completion(log)))

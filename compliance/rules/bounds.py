@@ -24,6 +24,8 @@ LEAST_S: Final = 0.01
 WORSE_S: Final = 1.0
 """What a record may be later than the log states it, if that is more than ERROR_SHARE."""
 MOST_GRAIN_MS: Final = 1000
+ENOUGH_TIMES: Final = 20
+"""That these share a grain by chance is unlikely."""
 
 
 class Limit(NamedTuple):
@@ -64,5 +66,6 @@ def limit_duration(kind: str, case: Case, recorded: float, noise: float) -> tupl
 
 def measure_grain(log: Log) -> float:
     """Return the steps in s in which the times of a log grow, 0 if these are as fine as usual."""
-    grain_ms = min(MOST_GRAIN_MS, gcd(*(int(record.time_ms) for record in log.events if is_number(record.time_ms))))
+    times = [int(record.time_ms) for record in log.events[:ENOUGH_TIMES] if is_number(record.time_ms)]
+    grain_ms = min(MOST_GRAIN_MS, gcd(*times))
     return grain_ms / 1000 if grain_ms >= 10 else 0.0

@@ -77,8 +77,8 @@ LONGEST_HEAD: Final = 400
 MOST_COMPARED: Final = 1000
 """Lines of a log that are compared with it; published logs have none."""
 
-PARTS: Final = rb'(?P<type>[{,]\s*"event_type"\s*:\s*).*?(?P<metadata>[{,]\s*"metadata"\s*:\s*\{)'
-"""Between the members of a record: each program writes them in one way, as all records of each published log are."""
+MEMBER: Final = rb'[{,]\s*"event_type"\s*:\s*'
+"""A member of a record: each program writes it in one way, and so are all records of each published log."""
 FAILURES: Final = (
     *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
     *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),
@@ -292,7 +292,7 @@ class LogReader:
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
         self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
-        self._parts: tuple[bytes, ...] = ()  # between the members of the first record
+        self._member = b""  # as in the first record
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -465,13 +465,12 @@ class LogReader:
 
     def _compare_writing(self, data: bytes, lines: list[bytes], first_line: int, records: int) -> None:
         """Count the records that are not written as the first one of the log is."""
-        if not self._parts and (match := re.search(PARTS, data)):
-            self._parts = match.groups()
-        if all(data.count(part) == records for part in self._parts):
-            return
-        for line, text in enumerate(lines, first_line):
-            if TOKEN in text and not all(part in text for part in self._parts):
-                self._note_otherwise(1, line)
+        if not self._member and (match := re.search(MEMBER, data)):
+            self._member = match[0]
+        if data.count(self._member) != records:
+            for line, text in enumerate(lines, first_line):
+                if TOKEN in text and self._member not in text:
+                    self._note_otherwise(1, line)
 
     def _note_otherwise(self, number: int, line_number: int) -> None:
         count, first = self.log.written_otherwise

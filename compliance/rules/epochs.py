@@ -23,8 +23,6 @@ IN_FLIGHT: Final = 2
 """Times the longest evaluation: what started no earlier before run_stop may still have been evaluated then."""
 RESTART_MS: Final = 1000
 """Ranks log one start of an epoch within this time; later, it started again."""
-SOONEST_S: Final = 2.0
-"""From the last record of a job to the first of the next one."""
 Events = dict[float, Sequence[Record]]
 """The records of one key by the numbers of their epochs, in file order."""
 
@@ -134,7 +132,6 @@ class EpochOrder(LogRule, strict_only=True):
             yield min(wrong, key=lambda finding: finding.line)
         else:
             yield from self._find_restart(log, course)
-            yield from self._find_resumption(log, course)
 
     def _find_restart(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note of the epochs that start again: what was trained before is not counted."""
@@ -145,20 +142,6 @@ class EpochOrder(LogRule, strict_only=True):
             delay_ms = record.time_ms - begins[number]
             message = f"epoch {show(number)} starts again after {delay_ms / 1000:.1f} s{more(late, 'restarts')}"
             yield self.finding_at(log, record, message, "one epoch_start", NOTE)
-
-    def _find_resumption(self, log: Log, course: Course) -> Iterator[Finding]:
-        """Yield a note of a run that goes on sooner than a job can start, or before its first epoch."""
-        for record in log["run_resumed"]:
-            before = log.events[bisect_left(log.events, record.order, key=FILE_ORDER) - 1]
-            seconds = (record.time_ms - before.time_ms) / 1000
-            if record.order < course.training_starts:
-                message = "the run resumes before its first epoch: what it goes on with is in no log"
-                yield self.finding_at(log, record, message, "the epochs before it, in one log", NOTE)
-            elif seconds < SOONEST_S:
-                message = (
-                    f"the run resumes {seconds:.3g} s after {before.key} of line {before.line}: no job starts so soon"
-                )
-                yield self.finding_at(log, record, message, "the time in which nothing was trained", NOTE)
 
     def _find_break(self, log: Log, key: str, numbered: Sequence[Numbered]) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it.

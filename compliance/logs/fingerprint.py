@@ -190,7 +190,7 @@ def _compare_lengths(
 ) -> Likeness | None:
     """Compare the lengths of one run with `scale` times those of another; usual: all lengths of a run."""
     stride, roughly = 1 + len(ours) // SOME, levels[-1][0]
-    sample = [abs(a - b * scale) <= roughly for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
+    sample = [-roughly <= a - b * scale <= roughly for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
     if 4 * sum(sample) < len(sample):
         return None
     if scale != 1:
@@ -284,7 +284,9 @@ def _shape_key(lengths: array[float]) -> int:
 
 def value_keys(run: Fingerprint) -> Keys:
     """Return the keys of a run by roughly the results, and the last results and the losses themselves."""
-    rough = _pair_keys([log2(abs(value) or 1.0) // VALUE_STEP for value in run.values])
+    # Copies have results at the same places, so that some of many do.
+    some = run.values[:: 1 + len(run.values) // (2 * KEPT)]
+    rough = _pair_keys([log2(abs(value) or 1.0) // VALUE_STEP for value in some])
     return {*rough, *run.values[-RESULTS_KEPT:], *run.losses}, ()
 
 

@@ -135,7 +135,7 @@ class StepsOfEpoch(Amounts):
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         course, samples = self.read_whole_epochs(log, case)
         implied = read_steps(log, samples)
-        most, usual = ceil(implied), implied // 1 + find_range("steps", case)[0] if course.epochs else 0
+        most, usual = ceil(implied), implied // 1 + find_range("steps", case.benchmark)[0] if course.epochs else 0
         for number, count, line, evaluated in count_steps(log, course, implied) if course.epochs else ():
             subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
             if last and evaluated and (ends := _find_limits(log)):
@@ -245,14 +245,14 @@ class StatedTimes(Amounts):
     forgiven = CLOCK_SET_S
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        stop, start = log.first("run_stop"), log.first("run_start")
+        stop, start, grain = log.first("run_stop"), log.first("run_start"), measure_grain(log)
         if stop and start and is_number(stated := stop.meta("time")) and not _is_date(stated):
-            pair = self._compare(log, case, "time", stop, start, stated, "the run")
-            whole = self._compare(log, case, "time", stop, log.first("init_start") or start, stated, "the job")
+            pair = self._compare(grain, case, "time", stop, start, stated, "the run")
+            whole = self._compare(grain, case, "time", stop, log.first("init_start") or start, stated, "the job")
             yield whole if pair.severity and not whole.severity else pair
         for begin, end in zip(log["staging_start"], log["staging_stop"], strict=False):
             if is_number(stated := end.meta("staging_duration")):
-                pair = self._compare(log, case, "staging", end, begin, stated, "the staging", UNITS_S[:3])
+                pair = self._compare(grain, case, "staging", end, begin, stated, "the staging", UNITS_S[:3])
                 # Part of the staging may be counted: openfold stages while it trains.
                 yield pair._replace(limits=pair.limits[:2])
         first = log.first("epoch_stop")
@@ -263,11 +263,11 @@ class StatedTimes(Amounts):
                 latencies = [record.meta(f"{part}_epoch_latency") for part in ("training", "eval")]
                 if number in started and all(map(is_number, latencies)):
                     subject = f"epoch {show(number)}"
-                    yield self._compare(log, case, "latency", record, started[number], sum(latencies), subject)
+                    yield self._compare(grain, case, "latency", record, started[number], sum(latencies), subject)
 
     @staticmethod
     def _compare(  # noqa: PLR0913  (two statements)
-        log: Log,
+        grain: float,
         case: Case,
         kind: str,
         stop: Record,
@@ -283,7 +283,7 @@ class StatedTimes(Amounts):
         if unit > 1 and unit * ratio > LONGER_UNIT:
             unit = 1
         digit = next((10**-digits for digits in range(6) if round(stated, digits) == stated), 0)
-        limits = limit_duration(kind, case, length, unit * digit + measure_grain(log))
+        limits = limit_duration(kind, case, length, unit * digit + grain)
         return Pair(stop.line, subject, unit * stated, length, limits, kind)
 
 
@@ -371,7 +371,7 @@ class EvaluationTakesTime(Amounts):
         known = is_number(share) and is_number(samples) and samples > 0 < share
         implied = share * min(course.training_ms.values(), default=0) / samples / 1000 if known else 0
         usual = sorted(lengths.values())[len(lengths) // 2] / 1000
-        least = max(find_range("evaluation", case)[0] / UNUSUAL * implied, EVALUATION_SHARE * usual)
+        least = max(find_range("evaluation", case.benchmark)[0] / UNUSUAL * implied, EVALUATION_SHARE * usual)
         bounds = ((ERROR, 0.001), (WARNING, implied / FASTEST_EVALUATION), (NOTE, least))
         limits = tuple(Limit(severity, bound, inf) for severity, bound in bounds)
         number = min(lengths, key=lengths.__getitem__)

@@ -43,10 +43,11 @@ def read_table(name: str) -> Any:
         return json.load(file)
 
 
-def find_range(kind: str, case: Case) -> tuple[float, float]:
+@cache
+def find_range(kind: str, benchmark: str | None) -> tuple[float, float]:
     """Return the least and the most of a kind of pair: in logs of the benchmark, or in all if those have none."""
     ranges = read_table("amounts.json")[kind]
-    known = [ranges[case.benchmark]] if case.benchmark in ranges else ranges.values()
+    known = [ranges[benchmark]] if benchmark in ranges else ranges.values()
     return min(least for least, _ in known), max(most for _, most in known)
 
 
@@ -55,7 +56,7 @@ def limit_duration(kind: str, case: Case, recorded: float, noise: float) -> tupl
 
     noise: by which the two may differ as clocks and numbers are rounded.
     """
-    least, most = find_range(kind, case)
+    least, most = find_range(kind, case.benchmark)
     shortest, longest = least * recorded - noise, max(most * recorded, 0) + noise
     return (
         Limit(ERROR, -inf, longest + max(ERROR_SHARE * recorded, LEAST_S)),

@@ -270,7 +270,7 @@ class NoPause(LogRule, strict_only=True):
             staging = log.in_order("staging_start", "staging_stop")
             for begin, end in pairwise(record for record in staging if stop.order < record.order < start.order):
                 pause_ms -= end.time_ms - begin.time_ms if begin.key == "staging_start" else 0
-        if pause_ms > UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case)[1]:
+        if pause_ms > UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case.benchmark)[1]:
             message = (
                 f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
             )

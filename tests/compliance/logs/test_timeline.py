@@ -5,8 +5,9 @@ import math
 import pytest
 
 from compliance.logs.log import Rate, parse_log
-from compliance.logs.timeline import samples_per_second
+from compliance.logs.timeline import find_steps_back, order_by_time, samples_per_second
 from compliance.samples.log import SampleLog
+from tests.compliance.judged import judge_sample
 
 
 def rate_of(log):
@@ -65,3 +66,20 @@ def test_throughput_is_read_from_both_kinds_of_records():
     first = log.records.index(log.records_of("throughput")[0]) + 1
     assert rates[1] == Rate(5.5, 7, first) and set(rates) == {1, 2}
     assert not rates[2].alone, "an epoch with several speeds"
+
+
+@pytest.mark.parametrize("key", ["epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_error"])
+def test_lines_that_a_buffer_writes_late_are_judged_by_their_times(key):
+    log = SampleLog()
+    at = log._record_index(key, 4)
+    log.records.insert(at + 4, log.records.pop(at))
+    findings = judge_sample(log).findings
+    assert {(finding.rule, finding.severity) for finding in findings} <= {("ORD09", "note")}
+
+
+def test_a_clock_that_is_set_back_keeps_the_order_of_the_lines():
+    log = SampleLog()
+    start = log.records_of("epoch_start")[4]["time_ms"]
+    set_back = parse_log(log.times(lambda ms: ms if ms < start else ms - 60_000).bytes())
+    assert order_by_time(set_back).events == set_back.events
+    assert [(step.record.key, step.by_ms) for step in find_steps_back(set_back)] == [("epoch_start", 59_997)]

@@ -156,7 +156,7 @@ def take_census(folder: Path, without: str = "") -> tuple[dict[str, Facts], set[
         for run in results.runs if results.division == "closed" and owner != without.casefold() else ():
             if run.verdict != "FAIL" and run.benchmark:
                 log = read_log(run.path)
-                for name in (ALL, run.benchmark):
+                for name in (ALL, run.benchmark) if log["run_stop"] else ():
                     tallies[name].add(log, (owner, results.folder))
     general = list(tallies[ALL].list_all([]))
     censuses = {}

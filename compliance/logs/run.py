@@ -126,8 +126,8 @@ class Run(Struct, frozen=True):
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
-    keys: of all records. marks: name of the file, and line, that wrote the first record of some keys.
-    instance: which one of a throughput result it is, as the log says.
+    keys: of all records. marks: file and line that wrote the first record of some keys. instance: which one of a
+    throughput result it is, as the log says.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
@@ -357,10 +357,12 @@ def describe_own_code(provenance: Any) -> str:
 
 
 def read_mark(record: Record) -> tuple[str, Any]:
-    """Return the name of the file, without its folder, and the line that wrote a record."""
-    file, line = record.meta("file"), record.meta("lineno")
-    name = file[-LONGEST_NAME:].rpartition("/")[2] if isinstance(file, str) else ""
-    return name, line if is_number(line) else None
+    """Return the end of the file's path, and the line, that wrote a record."""
+    fields = record.metadata
+    if type(fields) is not dict:
+        return "", None
+    file, line = fields.get("file"), fields.get("lineno")
+    return file[-LONGEST_NAME:] if type(file) is str else "", line if type(line) is int else None
 
 
 def _read_instance(log: Log) -> Any:

@@ -6,9 +6,9 @@ and writes compliance/census.json. The same functions read them there and here.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -17,13 +17,13 @@ import msgspec
 
 from common.reference import FULL
 from common.values import are_same, is_number
-from compliance.logs.log import OTHERS_KEPT, Log
-from compliance.logs.record import Record
+from compliance.logs.log import METRICS, OTHERS_KEPT, STRUCTURE, Log
+from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import PROVENANCE, read_mark, variant_of
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule, show
 
-SAMPLED: Final = 5
+SAMPLED: Final = 3
 """Records of a key that are compared, spread over the log."""
 MANY_RESULTS: Final = 10
 MANY_ORGANISATIONS: Final = 3
@@ -151,20 +151,27 @@ READERS: Final[dict[str, Callable[[list[Record]], Any]]] = {
 
 @cache
 def parse_number(name: str) -> tuple[str, str]:
-    """Return key and field of a number's name: `key` is its last value, `key.field` in its records, `key.#` counts."""
+    """Return key and field of a number's name.
+
+    `key` is the last value of a key, `key.field` in the metadata or the value of a record, `key.#` how many there are.
+    """
     key, _, field = name.partition(".")
     return key, field
 
 
 def read_number(log: Log, name: str) -> Any:
-    """Return the number that a name stands for, None without one; a field is one of the last record, or the first."""
+    """Return the number that a name stands for in a log with run_stop, None without one.
+
+    A field is one of the last record of the key, or of the first.
+    """
     key, field = parse_number(name)
     records = records_of(log, key)
     if not records:
         return None
     last = records[-1]
-    if field == COUNT:
-        return len(records) if key in log.records or len(records) < OTHERS_KEPT // len(log.others) else None
+    if field == COUNT:  # in the run
+        whole = key in log.records or len(records) < OTHERS_KEPT // len(log.others)
+        return bisect_right(records, log["run_stop"][0].order, key=FILE_ORDER) if whole else None
     value = last.meta(field) if field else last.value
     if field and value is None:
         parts = (last.value, records[0].metadata, records[0].value)
@@ -226,11 +233,11 @@ class AsPublished(LogRule, strict_only=True):
     def _find_names(self, log: Log, known: frozenset[str]) -> Iterator[Finding]:
         """Yield what is in the metadata of the last record of a key under a name that is not known."""
         new: list[tuple[Record, str]] = []
-        for records in chain(log.records.values(), log.others.values()):
-            record = records[-1]
-            usual = type(record.metadata) is not dict or known.issuperset(record.metadata)
-            if not usual or (type(record.value) is dict and not known.issuperset(record.value)):
-                new += [(record, name) for name in read_names([record]) - known]
+        for key in (*STRUCTURE, *METRICS, *log.others):
+            for record in records_of(log, key)[-1:]:
+                usual = type(record.metadata) is not dict or known.issuperset(record.metadata)
+                if not usual or (type(record.value) is dict and not known.issuperset(record.value)):
+                    new += [(record, name) for name in read_names([record]) - known]
         if new:
             latest = {name: record for record, name in sorted(new, key=lambda pair: (pair[0].order, pair[1]))}
             names = listed([f"{name} of {record.key}" for name, record in latest.items()])

@@ -138,7 +138,8 @@ class WritingCode(CodeRule):
             paths = group_pairs(
                 (posixpath.basename(path), path) for path in _list_files(package) if path.startswith(top)
             )
-            marks = group_pairs(mark for run in results.runs for mark in run.marks.values() if mark[0])
+            named = (mark for run in results.runs for mark in run.marks.values() if mark[0])
+            marks = group_pairs((posixpath.basename(file), line) for file, line in named)
             last = {file: max(filter(is_number, lines), default=0) for file, lines in marks.items()}
             lacking = {
                 file: paths.get(file, [])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
+from posixpath import basename
 from typing import Any, Final
 
 from common.command import counted
@@ -430,17 +432,22 @@ class SameCode(SetRule, strict_only=True):
     def _compare_marks(self, runs: list[JudgedRun]) -> Iterator[Finding]:
         if not runs or all(run.marks == runs[0].marks for run in runs):
             return
-        keys = sorted({key for run in runs for key in run.marks})
-        stated = {key: [run for run in runs if key in run.marks] for key in keys}
-        grouped = {key: _group_runs(stated[key], lambda run: run.marks[key]) for key in keys}  # noqa: B023  (called here)
-        differing = [key for key in keys if len(grouped[key]) > 1]
-        if differing:
-            key = differing[0]
-            marks = _list_groups(grouped[key], lambda run: "{}, line {}".format(*run.marks[key]))
+        differing: dict[str, list[list[JudgedRun]]] = {}
+        for key in sorted({key for run in runs for key in run.marks}):
+            marks = ((basename(run.marks[key][0]), run.marks[key][1], run) for run in runs if key in run.marks)
+            groups = list(group_pairs(((file, line), run) for file, line, run in marks).values())
+            if len(groups) > 1:
+                differing[key] = groups
+        for key, groups in list(differing.items())[:1]:
+            texts = _list_groups(groups, partial(_describe_mark, key))
             others = f"; likewise {len(differing) - 1} more keys" if len(differing) > 1 else ""
-            odd = min(grouped[key], key=len)[0]
-            message = f"runs of different code: {key} was written by {marks}{others}"
-            yield self.finding_in(odd, key, message, "the same file and line in all runs")
+            message = f"runs of different code: {key} was written by {texts}{others}"
+            yield self.finding_in(min(groups, key=len)[0], key, message, "the same file and line in all runs")
+
+
+def _describe_mark(key: str, run: JudgedRun) -> str:
+    file, line = run.marks[key]
+    return f"{basename(file)}, line {line}"
 
 
 def _start_of(name: str) -> Callable[[JudgedRun], str]:

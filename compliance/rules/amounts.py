@@ -322,7 +322,10 @@ class OwnThroughput(Amounts):
             # The target may end the last epoch at any step, which only steps tell.
             known = number in counts or number != last[0][0]
             if course.training_ms.get(number, 0) > 0 and rate.alone and number not in restarted and known:
-                share = min(1, counts[number] / implied) if counts.get(number, 0) > 0 else 1
+                count = (
+                    counts.get(number, 0) if counts.get(number, 0) > 0 else implied // 1
+                )  # or the last batch is left out
+                share = min(1, count / implied) if count > 0 else 1
                 timed.append((number, rate, share * samples / rate.per_second, course.training_ms[number] / 1000))
         ratios = sorted(seconds / length for _, _, seconds, length in timed)
         usual = ratios[len(ratios) // 2] if ratios else 0

@@ -184,9 +184,9 @@ class OneResult(ResultRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
-        early = case.round == "0.7"
         target = case.reference.target if case.reference else None
-        choices = [choice for number in course.repeated for choice in _competing_results(course, number, target, early)]
+        timed = not counts_samples(case)
+        choices = [choice for number in course.repeated for choice in _competing_results(course, number, target, timed)]
         if choices:
             first = choices[0]
             epoch = show(first.record.meta("epoch_num"))
@@ -261,11 +261,11 @@ class _Choice(NamedTuple):
     inside: bool
 
 
-def _competing_results(course: Course, number: float, target: Target | None, steps_optional: bool) -> Iterator[_Choice]:
+def _competing_results(course: Course, number: float, target: Target | None, timed: bool) -> Iterator[_Choice]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
     Several ranks may log the same result, but for rounding that does not decide whether it meets the target.
-    steps_optional: without step_num, time between results is training.
+    timed: without step_num, time between results is training.
     """
     starts = course.evaluations_of.get(number, [])
     seen: set[tuple[Any, Any]] = set()
@@ -282,7 +282,7 @@ def _competing_results(course: Course, number: float, target: Target | None, ste
         evaluation = starts[evaluations - 1] if evaluations else record
         if 0 < evaluations < len(seen):
             yield _Choice(record, before or course.repeated[number][0], True)
-        elif before and not (steps_optional and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
+        elif before and not (timed and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
             yield _Choice(record, before, False)
         elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
             yield _Choice(record, last, False)

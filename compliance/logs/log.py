@@ -64,6 +64,8 @@ EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
 LATEST_MS: Final = 4_100_000_000_000  # 2099
 PROBLEMS_KEPT: Final = 100
 OTHER_KEYS_KEPT: Final = 500
+MOST_BACK_MS: Final = 1000
+"""By which a record may be earlier than one before it; in published logs only some of the header are."""
 OTHERS_KEPT: Final = 4000
 """Records of keys that no rule names, the first and last of each key; only the census compares them."""
 LONGEST_OTHER: Final = 2000
@@ -165,8 +167,9 @@ class Log:
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
     but not to tools, and the first of these lines. written_otherwise: how many records are not written as the first
-    one is, and the line of the first of them. failure: the first line of text that tells of one, and its number.
-    metrics: the keys of results.
+    one is, and the line of the first of them. earlier: the record whose time is furthest behind that of a record
+    before it: its key and line, how far in ms, and the line of the other. failure: the first line of text that tells of
+    one, and its number. metrics: the keys of results.
     """
 
     def __init__(self, path: str) -> None:
@@ -180,6 +183,7 @@ class Log:
         self.cut_line = 0
         self.near_records = (0, 0)
         self.written_otherwise = (0, 0)
+        self.earlier = ("", 0, 0.0, 0)
         self.failure = ("", 0)
         self.kind: FileKind | None = None
         self.record_count = 0
@@ -293,6 +297,7 @@ class LogReader:
         self._kept_bytes = 0
         self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
         self._member = b""  # as in the first record
+        self._newest = (0.0, 0)  # time and line of the latest record so far
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -348,6 +353,7 @@ class LogReader:
         log.rates = dict(self.log.rates)
         log.personal, log.near_records = list(self.log.personal), self.log.near_records
         log.written_otherwise, log.failure = self.log.written_otherwise, self.log.failure
+        log.earlier = self.log.earlier
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
 
@@ -376,24 +382,25 @@ class LogReader:
         else:
             lines = self._lines_of(data)
             records_before = self.log.record_count
+            if not self._member and (match := re.search(MEMBER, data)):
+                self._member = match[0]
             self._read_records(lines)
             if self._unnamed:
                 self._find_benchmark(len(data))
             else:
                 self._limit_others()
             records = self.log.record_count - records_before
-            if records:
-                self._compare_writing(data, lines, first, records)
             if self._near_left > 0 and records < len(lines) - 1:
                 self._find_near_records(data, lines, first)
                 self._find_failure(data, lines, first)
         self._watch.look(data, first)
 
-    def _read_records(self, lines: list[bytes]) -> None:
+    def _read_records(self, lines: list[bytes]) -> None:  # noqa: PLR0915  (a call for each line would cost much)
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
         order, others, light = log.record_count, log.others, kept_bytes < UNWEIGHED_BYTES
         longest_other = BLOCK_BYTES if self._unnamed else LONGEST_OTHER
+        (newest, newest_line), member = self._newest, self._member
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -418,6 +425,10 @@ class LogReader:
             # nested field, or a colon in a string.
             if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
                 self._find_repeated_field(record, text, line)
+            if record.time_ms > newest:
+                newest, newest_line = record.time_ms, line
+            elif newest - record.time_ms > MOST_BACK_MS:
+                self._note_earlier(record, line, newest - record.time_ms, newest_line)
             slot = slots.get(record.key)
             if slot is None:
                 other = others.get(record.key) or self._open_other(record.key)
@@ -427,10 +438,13 @@ class LogReader:
                 if record.key in RATES:
                     self._take_rate(record, line)
             else:
+                if member not in text:
+                    self._note_otherwise(1, line)
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
+        self._newest = (newest, newest_line)
         log.line_count, log.record_count = log.line_count + len(lines) - 1, order
         self._limit_memory(kept_bytes)
 
@@ -463,14 +477,11 @@ class LogReader:
                     self._slots[key] = self.log.others.pop(key, [])
             self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
-    def _compare_writing(self, data: bytes, lines: list[bytes], first_line: int, records: int) -> None:
-        """Count the records that are not written as the first one of the log is."""
-        if not self._member and (match := re.search(MEMBER, data)):
-            self._member = match[0]
-        if data.count(self._member) != records:
-            for line, text in enumerate(lines, first_line):
-                if TOKEN in text and self._member not in text:
-                    self._note_otherwise(1, line)
+    def _note_earlier(self, record: Record, line_number: int, by_ms: float, newest_line: int) -> None:
+        """Keep which record comes furthest after a later one; all ranks may write the header."""
+        seen = self._slots.get(record.key) or self.log.others.get(record.key)
+        if by_ms > self.log.earlier[2] and record.key != "cache_clear" and (not seen or self._slots.get("run_start")):
+            self.log.earlier = (record.key, line_number, by_ms, newest_line)
 
     def _note_otherwise(self, number: int, line_number: int) -> None:
         count, first = self.log.written_otherwise

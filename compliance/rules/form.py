@@ -9,23 +9,19 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 from math import inf
-from operator import sub
 from typing import ClassVar, Final, NamedTuple
 
 from common.command import counted
 from compliance.logs.file_kind import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
-from compliance.logs.record import FILE_ORDER, LONG_RECORD_BYTES, Record
+from compliance.logs.record import LONG_RECORD_BYTES, Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import NOTE, Case, Finding, listed
 from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
-MOST_BACK_MS: Final = 1000
-"""By which a record of any kind may be earlier than one before it; in published logs only some init_start are."""
 UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
 
 
@@ -166,23 +162,10 @@ class InOrderOfTime(LogRule, strict_only=True):
     bad = (lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        started = log.first("run_start")
-        order = started.order if started else 0
-        kept = [
-            record
-            for records in (*log.records.values(), *log.others.values())
-            for record in (records[:1] if records[0].order < order else records)  # all ranks may write the header
-            if record.key != "cache_clear"
-        ]
-        kept.sort(key=FILE_ORDER)
-        times = [record.time_ms for record in kept]
-        latest = list(accumulate(times, max))
-        back = max(map(sub, latest, times), default=0)
-        if back > MOST_BACK_MS:
-            at = next(at for at, time_ms in enumerate(times) if latest[at] - time_ms == back)
-            later = next(record for record in kept if record.time_ms == latest[at])
-            message = f"{kept[at].key} is {back / 1000:,.1f} s earlier than {later.key} of line {later.line} before it"
-            yield self.finding_at(log, kept[at], message, "times that increase from record to record")
+        key, line, by_ms, newest_line = log.earlier
+        if line:
+            message = f"{key} is {by_ms / 1000:,.1f} s earlier than the record of line {newest_line} before it"
+            yield self.finding(log.path, line, message, "times that increase from record to record", key)
 
 
 class Parses(LogRule):

@@ -222,7 +222,7 @@ class SamePrecision(LogRule, strict_only=True):
             return
         target = case.reference.target
         results = [record for record in log.course(target.key).counted if type(record.value) is float]
-        for record in filter(lambda record: target.met(record.value), results):
+        for record in [record for record in results[-2:] if target.met(record.value)]:
             digits, single = _count_digits(record.value), in_32_bits(record.value) == record.value
             if single and digits > MOST_TYPED:
                 continue  # mostly

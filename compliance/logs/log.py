@@ -101,6 +101,7 @@ STRUCTURE: Final = tuple(
     "eval_start eval_stop eval_error eval_accuracy cache_clear".split()
 )
 UNORDERED: Final = ("init_start", "cache_clear")
+COURSE_KEYS: Final = frozenset(STRUCTURE)
 BENCHMARK: Final = "submission_benchmark"
 BENCHMARK_BYTES: Final = BENCHMARK.encode()
 SUBMISSION: Final = tuple(f"submission_{name}" for name in ("benchmark", "org", "division", "status", "platform"))
@@ -168,7 +169,7 @@ class Log:
     cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
     but not to tools, and the first of these lines. written_otherwise: how many records are not written as the first
     one is, and the line of the first of them. earlier: the record whose time is furthest behind that of a record
-    before it: its key and line, how far in ms, and the line of the other. failure: the first line of text that tells of
+    before it, which is not of the course: its key and line, how far in ms, and the key of the other. failure: the first line of text that tells of
     one, and its number. metrics: the keys of results.
     """
 
@@ -183,7 +184,7 @@ class Log:
         self.cut_line = 0
         self.near_records = (0, 0)
         self.written_otherwise = (0, 0)
-        self.earlier = ("", 0, 0.0, 0)
+        self.earlier = ("", 0, 0.0, "")
         self.failure = ("", 0)
         self.kind: FileKind | None = None
         self.record_count = 0
@@ -297,7 +298,7 @@ class LogReader:
         self._kept_bytes = 0
         self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
         self._member = b""  # as in the first record
-        self._newest = (0.0, 0)  # time and line of the latest record so far
+        self._newest = (0.0, "")  # time and key of the latest record so far
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -400,7 +401,7 @@ class LogReader:
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
         order, others, light = log.record_count, log.others, kept_bytes < UNWEIGHED_BYTES
         longest_other = BLOCK_BYTES if self._unnamed else LONGEST_OTHER
-        (newest, newest_line), member = self._newest, self._member
+        (newest, newest_key), member = self._newest, self._member
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -426,9 +427,9 @@ class LogReader:
             if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
                 self._find_repeated_field(record, text, line)
             if record.time_ms > newest:
-                newest, newest_line = record.time_ms, line
+                newest, newest_key = record.time_ms, record.key
             elif newest - record.time_ms > MOST_BACK_MS:
-                self._note_earlier(record, line, newest - record.time_ms, newest_line)
+                self._note_earlier(record, line, newest - record.time_ms, newest_key)
             slot = slots.get(record.key)
             if slot is None:
                 other = others.get(record.key) or self._open_other(record.key)
@@ -444,7 +445,7 @@ class LogReader:
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
-        self._newest = (newest, newest_line)
+        self._newest = (newest, newest_key)
         log.line_count, log.record_count = log.line_count + len(lines) - 1, order
         self._limit_memory(kept_bytes)
 
@@ -477,11 +478,12 @@ class LogReader:
                     self._slots[key] = self.log.others.pop(key, [])
             self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
-    def _note_earlier(self, record: Record, line_number: int, by_ms: float, newest_line: int) -> None:
-        """Keep which record comes furthest after a later one; all ranks may write the header."""
-        seen = self._slots.get(record.key) or self.log.others.get(record.key)
-        if by_ms > self.log.earlier[2] and record.key != "cache_clear" and (not seen or self._slots.get("run_start")):
-            self.log.earlier = (record.key, line_number, by_ms, newest_line)
+    def _note_earlier(self, record: Record, line_number: int, by_ms: float, newest_key: str) -> None:
+        """Keep which record comes furthest after a later one of another kind; all ranks may write the header."""
+        log, of_course = self.log, {record.key, newest_key} <= COURSE_KEYS
+        seen = self._slots.get(record.key) or log.others.get(record.key)
+        if by_ms > log.earlier[2] and not of_course and (not seen or self._slots.get("run_start")):
+            log.earlier = (record.key, line_number, by_ms, newest_key)
 
     def _note_otherwise(self, number: int, line_number: int) -> None:
         count, first = self.log.written_otherwise

@@ -162,9 +162,9 @@ class InOrderOfTime(LogRule, strict_only=True):
     bad = (lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        key, line, by_ms, newest_line = log.earlier
+        key, line, by_ms, newest_key = log.earlier
         if line:
-            message = f"{key} is {by_ms / 1000:,.1f} s earlier than the record of line {newest_line} before it"
+            message = f"{key} is {by_ms / 1000:,.1f} s earlier than a record of {newest_key} before it"
             yield self.finding(log.path, line, message, "times that increase from record to record", key)
 
 

@@ -169,8 +169,8 @@ class Log:
     cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
     but not to tools, and the first of these lines. written_otherwise: how many records are not written as the first
     one is, and the line of the first of them. earlier: the record whose time is furthest behind that of a record
-    before it, which is not of the course: its key and line, how far in ms, and the key of the other. failure: the first line of text that tells of
-    one, and its number. metrics: the keys of results.
+    before it, which is not of the course: its key and line, how far in ms, and the key of the other. failure: the first
+    line of text that tells of one, and its number. metrics: the keys of results.
     """
 
     def __init__(self, path: str) -> None:

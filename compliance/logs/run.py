@@ -7,6 +7,7 @@ down. It is small and can be sent to another process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from math import prod
 from textwrap import shorten
@@ -47,6 +48,7 @@ SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
 MARKED: Final = (*STRUCTURE, BENCHMARK, "global_batch_size", "train_samples", "seed")
 """Keys of which it is compared what code wrote them."""
+Marks = tuple[tuple[str, str, int | None], ...]
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
 NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
@@ -126,7 +128,7 @@ class Run(Struct, frozen=True):
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
-    keys: of all records. marks: file and line that wrote the first record of some keys. instance: which one of a
+    keys: of all records. marks: of some keys, with file and line that wrote the first record. instance: which one of a
     throughput result it is, as the log says.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
@@ -150,7 +152,7 @@ class Run(Struct, frozen=True):
     seeds: Sequence[tuple[int, Any, Any, Any]] = ()
     seed_count: int = 0
     keys: frozenset[str] = frozenset()
-    marks: Mapping[str, tuple[str, Any]] = {}
+    marks: Marks = ()
     instance: Any = None
     start_ms: float | None = None
     stop_ms: float | None = None
@@ -261,8 +263,8 @@ def extract_run(
         lines={key: record.line for key, record in evidence.items()},
         seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
         seed_count=len(log["seed"]),
-        marks={key: read_mark(log.records[key][0]) for key in MARKED if key in log.records},
         keys=frozenset((*log.records, *log.others)),
+        marks=_share_marks(tuple((key, *read_mark(log.records[key][0])) for key in MARKED if key in log.records)),
         instance=_read_instance(log),
         start_ms=start_ms,
         stop_ms=stop_ms,
@@ -356,13 +358,19 @@ def describe_own_code(provenance: Any) -> str:
     return shorten(text, LONGEST_NAME - len(OWN_CODE), placeholder=" …")
 
 
-def read_mark(record: Record) -> tuple[str, Any]:
+def read_mark(record: Record) -> tuple[str, int | None]:
     """Return the end of the file's path, and the line, that wrote a record."""
     fields = record.metadata
     if type(fields) is not dict:
         return "", None
     file, line = fields.get("file"), fields.get("lineno")
     return file[-LONGEST_NAME:] if type(file) is str else "", line if type(line) is int else None
+
+
+@lru_cache(maxsize=1000)
+def _share_marks(marks: Marks) -> Marks:
+    """Return one object for the equal marks of many logs, which is sent to another process once."""
+    return marks
 
 
 def _read_instance(log: Log) -> Any:

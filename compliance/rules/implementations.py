@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common.tree import Tree
-from common.values import group_pairs, is_number
+from common.values import group_pairs
 from compliance.logs.run import SOURCES
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import (
@@ -138,9 +138,10 @@ class WritingCode(CodeRule):
             paths = group_pairs(
                 (posixpath.basename(path), path) for path in _list_files(package) if path.startswith(top)
             )
-            named = (mark for run in results.runs for mark in run.marks.values() if mark[0])
-            marks = group_pairs((posixpath.basename(file), line) for file, line in named)
-            last = {file: max(filter(is_number, lines), default=0) for file, lines in marks.items()}
+            marks = group_pairs(
+                (posixpath.basename(file), line) for run in results.runs for _, file, line in run.marks if file
+            )
+            last = {file: max((line for line in lines if line), default=0) for file, lines in marks.items()}
             lacking = {
                 file: paths.get(file, [])
                 for file, line in sorted(last.items())

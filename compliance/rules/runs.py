@@ -433,9 +433,9 @@ class SameCode(SetRule, strict_only=True):
         if not runs or all(run.marks == runs[0].marks for run in runs):
             return
         differing: dict[str, list[list[JudgedRun]]] = {}
-        for key in sorted({key for run in runs for key in run.marks}):
-            marks = ((basename(run.marks[key][0]), run.marks[key][1], run) for run in runs if key in run.marks)
-            groups = list(group_pairs(((file, line), run) for file, line, run in marks).values())
+        marks = group_pairs((key, (run, (basename(file), line))) for run in runs for key, file, line in run.marks)
+        for key, of_key in sorted(marks.items()):
+            groups = list(group_pairs((mark, run) for run, mark in of_key).values())
             if len(groups) > 1:
                 differing[key] = groups
         for key, groups in list(differing.items())[:1]:
@@ -446,7 +446,7 @@ class SameCode(SetRule, strict_only=True):
 
 
 def _describe_mark(key: str, run: JudgedRun) -> str:
-    file, line = run.marks[key]
+    file, line = next((file, line) for marked, file, line in run.marks if marked == key)
     return f"{basename(file)}, line {line}"
 
 

@@ -6,12 +6,12 @@ down. It is small and can be sent to another process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from math import prod
 from textwrap import shorten
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, TypeVar
 
 from msgspec import Struct
 
@@ -48,6 +48,7 @@ SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
 MARKED: Final = (*STRUCTURE, BENCHMARK, "global_batch_size", "train_samples", "seed")
 """Keys of which it is compared what code wrote them."""
+Shared = TypeVar("Shared", bound=Hashable)
 Marks = tuple[tuple[str, str, int | None], ...]
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
@@ -263,8 +264,8 @@ def extract_run(
         lines={key: record.line for key, record in evidence.items()},
         seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
         seed_count=len(log["seed"]),
-        keys=frozenset((*log.records, *log.others)),
-        marks=_share_marks(tuple((key, *read_mark(log.records[key][0])) for key in MARKED if key in log.records)),
+        keys=_share(frozenset((*log.records, *log.others))),
+        marks=_share(tuple((key, *read_mark(log.records[key][0])) for key in MARKED if key in log.records)),
         instance=_read_instance(log),
         start_ms=start_ms,
         stop_ms=stop_ms,
@@ -368,9 +369,9 @@ def read_mark(record: Record) -> tuple[str, int | None]:
 
 
 @lru_cache(maxsize=1000)
-def _share_marks(marks: Marks) -> Marks:
-    """Return one object for the equal marks of many logs, which is sent to another process once."""
-    return marks
+def _share(facts: Shared) -> Shared:
+    """Return one object for the equal facts of many logs, which is sent to another process once."""
+    return facts
 
 
 def _read_instance(log: Log) -> Any:

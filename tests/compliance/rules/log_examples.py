@@ -272,7 +272,7 @@ EXAMPLES = (
     ("ORD09", "error", lambda log: log().shift("run_stop", -995)),
     ("ORD09", "error", lambda log: log(benchmark="deepcam").shift("run_start", 60_990)),
     ("ORD21", "", lambda log: log().stage("init_stop", 600_000)),
-    ("ORD21", "note", lambda log: log().shift("init_stop", -200)),
+    ("ORD21", "note", lambda log: log().shift("init_stop", -1_500)),
     ("ORD21", "error", lambda log: log().shift("init_stop", -3_600_000)),
     ("ORD20", "note", lambda log: log(benchmark="deepcam", round_="0.7").times(lambda time_ms: time_ms + YEAR_MS)),
     (

@@ -27,7 +27,7 @@ from compliance.engine.inputs import Inputs, LooseGroups, OpenedSet, open_paths
 from compliance.engine.judging import Judging, start_judging
 from compliance.engine.log_checker import LogTask, Options, examine_all
 from compliance.logs.log import BENCHMARK
-from compliance.model.grouping import tell_scaling
+from compliance.model.grouping import find_scaling
 from compliance.model.judging import (
     BENCHMARK_RULE,
     ERROR,
@@ -295,7 +295,7 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
         if results.unchecked:
             reason = "the official tool does not look into this folder"
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
-    if results.untold:
+    if results.not_judged:
         return replace(results, findings=judging.apply_rules((RULES[LOOSE_RULE](),), results))
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))
@@ -322,8 +322,8 @@ def _complete_results(results: ResultSet) -> ResultSet:
     results = replace(results, case=case, variant=variant)
     if results.loose and results.runs and results.reference:
         above = os.path.basename(os.path.dirname(os.path.abspath(results.folder)))
-        scaling, untold = tell_scaling(results.runs, results.reference.runs, above)
-        results = replace(results, scaling=scaling, untold=untold)
+        scaling, not_judged = find_scaling(results.runs, results.reference.runs, above)
+        results = replace(results, scaling=scaling, not_judged=not_judged)
     return results
 
 

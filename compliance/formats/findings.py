@@ -180,7 +180,7 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
 
 def describe_unjudged(report: Report) -> list[str]:
     """Return sentences on the logs of MLPerf HPC that were judged as logs, not as a result."""
-    groups = [(f" in {clean(results.name)}", len(results.runs)) for results in report.sets if results.untold]
+    groups = [(f" in {clean(results.name)}", len(results.runs)) for results in report.sets if results.not_judged]
     single = sum(not run.only_rule for run in alone(report))
     groups += [("", single)] if single else []
     return [f"{counted(number, 'log')}{where} {NOT_A_RESULT}: {NOT_APPLIED}" for where, number in groups]
@@ -237,7 +237,7 @@ def summary(report: Report, findings: list[Shown]) -> str:
 def shortage(report: Report) -> str:
     """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
     short = [results for results in report.sets if results.missing_runs]
-    untold = [results for results in report.sets if results.untold]
+    not_judged = [results for results in report.sets if results.not_judged]
     if len(short) > MOST_SHORT:
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
     else:
@@ -245,7 +245,7 @@ def shortage(report: Report) -> str:
             f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
             for results in short
         ]
-    if logs := sum(len(results.runs) for results in untold):
+    if logs := sum(len(results.runs) for results in not_judged):
         parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     return ", ".join(parts) or "runs are missing"
 

@@ -124,7 +124,7 @@ def _set_object(results: ResultSet, report: Report, style: Style) -> dict[str, A
         **_attributes(results, "organisation", "system", "scaling", "benchmark", "division"),
         **_attributes(results, "mini", "plugin", "round", "loose"),
         "verdict": report.verdict_of(results),
-        "not_judged": results.untold,
+        "not_judged": results.not_judged,
         "states": list(results.states),
         "runs": [relative(run.path, style) for run in results.runs],
         "failing": [relative(run.path, style) for run in results.failing],

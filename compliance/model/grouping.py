@@ -37,15 +37,15 @@ def label_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
     """Return the facts that tell each group from the others: `cosmoflow, nodes 32`; "" for a single one."""
     facts = [_merge_facts(map(_read_facts, group)) for group in groups]
     stated = [_merge_facts(map(_list_facts, group)) for group in groups]
-    telling: list[int] = []
+    chosen: list[int] = []
     for at in range(len(NAMES)):
-        told = {tuple(each[known] for known in telling) for each in facts}
-        if len({each[at] for each in facts}) > 1 and len(told) < len(facts):
-            telling.append(at)
-    return [", ".join(_name_fact(NAMES[at], each[at]) for at in telling) for each in stated]
+        kinds = {tuple(each[known] for known in chosen) for each in facts}
+        if len({each[at] for each in facts}) > 1 and len(kinds) < len(facts):
+            chosen.append(at)
+    return [", ".join(_name_fact(NAMES[at], each[at]) for at in chosen) for each in stated]
 
 
-def tell_scaling(runs: Sequence[Run], required: int, folder: str) -> tuple[str, str]:
+def find_scaling(runs: Sequence[Run], required: int, folder: str) -> tuple[str, str]:
     """Return of which scaling a group of runs is, and why it is not one result; "" if it is.
 
     required: runs of a time-to-train result. folder: name of the folder above, which may say strong or weak.

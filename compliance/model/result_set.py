@@ -35,7 +35,7 @@ class ResultSet(Struct, frozen=True):
     scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
     variant: of most of its logs, "full" or the name of a mini problem.
     loose: the logs lie in a folder that is not part of a submission. label: what tells them from others there.
-    untold: why they are not judged as a result, "" if they are. unchecked: the official tool does not look there.
+    not_judged: why they are not judged as a result, "" if they are. unchecked: the official tool does not look there.
     power: the power files by result (result_1, …), None if no power was measured.
     scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
     bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
@@ -57,7 +57,7 @@ class ResultSet(Struct, frozen=True):
     description: SystemDescription | None = None
     loose: bool = False
     label: str = ""
-    untold: str = ""
+    not_judged: str = ""
     unchecked: bool = False
     power: dict[str, PowerPlace] | None = None
     scaling_file: Scaling | None = None
@@ -130,7 +130,7 @@ class ResultSet(Struct, frozen=True):
         The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
         """
         paths = set()
-        may_fail = not (self.untold or self.foreign) and (self.scaling == STRONG or not self.strict)
+        may_fail = not (self.not_judged or self.foreign) and (self.scaling == STRONG or not self.strict)
         if may_fail and len(self.failing) == 1 and not (self.strict and self.failing[0].without_target):
             paths.add(self.failing[0].path)
         if not self.strict:
@@ -173,7 +173,7 @@ class ResultSet(Struct, frozen=True):
     @property
     def missing_runs(self) -> int:
         """Number of runs that a submitted result still lacks; always 0 in the profile official, where it just fails."""
-        if self.reference is None or self.untold or not self.strict:
+        if self.reference is None or self.not_judged or not self.strict:
             return 0
         return max(0, self.reference.runs - len(self.runs))
 

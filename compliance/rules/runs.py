@@ -13,7 +13,7 @@ from common.command import counted
 from common.values import are_same, group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, NOTE, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, NOT_A_RESULT, NOTE, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected
@@ -104,10 +104,10 @@ class TellableResult(SetRule, strict_only=True):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        if results.untold:
+        if results.not_judged:
             logs = f"{counted(len(results.runs), 'log')} of {results.benchmark or 'an unknown benchmark'}"
-            finding = self.finding(results.folder, 0, f"{logs} not judged as a result: {results.untold}", "one result")
-            yield finding._replace(incomplete=True)
+            message = f"{logs} {NOT_A_RESULT}: {results.not_judged}"
+            yield self.finding(results.folder, 0, message, "one result")._replace(incomplete=True)
 
 
 class NoNumberMissing(SetRule, strict_only=True):

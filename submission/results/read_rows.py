@@ -79,7 +79,7 @@ def every_set(report: Report) -> list[ResultSet]:
             benchmark,
             variant,
         )
-        sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True, untold="they are single logs"))
+        sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True, not_judged="they are single logs"))
     return sets
 
 
@@ -99,7 +99,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         batch_size=results.batch_size if is_number(results.batch_size) else None,
         runs=count,
         required_runs=required,
-        incomplete=f"{count} of {required} runs" if required and count < required and not results.untold else "",
+        incomplete=f"{count} of {required} runs" if required and count < required and not results.not_judged else "",
         states=results.states,
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
         plugin=results.plugin,

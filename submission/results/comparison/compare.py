@@ -159,7 +159,7 @@ def _describe_verdict(side: Side) -> str:
     errors = (finding for finding in side.results.decisive_findings() if finding.severity == ERROR)
     rules = listed(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
     verdict = f"{side.row.verdict} ({rules})" if rules else side.row.verdict
-    return f"{verdict}; {NOT_A_RESULT}" if side.results.untold else verdict
+    return f"{verdict}; {NOT_A_RESULT}" if side.results.not_judged else verdict
 
 
 def _describe_system(side: Side) -> dict[str, Any]:

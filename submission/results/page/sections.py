@@ -12,7 +12,7 @@ from common.values import is_number
 from compliance.formats.findings import shown_of
 from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
-from compliance.model.judging import INCOMPLETE, JudgedRun
+from compliance.model.judging import INCOMPLETE, NOT_A_RESULT, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
@@ -307,8 +307,8 @@ def how_scored(results: ResultSet) -> list[str]:
         return [*_explain_time(results, score), *_explain_convergence(results)]
     if isinstance(score, Throughput):
         return [*_explain_throughput(results, score), *_explain_convergence(results)]
-    if results.untold:
-        return [f"No score: not judged as a result: {results.untold}."]
+    if results.not_judged:
+        return [f"No score: {NOT_A_RESULT}: {results.not_judged}."]
     return ["No score: the benchmark is unknown."]
 
 

@@ -42,7 +42,7 @@ from compliance.model.judging import (
     JudgedRun,
     worst,
 )
-from compliance.model.layout import SCALING_FILE, WEAK
+from compliance.model.layout import SCALING_FILE, STRONG, WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
+COPY_RULE = "RUN05"
+"""Holds of the logs of a folder, whatever results they are of."""
 NO_LOGS_FIX = "Name a folder in which there are logs, or a log itself, whatever its name."
 Kinds = set[tuple[str, str]]
 """Rule and severity of findings."""
@@ -180,7 +182,10 @@ def _add_refusals(judging: Judging, official: Report) -> None:
 
 
 def _inherit_findings(report: Report) -> None:
-    """Give each result of a package the findings on the package, and between packages, that concern it."""
+    """Give each result the findings on its package, and between results, that concern it."""
+    for results in report.sets:
+        paths = {run.path for run in results.runs} if results.loose else ()
+        results.inherited.extend(finding for finding in report.own if finding.path in paths)
     for package in report.packages:
         inside = posixpath.join(package.root, "")
         between = (finding for finding in report.own if finding.path.startswith(inside))
@@ -295,10 +300,12 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
         if results.unchecked:
             reason = "the official tool does not look into this folder"
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
-    if results.not_judged:
-        return replace(results, findings=judging.apply_rules((RULES[LOOSE_RULE](),), results))
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
-    results = _judge_convergence(replace(results, copies=inside))
+    results = replace(results, copies=inside)
+    if results.not_judged:
+        told = (RULES[LOOSE_RULE](), RULES[COPY_RULE]()) if results.strict else ()
+        return replace(results, findings=judging.apply_rules(told, results))
+    results = _judge_convergence(results)
     results = replace(results, score=_score_results(results))
     rules = rules_of(SetRule, results.round, results.judged_as, judging.options.profile)
     return replace(results, findings=judging.apply_rules(rules, results))
@@ -321,8 +328,9 @@ def _complete_results(results: ResultSet) -> ResultSet:
     case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
     results = replace(results, case=case, variant=variant)
     if results.loose and results.runs and results.reference:
-        above = os.path.basename(os.path.dirname(os.path.abspath(results.folder)))
-        scaling, not_judged = find_scaling(results.runs, results.reference.runs, above)
+        above, own = os.path.abspath(results.folder).split(os.sep)[-2:]
+        named = own if own in (STRONG, WEAK) else above
+        scaling, not_judged = find_scaling(results.runs, results.reference.runs, named)
         results = replace(results, scaling=scaling, not_judged=not_judged)
     return results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from common.values import group_pairs, identity, is_stated, to_plain
@@ -15,6 +16,8 @@ Facts = tuple[Any, ...]
 NAMES: Final = ("organisation", "benchmark", "problem", "division", "platform", "nodes", "accelerators", "batch size")
 """What the runs of one result have in common, in words; it tells apart the published results of a round but for five
 of 51, which have the facts of another one."""
+AT_ONCE_MS: Final = 60_000
+"""Instances of a throughput result start within seconds; runs of other published results, but for two, 16 min apart."""
 LONGEST: Final = 40
 """Characters of a fact in a label."""
 
@@ -51,11 +54,15 @@ def find_scaling(runs: Sequence[Run], required: int, folder: str) -> tuple[str, 
     required: runs of a time-to-train result. folder: name of the folder above, which may say strong or weak.
     """
     scaling = WEAK if folder == WEAK else STRONG
+    unnamed = folder not in (STRONG, WEAK)
     kinds = Counter(frozenset((key, identity(value)) for key, value in run.settings.items()) for run in runs)
-    if len(runs) > 2 and kinds.most_common(1)[0][1] * 2 <= len(runs):
+    if len(kinds) > 1 and kinds.most_common(1)[0][1] * 2 <= len(runs):
         return scaling, f"their settings differ ({len(kinds)} kinds in {len(runs)} logs), as in a sweep"
-    if scaling == STRONG != folder and len(runs) > required:
+    if unnamed and len(runs) > required:
         return scaling, f"a time-to-train result has {required} runs, and nothing says that these are instances"
+    starts = sorted(run.start_ms for run in runs if run.start_ms is not None)
+    if unnamed and any(later - start < AT_ONCE_MS for start, later in pairwise(starts)):
+        return scaling, "some start at once, as instances do, and nothing says that they are runs of a time to train"
     return scaling, ""
 
 

@@ -16,6 +16,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import Struct
 
@@ -95,7 +96,8 @@ class PackagePlace(Struct):
 class Places(Struct):
     """What is below the given paths: single logs, loose folders of logs, packages.
 
-    unread: files with the name of a log that are not judged: beside result_* files, and outside packages.
+    unread: files with the name of a log that are not judged: beside result_* files, beside some that the user names,
+    and outside packages.
     """
 
     logs: list[str] = []
@@ -121,11 +123,15 @@ def discover(paths: list[str]) -> Places:
             places.logs.append(path)
         else:
             _discover_folder(path.rstrip("/") or path, places)
-    if len(places.logs) > 1:  # as if they lay loose in their folders
-        named = [path for path in places.logs if path != "-"]
+    sets = chain(places.folders, *(package.sets for package in places.packages))
+    inside = {os.path.realpath(log) for layout in sets for log in layout.logs} if places.logs else ()
+    named = [path for path in places.logs if path != "-" and os.path.realpath(path) not in inside]
+    places.logs = [path for path in places.logs if path == "-" or path in named]
+    if len(named) > 1:  # as if they lay loose in their folders
         places.logs = [path for path in places.logs if path == "-"]
         for folder, logs in group_pairs((posixpath.dirname(path) or ".", path) for path in named).items():
             places.folders.append(SetPlace(folder, logs=logs, tree=NAMED_BY_USER))
+            places.unread += _result_files(folder)
     if places.unread:
         seen.update(os.path.realpath(log) for layout in places.folders for log in layout.logs)
         places.unread = [path for path in dict.fromkeys(places.unread) if os.path.realpath(path) not in seen]

@@ -71,12 +71,13 @@ class NumberOfRuns(SetRule):
 def _missing_files(results: ResultSet) -> str:
     """Return which files are missing: `: result_8.txt and result_9.txt are missing`.
 
-    The suite numbers from 0. Where result_0 is absent, others may number from 1: then only their count is certain.
+    The suite numbers from 0. Where result_0 is absent, others may number from 1: then, and of loose logs, only their
+    count is certain.
     """
     if not results.missing_runs:
         return ""
     present = {result_name(run.path) for run in results.runs}
-    if present and "result_0" not in present:
+    if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
         return f": {results.missing_runs} {'is' if results.missing_runs == 1 else 'are'} missing"
     free = [at for at in range(results.missing_runs + len(present)) if f"result_{at}" not in present]
     free = free[: results.missing_runs]
@@ -96,7 +97,7 @@ class TellableResult(SetRule, strict_only=True):
     differs = "the official tool judges such logs one by one"
     why = "Runs, seeds, settings and convergence are judged of a result: of logs that may be of several, they are not."
     fix = (
-        "Put the logs of each result into a folder of its own, throughput instances below a folder weak/, or make a "
+        "Put the logs of each result into a folder of its own, named strong or weak (throughput instances), or make a "
         "submission of them: python -m submission.assemble."
     )
     bad = (

@@ -79,16 +79,20 @@ def test_each_output_of_each_input_shows_the_verdict_of_the_package(case, tmp_pa
 
 
 def test_logs_that_are_told_apart_into_no_result_are_not_judged_as_one(tmp_path, capfd):
-    """More runs than a result has, and a sweep: nothing is said of runs that are missing, which may be of another."""
+    """More runs than a result has, a sweep, instances: none is said to be missing, as it may be of another result."""
     sweep = SamplePackage(runs=4)
     for number in range(1, 5):
         sweep.edit(number, lambda log, rate=number / 1000: log.set("opt_base_learning_rate", rate))
-    for name, package in {"more": SamplePackage(runs=12), "sweep": sweep}.items():
+    instances = SamplePackage(scaling="weak", runs=10)
+    for number in range(1, 11):
+        instances.edit(number, lambda log: log.times(lambda ms, end=log.clock_ms: ms - end + 1_690_000_000_000))
+    for name, package in {"more": SamplePackage(runs=12), "sweep": sweep, "instances": instances}.items():
         (tmp_path / name).mkdir()
         paths = write_kinds(package, tmp_path / name)["folder of jobs"]
         found = check_paths(paths, Options())
         assert (found.verdict, found.exit_code) == ("INCOMPLETE", 1)
         assert {finding.rule for finding in found.findings if finding.severity == "error"} == {"RUN24"}
+        assert found.official and {results.verdict for results in found.official.sets} == {"PASS"}
         for command, *arguments in ((check,), (check, "-v"), (check, "--format", "sarif"), (summary,)):
             command([*paths, *arguments])
             assert "not judged as a result" in capfd.readouterr().out or command is summary

@@ -124,7 +124,7 @@ class SettingsLogged(LogRule):
                     continue
                 if case.strict and setting.key == "seed":
                     continue  # SET08, RUN03
-                yield from self.exactly_once(log, setting.key)
+                yield from self.exactly_once(log, setting.key, NOTE if case.strict else WARNING)
 
 
 class SettingsAllowed(LogRule):

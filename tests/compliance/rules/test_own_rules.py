@@ -186,7 +186,7 @@ def test_a_rule_that_fails_itself_is_an_error_of_the_check(base, body, reason, t
     own.write_text(text.replace('yield self.found(log.path, 1, "something is logged")', body))
     folder.mkdir()
     for number in range(2):
-        (folder / f"result_{number}.txt").write_bytes(SampleLog().set("seed", number).bytes())
+        (folder / f"result_{number}.txt").write_bytes(SampleLog(run=number).bytes())
     status, out = ran(capsys, "--rules", str(own), "--select", "OWN", "--format", "json", str(folder))
     found = [one for subject in (*json.loads(out)["logs"], *json.loads(out)["sets"]) for one in subject["findings"]]
     assert status == 1 and {one["rule"] for one in found} == {"OWN06"}

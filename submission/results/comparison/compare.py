@@ -31,6 +31,7 @@ from submission.results.comparison.sides import (
 )
 from submission.results.fits.projection import read_published
 from submission.results.quantities import EPOCH_TIME, SAMPLES, AnalysedSet, measure_run
+from submission.results.rows import NOT_JUDGED
 
 CURVE_POINTS: Final = 8
 RUN_TIME: Final = "run_start to run_stop, mean, min"
@@ -159,7 +160,9 @@ def _describe_verdict(side: Side) -> str:
     errors = (finding for finding in side.results.decisive_findings() if finding.severity == ERROR)
     rules = listed(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
     verdict = f"{side.row.verdict} ({rules})" if rules else side.row.verdict
-    return f"{verdict}; {NOT_A_RESULT}" if side.results.not_judged else verdict
+    if not side.results.not_judged:
+        return verdict
+    return NOT_A_RESULT if verdict == NOT_JUDGED else f"{verdict}; {NOT_A_RESULT}"
 
 
 def _describe_system(side: Side) -> dict[str, Any]:

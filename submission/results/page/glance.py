@@ -32,11 +32,15 @@ FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A result on the page: the id of its section, its result set, and its row of the summary."""
+    """A result on the page: the id of its section, its result set, and its row of the summary.
+
+    is_result: whether it is one, not logs that were judged one by one, which no table shows.
+    """
 
     name: str
     results: ResultSet
     row: Row
+    is_result: bool = True
 
     @property
     def key(self) -> str:

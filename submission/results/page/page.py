@@ -11,7 +11,14 @@ from typing import Final
 from common.command import clean, counted
 from common.provenance import source_hash
 from common.version import VERSION
-from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
+from compliance.formats.findings import (
+    all_shown,
+    describe_unjudged,
+    inputs_by_round,
+    lowered,
+    result_sets,
+    summary,
+)
 from compliance.model.judging import INCOMPLETE
 from compliance.model.layout import NEWEST
 from compliance.model.package import Package
@@ -58,7 +65,7 @@ from submission.results.page.html import (
 )
 from submission.results.page.sections import draw_card, draw_label
 from submission.results.quantities import list_definitions
-from submission.results.read_rows import every_set, list_rows, row_of
+from submission.results.read_rows import list_rows, row_of, sort_logs
 
 MEANING: Final = {
     "PASS": "No rule is broken.",
@@ -69,6 +76,9 @@ MEANING: Final = {
     "NOT MLPERF": "Benchmarks from outside the suite. Their results are not MLPerf results.",
     "INCOMPLETE": "Some results have fewer runs than the rules require; add the missing runs.",
 }
+UNTOLD: Final = "Some logs cannot be told apart into results; put those of each result into a folder of its own."
+"""What INCOMPLETE means of logs that are not judged as a result."""
+ALONE: Final = "Only single logs were judged, not a result."
 
 GLOSSARY: Final = (
     ("Time to train, TTT", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
@@ -109,15 +119,18 @@ def write_report(
     check_replaceable(output)
     title = title or _choose_title(report)
     site = Site(str(output.absolute().parent))
-    lines = [
-        ResultLine(f"result-{at}", results, row_of(results, report)) for at, results in enumerate(every_set(report), 1)
+    sets, logs = result_sets(report), sort_logs(report)
+    every_line = [
+        ResultLine(f"result-{at}", results, row_of(results, report), at <= len(sets))
+        for at, results in enumerate(sets + logs, 1)
     ]
+    lines = every_line[: len(sets)]
     analysis = analysis or analyse_report(report)
     sheets = Sheets(output, title, site)
-    for part in chain(draw_analysis(analysis), _draw_packages(report, lines, site)):
+    for part in chain(draw_analysis(analysis), _draw_packages(report, every_line, site)):
         sheets.add_part(part)
     parts = sheets.finish_pages()
-    failures = read_failures(lines, report)
+    failures = read_failures(every_line, report)
     times = _times_to_solution(analysis)
     best = list(draw_best(lines, list_rows(previous) if previous else (), site))
     contents = {FAILED: "What failed"} if failures else {}
@@ -139,6 +152,7 @@ def write_report(
                         element("h2", "Results"),
                         filter_form(lines),
                         *draw_tables(lines, site),
+                        *(element("p", f"{sentence}.") for sentence in describe_unjudged(report)),
                         id="results",
                     ),
                 ],
@@ -192,7 +206,7 @@ def _draw_header(
         ("Findings", summary(report, all_shown(report)).partition(": ")[2]),
     ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
-    meaning = MEANING[report.verdict]
+    meaning = explain_verdict(report)
     return element(
         "header",
         element("div", element("h1", title), theme_switch(), class_="title"),
@@ -207,6 +221,15 @@ def _draw_header(
         draw_failures(failures, site),
         element("dl", *pairs, class_="facts"),
     )
+
+
+def explain_verdict(report: Report) -> str:
+    """Return what the verdict means, and of what it is one."""
+    sets = result_sets(report)
+    untold = report.verdict == INCOMPLETE and any(results.not_judged for results in sets)
+    is_short = report.verdict != INCOMPLETE or not untold or any(results.missing_runs for results in sets)
+    sentences = {ALONE: not sets, MEANING[report.verdict]: is_short, UNTOLD: untold}
+    return " ".join(text for text, applies in sentences.items() if applies)
 
 
 def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:

@@ -10,20 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
 from tqdm import tqdm
 
+from common.command import counted
 from common.record import TOKEN
-from common.reference import OWN
+from common.reference import OWN, ROUNDS
 from common.tree import ANYWHERE, Tree
-from common.values import group_pairs
-from compliance.benchmarks import names_in_words
+from common.values import group_pairs, identity, is_stated
+from compliance.benchmarks import names_in_words, reference_of
 from compliance.logs.file_kind import GZIP
 from compliance.logs.privacy import personal
-from compliance.logs.run import Run, parse_run
-from compliance.model.grouping import group_runs, label_groups
-from compliance.model.judging import listed
-from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, natural
+from compliance.logs.run import Run, parse_run, text_of
+from compliance.model.grouping import find_scaling, group_runs, label_groups
+from compliance.model.judging import Case, listed
+from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, WEAK, natural
 from compliance.model.result_set import LIKE_A_LOG
+from compliance.rules.rule import show
 
 SEARCHED_BYTES: Final = 1 << 20
 """Of a file of another name: where a log has its first record."""
@@ -176,6 +179,67 @@ def check_one_system(logs: Sequence[tuple[Path, Run]]) -> None:
             named = zip(label_groups(groups), groups, strict=True)
             texts = listed([f"{label} in {listed([paths[id(run)] for run in group], 1)}" for label, group in named])
             raise AssemblyError(f"several {kind}: {texts}. Assemble each one separately")
+
+
+def check_places(found: Iterable[InputLog]) -> None:
+    """Raise AssemblyError if logs of a benchmark, found in folders, lie in several: those may be of several results.
+
+    Folders of one log each, side by side, are those of the runs of one result.
+    """
+    for benchmark, logs in group_pairs((log.run.benchmark, log.path) for log in found).items():
+        folders = group_pairs((path.parent, path) for path in logs)
+        places = {folder if len(inside) > 1 else folder.parent for folder, inside in folders.items()}
+        if len(places) > 1:
+            texts = listed([f"{len(inside)} in {folder}" for folder, inside in folders.items()])
+            raise AssemblyError(
+                f"{benchmark}: the logs lie in several folders, which may be of several results: {texts}. Give the "
+                f"folder of one result; if they are of one, name the logs: {' '.join(map(str, logs[:2]))} ..."
+            )
+
+
+def describe_joined(logs: Iterable[InputLog]) -> list[str]:
+    """Return a sentence for each benchmark whose logs, from several folders, become one result."""
+    benchmarks = group_pairs((log.run.benchmark, log.path.parent) for log in logs)
+    counts = {benchmark: (len(folders), len(set(folders))) for benchmark, folders in benchmarks.items()}
+    return [
+        f"{benchmark}: {counted(logs, 'log')} of {counted(folders, 'folder')} are packed as one result"
+        for benchmark, (logs, folders) in counts.items()
+        if folders > 1
+    ]
+
+
+def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
+    """Raise AssemblyError if the runs of a benchmark, with those in the package, are not those of one result.
+
+    They differ in settings, or are more than a time-to-train result has.
+    """
+    runs = [_with_settings(run) for _, run in logs]
+    benchmark = runs[0].benchmark
+    for key in dict.fromkeys(key for run in runs for key in run.settings):
+        stated = [(run.settings[key], path) for run, (path, _) in zip(runs, logs, strict=True) if key in run.settings]
+        kinds = group_pairs((identity(value), (value, path)) for value, path in stated if is_stated(value))
+        if len(kinds) > 1:
+            texts = listed([f"{show(several[0][0])} in {several[0][1]}" for several in kinds.values()], 2)
+            raise AssemblyError(
+                f"the runs of {benchmark} differ in {key}: {texts}. The runs of a result differ in their seed alone: "
+                "give those of one result"
+            )
+    reference = reference_of(benchmark, runs[0].variant)
+    reason = find_scaling(runs, reference.runs, WEAK if scaling == WEAK else "")[1] if reference else ""
+    if reason:
+        raise AssemblyError(
+            f"{counted(len(runs), 'log')} of {benchmark}, with those in the package, are not one result: {reason}. "
+            "Give the runs of one result, or use --scaling weak for the instances of a throughput result"
+        )
+
+
+def _with_settings(run: Run) -> Run:
+    """Return the run with the settings on which the runs of a result agree, as the check reads them."""
+    word = (text_of(run.submission.get("submission_division")) or "closed").lower()
+    case = Case(ROUNDS[-1], division=word, benchmark=run.benchmark, variant=run.variant)
+    logged = run.details.hyperparameters
+    keys = (setting.key for setting in case.settings if setting.identity)
+    return replace(run, settings={key: logged[key] for key in keys if key in logged})
 
 
 def _sort_runs(runs: Iterable[Run], name: str) -> Iterable[tuple[str | None, list[Run]]]:

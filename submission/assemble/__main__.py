@@ -106,8 +106,6 @@ def _print_package(assembly: Assembly, dry_run: bool) -> int:
             print(clean(path))
     did = "would write" if dry_run else "wrote"
     print(clean(f"{package.root}: {did} {counted(len(package.written), 'file')}, {len(package.unchanged)} unchanged"))
-    for sentence in package.joined:
-        print(clean(sentence))
     for name, runs in package.incomplete.items():
         print(clean(f"INCOMPLETE: {name}: {runs}"))
     if not dry_run:

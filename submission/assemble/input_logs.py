@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from msgspec.structs import replace
 from tqdm import tqdm
 
-from common.command import counted
 from common.record import TOKEN
 from common.reference import OWN, ROUNDS
 from common.tree import ANYWHERE, Tree
@@ -172,40 +170,32 @@ def check_one_system(logs: Sequence[tuple[Path, Run]]) -> None:
     Different benchmarks may run on parts of a system, with different platform names.
     """
     paths = {id(run): path for path, run in logs}
-    runs = [run for _, run in logs]
-    kinds = {f"results of {benchmark}": group_runs(group) for benchmark, group in _sort_runs(runs, "benchmark")}
-    for kind, groups in {"organisations": [group for _, group in _sort_runs(runs, "organisation")], **kinds}.items():
+    kinds = {"organisations": [*group_pairs((run.organisation, run) for _, run in logs).values()]}
+    for benchmark, runs in group_pairs((run.benchmark, run) for _, run in logs).items():
+        kinds[f"results of {benchmark}"] = group_runs(runs)
+    for kind, groups in kinds.items():
         if len(groups) > 1:
             named = zip(label_groups(groups), groups, strict=True)
             texts = listed([f"{label} in {listed([paths[id(run)] for run in group], 1)}" for label, group in named])
             raise AssemblyError(f"several {kind}: {texts}. Assemble each one separately")
 
 
-def check_places(found: Iterable[InputLog]) -> None:
-    """Raise AssemblyError if logs of a benchmark, found in folders, lie in several: those may be of several results.
+def check_places(logs: Iterable[InputLog], named: Sequence[Path], warnings: list[str]) -> None:
+    """Raise AssemblyError if logs of a benchmark lie in several folders, as those of several results, unless named.
 
-    Folders of one log each, side by side, are those of the runs of one result.
+    Then it is a warning. Folders of one log each, side by side, are those of the runs of one result.
     """
-    for benchmark, logs in group_pairs((log.run.benchmark, log.path) for log in found).items():
-        folders = group_pairs((path.parent, path) for path in logs)
-        places = {folder if len(inside) > 1 else folder.parent for folder, inside in folders.items()}
-        if len(places) > 1:
-            texts = listed([f"{len(inside)} in {folder}" for folder, inside in folders.items()])
+    for benchmark, paths in group_pairs((log.run.benchmark, log.path) for log in logs).items():
+        folders = group_pairs((path.parent, path) for path in paths)
+        if len({folder if len(inside) > 1 else folder.parent for folder, inside in folders.items()}) < 2:
+            continue
+        texts = listed([f"{len(inside)} in {folder}" for folder, inside in folders.items()])
+        if not {*paths} <= {*named}:
             raise AssemblyError(
-                f"{benchmark}: the logs lie in several folders, which may be of several results: {texts}. Give the "
-                f"folder of one result; if they are of one, name the logs: {' '.join(map(str, logs[:2]))} ..."
+                f"the {benchmark} logs lie in several folders, which may be of several results: {texts}. Give the "
+                f"folder of one result; if they are of one, name the logs: {' '.join(map(str, paths[:2]))} ..."
             )
-
-
-def describe_joined(logs: Iterable[InputLog]) -> list[str]:
-    """Return a sentence for each benchmark whose logs, from several folders, become one result."""
-    benchmarks = group_pairs((log.run.benchmark, log.path.parent) for log in logs)
-    counts = {benchmark: (len(folders), len(set(folders))) for benchmark, folders in benchmarks.items()}
-    return [
-        f"{benchmark}: {counted(logs, 'log')} of {counted(folders, 'folder')} are packed as one result"
-        for benchmark, (logs, folders) in counts.items()
-        if folders > 1
-    ]
+        warnings.append(f"{len(paths)} {benchmark} logs of several folders are packed as one result: {texts}")
 
 
 def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
@@ -213,37 +203,30 @@ def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
 
     They differ in settings, or are more than a time-to-train result has.
     """
-    runs = [_with_settings(run) for _, run in logs]
-    benchmark = runs[0].benchmark
-    for key in dict.fromkeys(key for run in runs for key in run.settings):
-        stated = [(run.settings[key], path) for run, (path, _) in zip(runs, logs, strict=True) if key in run.settings]
-        kinds = group_pairs((identity(value), (value, path)) for value, path in stated if is_stated(value))
+    stated = ((key, (value, path)) for path, run in logs for key, value in _list_settings(run))
+    for key, values in group_pairs(stated).items():
+        kinds = group_pairs((identity(value), f"{show(value)} in {path}") for value, path in values)
         if len(kinds) > 1:
-            texts = listed([f"{show(several[0][0])} in {several[0][1]}" for several in kinds.values()], 2)
             raise AssemblyError(
-                f"the runs of {benchmark} differ in {key}: {texts}. The runs of a result differ in their seed alone: "
-                "give those of one result"
+                f"the runs differ in {key}: {listed([texts[0] for texts in kinds.values()], 2)}. The runs of a result "
+                "differ in their seed alone: give those of one result"
             )
-    reference = reference_of(benchmark, runs[0].variant)
+    runs = [run for _, run in logs]
+    reference = reference_of(runs[0].benchmark, runs[0].variant)
     reason = find_scaling(runs, reference.runs, WEAK if scaling == WEAK else "")[1] if reference else ""
     if reason:
         raise AssemblyError(
-            f"{counted(len(runs), 'log')} of {benchmark}, with those in the package, are not one result: {reason}. "
+            f"{len(runs)} logs of {runs[0].benchmark}, with those in the package, are not one result: {reason}. "
             "Give the runs of one result, or use --scaling weak for the instances of a throughput result"
         )
 
 
-def _with_settings(run: Run) -> Run:
-    """Return the run with the settings on which the runs of a result agree, as the check reads them."""
-    word = (text_of(run.submission.get("submission_division")) or "closed").lower()
-    case = Case(ROUNDS[-1], division=word, benchmark=run.benchmark, variant=run.variant)
-    logged = run.details.hyperparameters
-    keys = (setting.key for setting in case.settings if setting.identity)
-    return replace(run, settings={key: logged[key] for key in keys if key in logged})
-
-
-def _sort_runs(runs: Iterable[Run], name: str) -> Iterable[tuple[str | None, list[Run]]]:
-    return group_pairs((getattr(run, name), run) for run in runs).items()
+def _list_settings(run: Run) -> list[tuple[str, Any]]:
+    """Return the settings on which the runs of a result agree, by key, as far as the log states them."""
+    division = (text_of(run.submission.get("submission_division")) or "closed").lower()
+    settings = Case(ROUNDS[-1], division=division, benchmark=run.benchmark, variant=run.variant).settings
+    logged = [(setting.key, run.details.hyperparameters.get(setting.key)) for setting in settings if setting.identity]
+    return [(key, value) for key, value in logged if is_stated(value)]
 
 
 # -- redaction ---------------------------------------------------------------------------------------------

@@ -55,7 +55,6 @@ from submission.assemble.input_logs import (
     check_one_result,
     check_one_system,
     check_places,
-    describe_joined,
     find_logs,
     read_copy,
     read_input_logs,
@@ -99,7 +98,6 @@ class Packing:
 
     present: hashes of the logs already in the package, by name. hashes: their names by hash. read_runs: these and the
     given ones as read, by name. redactions: of the given logs, by name. numbers: the last run number by folder.
-    joined: sentences on logs of several folders that become one result.
     """
 
     def __init__(self, assembly: Assembly) -> None:
@@ -134,10 +132,13 @@ class Packing:
         beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
         existing = [(self.root / name, run) for name, run in self.read_runs.items() if name.startswith(beside)]
         check_one_system([(log.path, log.run) for log in runs + pruned] + existing)
-        check_places([log for log in runs if log.path not in assembly.runs])
+        check_places(runs, assembly.runs, self.warnings)
         results = list(self._plan_results(runs, ""))
-        self._check_results({item.name: Path(item.source) for item in results})
-        self.joined = describe_joined(runs)
+        planned = {item.name: Path(item.source) for item in results}
+        for folder, names in group_pairs((os.path.dirname(name), name) for name in self.read_runs).items():
+            if folder in map(os.path.dirname, planned):
+                logs = [(planned.get(name, self.root / name), self.read_runs[name]) for name in names]
+                check_one_result(logs, assembly.scaling)
         results += self._plan_results(pruned, PRUNED)
         self.items = [self._system_item({log.run.platform for log in runs + pruned})]
         for benchmark in sorted({str(log.run.benchmark) for log in runs + pruned}):
@@ -229,13 +230,6 @@ class Packing:
             raise AssemblyError(f"{path} has changed since it was assembled (see {PROVENANCE_FILE}): restore it")
         self.read_runs[name] = input_runs.get(sha256) or parse_run(data, name)
         return sha256
-
-    def _check_results(self, planned: Mapping[str, Path]) -> None:
-        """Raise AssemblyError if planned runs, with those in the package, are not one result. planned: by name."""
-        folders = group_pairs((os.path.dirname(name), name) for name in self.read_runs)
-        for folder in dict.fromkeys(os.path.dirname(name) for name in self.redactions):
-            logs = [(planned.get(name, self.root / name), self.read_runs[name]) for name in folders[folder]]
-            check_one_result(logs, self.assembly.scaling)
 
     def _system_item(self, platforms: set[str | None]) -> PackageFile:
         others = sorted(show(platform) for platform in platforms if not self._is_called(platform))

@@ -30,7 +30,7 @@ class Assembled:
     """A package as assembled.
 
     written: new files. unchanged: all others. incomplete: result sets with too few runs: "1 of 10 runs". mini: the
-    runs are on mini problems. joined: sentences on logs of several folders that become one result.
+    runs are on mini problems.
     """
 
     root: Path
@@ -39,7 +39,6 @@ class Assembled:
     incomplete: dict[str, str]
     warnings: list[str] = field(default_factory=list)
     mini: bool = False
-    joined: Sequence[str] = ()
 
 
 def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
@@ -60,7 +59,7 @@ def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
         written.append(record)
     unchanged = sorted({*files_below(root, packing.tree)} - {*written})
     incomplete = implementation.find_incomplete({*packing.present, *packing.redactions})
-    return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini, packing.joined)
+    return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
 
 
 def _write_package(packing: Packing, new: Sequence[PackageFile]) -> bool:

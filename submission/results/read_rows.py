@@ -78,19 +78,24 @@ def sort_logs(report: Report) -> list[ResultSet]:
         ((os.path.dirname(os.path.abspath(run.path)), run.round, run.benchmark, run.variant), run)
         for run in alone(report)
     )
-    sets = []
-    for (folder, round_, benchmark, variant), runs in kinds.items():
-        case = Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant)
-        sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True, not_judged=SINGLE_LOGS))
-    return sets
+    return [
+        ResultSet(
+            folder,
+            Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant),
+            variant=variant,
+            runs=runs,
+            loose=True,
+            not_judged=SINGLE_LOGS,
+        )
+        for (folder, round_, benchmark, variant), runs in kinds.items()
+    ]
 
 
 def row_of(results: ResultSet, report: Report) -> Row:
     """Return the row of one result of a report."""
     required = results.reference.runs if results.reference else None
-    count = len(results.runs)
+    count, is_detailed = len(results.runs), any(run.detailed for run in results.runs)
     verdict = report.verdict_of(results)
-    is_rated = not results.not_judged and any(run.detailed for run in results.runs)
     return Row(
         verdict=NOT_JUDGED if results.not_judged and verdict in PASSING else verdict,
         round=results.round,
@@ -109,7 +114,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         states=results.states,
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
         plugin=results.plugin,
-        operations=rate_result(results) if is_rated else ResultOperations(),
+        operations=ResultOperations() if results.not_judged or not is_detailed else rate_result(results),
         **_describe_machine(results),
         **_describe_outcome(results),
     )

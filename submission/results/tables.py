@@ -208,8 +208,8 @@ def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what is particular about results: own code, missing runs, waivers, bypasses; and how runs are counted."""
     remarks = []
     for row in rows:
-        parts = (row.organisation, row.system, row.scaling, row.benchmark)
-        name = clean("/".join(filter(None, parts)) + (f" in {row.place}" if row.place else ""))
+        path = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
+        name = clean(f"{path} in {row.place}" if row.place else path)
         if row.own_code:
             remarks.append(f"not the reference: {name} was computed with {clean(row.own_code)}")
         if row.incomplete:

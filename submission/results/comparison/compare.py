@@ -18,7 +18,7 @@ from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
-from compliance.model.judging import ERROR, NOT_A_RESULT, JudgedRun, listed
+from compliance.model.judging import ERROR, JudgedRun, listed
 from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
 from submission.results.comparison.sides import (
@@ -31,7 +31,6 @@ from submission.results.comparison.sides import (
 )
 from submission.results.fits.projection import read_published
 from submission.results.quantities import EPOCH_TIME, SAMPLES, AnalysedSet, measure_run
-from submission.results.rows import NOT_JUDGED
 
 CURVE_POINTS: Final = 8
 RUN_TIME: Final = "run_start to run_stop, mean, min"
@@ -156,13 +155,10 @@ def _describe_side(side: Side) -> dict[str, Any]:
 
 
 def _describe_verdict(side: Side) -> str:
-    """Return the verdict, the rules that fail, and whether it is one on a result."""
+    """Return the verdict and the rules that fail."""
     errors = (finding for finding in side.results.decisive_findings() if finding.severity == ERROR)
     rules = listed(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
-    verdict = f"{side.row.verdict} ({rules})" if rules else side.row.verdict
-    if not side.results.not_judged:
-        return verdict
-    return NOT_A_RESULT if verdict == NOT_JUDGED else f"{verdict}; {NOT_A_RESULT}"
+    return f"{side.row.verdict} ({rules})" if rules else side.row.verdict
 
 
 def _describe_system(side: Side) -> dict[str, Any]:

@@ -52,11 +52,6 @@ class ResultLine:
         """The name of the result inside its organisation."""
         return self.row.system or self.results.folder_benchmark or "logs"
 
-    @property
-    def incomplete(self) -> str:
-        """The number of runs if too few, such as "1 of 10 runs"."""
-        return self.row.incomplete
-
     def sort_key(self) -> tuple[str, str, str, str, float]:
         """Return the key for sorting: by round, scaling, benchmark and division, best score first."""
         score = float("inf") if self.row.score is None else self.row.score
@@ -145,8 +140,8 @@ def _draw_results(scaling: str, lines: Sequence[ResultLine], site: Site, same: s
 
 
 def _draw_cell(line: ResultLine, key: str) -> object:
-    if key == "runs" and line.incomplete:
-        return element("strong", line.incomplete, class_="label-word")
+    if key == "runs" and line.row.incomplete:
+        return element("strong", line.row.incomplete, class_="label-word")
     return line.row.rcp if key == "rcp" else RESULT_COLUMNS[key].cell(line.row)
 
 
@@ -371,8 +366,8 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
             )
             for rule, section in rules.items()
         ]
-    if line.incomplete and not causes:
-        causes.append(Cause(f"{line.incomplete}: the others are missing", "", line.name))
+    if row.incomplete and not causes:
+        causes.append(Cause(f"{row.incomplete}: the others are missing", "", line.name))
     return Failure(row.verdict, line.name, f"{row.organisation}: {result}" if row.organisation else result, causes)
 
 

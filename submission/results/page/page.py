@@ -74,10 +74,8 @@ MEANING: Final = {
     "FAIL": "At least one rule is broken.",
     "MINI": "Runs on the mini problems, which test the workflow. They are not MLPerf results.",
     "NOT MLPERF": "Benchmarks from outside the suite. Their results are not MLPerf results.",
-    "INCOMPLETE": "Some results have fewer runs than the rules require; add the missing runs.",
+    "INCOMPLETE": "Some results lack runs, or logs cannot be told apart into results: below is which, and what to do.",
 }
-UNTOLD: Final = "Some logs cannot be told apart into results; put those of each result into a folder of its own."
-"""What INCOMPLETE means of logs that are not judged as a result."""
 ALONE: Final = "Only single logs were judged, not a result."
 
 GLOSSARY: Final = (
@@ -206,7 +204,7 @@ def _draw_header(
         ("Findings", summary(report, all_shown(report)).partition(": ")[2]),
     ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
-    meaning = explain_verdict(report)
+    meaning = MEANING[report.verdict] if result_sets(report) else f"{ALONE} {MEANING[report.verdict]}"
     return element(
         "header",
         element("div", element("h1", title), theme_switch(), class_="title"),
@@ -221,15 +219,6 @@ def _draw_header(
         draw_failures(failures, site),
         element("dl", *pairs, class_="facts"),
     )
-
-
-def explain_verdict(report: Report) -> str:
-    """Return what the verdict means, and of what it is one."""
-    sets = result_sets(report)
-    untold = report.verdict == INCOMPLETE and any(results.not_judged for results in sets)
-    is_short = report.verdict != INCOMPLETE or not untold or any(results.missing_runs for results in sets)
-    sentences = {ALONE: not sets, MEANING[report.verdict]: is_short, UNTOLD: untold}
-    return " ".join(text for text, applies in sentences.items() if applies)
 
 
 def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
@@ -247,7 +236,7 @@ def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
 
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     """Return the labels of the whole page: INCOMPLETE, MINI, NOT MLPERF."""
-    short = any(line.incomplete for line in lines)
+    short = any(line.row.incomplete for line in lines)
     provenances = [provenance_of(package.root)[0] for package in report.packages]
     declared = any(provenance is not None and not provenance.complete for provenance in provenances)
     labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []

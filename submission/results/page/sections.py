@@ -48,8 +48,7 @@ def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
     head = element("summary", element("h3", draw_badge(line.row.verdict), " ", *_draw_title(line)))
     # A link to what is inside of closed details opens them, a link to the details themselves does not.
     content = element("div", *body, id=name)
-    # What is in no table is in no filter.
-    key = line.key if line.is_result else None
+    key = line.key if line.is_result else None  # what is in no table is in no filter
     return element("details", head, content, class_="result", data_result=key, open=is_open)
 
 
@@ -62,7 +61,7 @@ def _draw_title(line: ResultLine) -> list[object]:
         line.system,
     ]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
-    labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
+    labels = [INCOMPLETE] if row.incomplete and row.verdict != INCOMPLETE else []
     labels += [
         *line.results.states,
         *(["MINI"] if row.mini else []),

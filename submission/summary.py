@@ -144,9 +144,10 @@ def _show_results(arguments: argparse.Namespace) -> int:
 
 def _list_not_looked_at(report: Report) -> list[str]:
     """Return sentences on the files and results that were not judged."""
-    names = listed([clean(os.path.basename(path)) for path in report.unread])
-    unread = [f"not looked at: {counted(len(report.unread), 'file')} ({names})"] if report.unread else []
-    return [*unread, *describe_unjudged(report)]
+    files = (
+        f"{counted(len(report.unread), 'file')} ({listed([clean(os.path.basename(path)) for path in report.unread])})"
+    )
+    return [*([f"not looked at: {files}"] if report.unread else []), *describe_unjudged(report)]
 
 
 def _name_columns(arguments: argparse.Namespace) -> list[str]:

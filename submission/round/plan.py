@@ -103,8 +103,7 @@ def _read_entries(config: str, benchmarks: Sequence[str]) -> dict[str, tuple[str
 
 def check_series(series: Series, throughput: bool) -> None:
     """Raise UsageError for more runs than a result has, no target, or instances that are not trained as such."""
-    most = require_reference(series.benchmark).runs
-    if series.runs > most:
+    if series.runs > (most := require_reference(series.benchmark).runs):
         raise UsageError(
             f"{series.benchmark}: {series.runs} runs, but a time-to-train result has {most}; ask for fewer"
         )

@@ -115,6 +115,9 @@ def test_logs_that_are_no_result_pass_as_none(kind, tmp_path, capfd):
         assert command([*given, "--format", name]) == (command is check and kind in UNTELLABLE)
         said = capfd.readouterr().out
         assert re.search("not.judged", said.lower()) and "runs are missing" not in said, (command, name, said)
+    if OFFICIAL[0] not in given:
+        assert summary([given[0], "--compare", given[-1]]) == 0
+        assert "not judged as a result" in capfd.readouterr().out
     page, data = tmp_path / "page.html", tmp_path / "data"
     assert report([*given, "-o", str(page), "--data", str(data)]) == 0
     text, rows = page.read_text(), list(csv.DictReader((data / "results.csv").open()))

@@ -18,7 +18,7 @@ from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
-from compliance.model.judging import ERROR, JudgedRun, listed
+from compliance.model.judging import ERROR, NOT_A_RESULT, JudgedRun, listed
 from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
 from submission.results.comparison.sides import (
@@ -140,6 +140,7 @@ def _describe_side(side: Side) -> dict[str, Any]:
     results, reference = side.results, side.results.reference
     facts = {
         "verdict": _describe_verdict(side),
+        NOT_A_RESULT: results.not_judged,
         "round": f"v{results.round}",
         "division": results.division,
         "problem": results.variant,

@@ -118,7 +118,7 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
         if result.problem:
             name = result.name if result.row.benchmark else result.folder
             print_warning(f"{clean(name)}, round {result.row.round}: {clean(result.problem)}")
-    if all(result.problem for result in analysis.sets):
+    if not any(result.runs for result in analysis.sets):
         print_error("no result can be analysed; the warnings say why")
         return 1
     written = write_analysis(analysis, arguments.data)
@@ -130,7 +130,7 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
 def _describe_analysis(analysis: Analysis, width: int | None) -> str:
     """Return what a terminal shows: the first table, what the fits say, projections, the error of the cost model."""
     fits = "\n".join(clean(fit.said) for fit in analysis.fits if fit.power)
-    blocks = [plain_text(make_tables(analysis.sets)[0], width), fits]
+    blocks = [*(plain_text(table, width) for table in make_tables(analysis.sets)[:1]), fits]
     if analysis.projected.projections:
         blocks.append(plain_text(projection_table(analysis.projected), width))
     elif analysis.projected.not_projected:

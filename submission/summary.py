@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,9 +16,10 @@ from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, co
 from common.console import print_warning
 from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
-from compliance.formats.findings import alone
+from compliance.formats.findings import alone, describe_unjudged
 from compliance.formats.markdown import markdown_text
 from compliance.formats.table import output_width, plain_text
+from compliance.model.judging import listed
 from compliance.model.report import Report
 from compliance.model.waivers import unused
 from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
@@ -130,7 +132,7 @@ def _show_results(arguments: argparse.Namespace) -> int:
     if arguments.sort:
         results = sort_rows(results, RESULT_COLUMNS, arguments.sort)
         runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)
-    summary = Summary(results, changes, runs, arguments.columns)
+    summary = Summary(results, changes, runs, arguments.columns, _list_not_looked_at(reports[0]))
     if arguments.format == "csv":
         _write_tables(summary.format_csv(), arguments)
     elif arguments.format == "table":
@@ -138,6 +140,14 @@ def _show_results(arguments: argparse.Namespace) -> int:
     else:
         write_text(summary.format_json() if arguments.format == "json" else summary.format_markdown(), arguments.output)
     return 0
+
+
+def _list_not_looked_at(report: Report) -> list[str]:
+    """Return sentences on the files and results that were not judged."""
+    files = (
+        f"{counted(len(report.unread), 'file')} ({listed([clean(os.path.basename(path)) for path in report.unread])})"
+    )
+    return [*([f"not looked at: {files}"] if report.unread else []), *describe_unjudged(report)]
 
 
 def _name_columns(arguments: argparse.Namespace) -> list[str]:

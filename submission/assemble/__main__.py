@@ -28,6 +28,9 @@ Make a submission, in the layout of rounds 1.0 and later, from result logs, a sy
 
 Organisation and benchmark are read from the logs. A later call extends the package, and the logs in it keep their
 numbers. No file is ever replaced by a different one, and the runs are never changed.
+
+Logs that cannot be told to be of one result are refused: other settings, more runs than a time to train has, several
+folders. Folders side by side with one log each are runs of one result. Logs that you name may lie anywhere.
 """
 EXAMPLES: Final = """\
 examples:

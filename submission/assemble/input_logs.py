@@ -8,22 +8,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tqdm import tqdm
 
 from common.record import TOKEN
-from common.reference import OWN
+from common.reference import OWN, ROUNDS
 from common.tree import ANYWHERE, Tree
-from common.values import group_pairs
-from compliance.benchmarks import names_in_words
+from common.values import group_pairs, identity, is_stated
+from compliance.benchmarks import names_in_words, reference_of
 from compliance.logs.file_kind import GZIP
 from compliance.logs.privacy import personal
-from compliance.logs.run import Run, parse_run
-from compliance.model.grouping import group_runs, label_groups
-from compliance.model.judging import listed
-from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, natural
+from compliance.logs.run import Run, parse_run, text_of
+from compliance.model.grouping import find_scaling, group_runs, label_groups
+from compliance.model.judging import Case, listed
+from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, WEAK, natural
 from compliance.model.result_set import LIKE_A_LOG
+from compliance.rules.rule import show
 
 SEARCHED_BYTES: Final = 1 << 20
 """Of a file of another name: where a log has its first record."""
@@ -169,17 +170,63 @@ def check_one_system(logs: Sequence[tuple[Path, Run]]) -> None:
     Different benchmarks may run on parts of a system, with different platform names.
     """
     paths = {id(run): path for path, run in logs}
-    runs = [run for _, run in logs]
-    kinds = {f"results of {benchmark}": group_runs(group) for benchmark, group in _sort_runs(runs, "benchmark")}
-    for kind, groups in {"organisations": [group for _, group in _sort_runs(runs, "organisation")], **kinds}.items():
+    kinds = {"organisations": [*group_pairs((run.organisation, run) for _, run in logs).values()]}
+    for benchmark, runs in group_pairs((run.benchmark, run) for _, run in logs).items():
+        kinds[f"results of {benchmark}"] = group_runs(runs)
+    for kind, groups in kinds.items():
         if len(groups) > 1:
             named = zip(label_groups(groups), groups, strict=True)
             texts = listed([f"{label} in {listed([paths[id(run)] for run in group], 1)}" for label, group in named])
             raise AssemblyError(f"several {kind}: {texts}. Assemble each one separately")
 
 
-def _sort_runs(runs: Iterable[Run], name: str) -> Iterable[tuple[str | None, list[Run]]]:
-    return group_pairs((getattr(run, name), run) for run in runs).items()
+def check_places(logs: Iterable[InputLog], named: Sequence[Path], warnings: list[str]) -> None:
+    """Raise AssemblyError if logs of a benchmark lie in several folders, as those of several results, unless named.
+
+    Then it is a warning. Folders of one log each, side by side, are those of the runs of one result.
+    """
+    for benchmark, paths in group_pairs((log.run.benchmark, log.path) for log in logs).items():
+        folders = group_pairs((path.parent, path) for path in paths)
+        if len({folder if len(inside) > 1 else folder.parent for folder, inside in folders.items()}) < 2:
+            continue
+        texts = listed([f"{len(inside)} in {folder}" for folder, inside in folders.items()])
+        if not {*paths} <= {*named}:
+            raise AssemblyError(
+                f"the {benchmark} logs lie in several folders, which may be of several results: {texts}. Give the "
+                f"folder of one result; if they are of one, name the logs: {' '.join(map(str, paths[:2]))} ..."
+            )
+        warnings.append(f"{len(paths)} {benchmark} logs of several folders are packed as one result: {texts}")
+
+
+def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
+    """Raise AssemblyError if the runs of a benchmark, with those in the package, are not those of one result.
+
+    They differ in settings, or are more than a time-to-train result has.
+    """
+    stated = ((key, (value, path)) for path, run in logs for key, value in _list_settings(run))
+    for key, values in group_pairs(stated).items():
+        kinds = group_pairs((identity(value), f"{show(value)} in {path}") for value, path in values)
+        if len(kinds) > 1:
+            raise AssemblyError(
+                f"the runs differ in {key}: {listed([texts[0] for texts in kinds.values()], 2)}. The runs of a result "
+                "differ in their seed alone: give those of one result"
+            )
+    runs = [run for _, run in logs]
+    reference = reference_of(runs[0].benchmark, runs[0].variant)
+    reason = find_scaling(runs, reference.runs, WEAK if scaling == WEAK else "")[1] if reference else ""
+    if reason:
+        raise AssemblyError(
+            f"{len(runs)} logs of {runs[0].benchmark}, with those in the package, are not one result: {reason}. "
+            "Give the runs of one result, or use --scaling weak for the instances of a throughput result"
+        )
+
+
+def _list_settings(run: Run) -> list[tuple[str, Any]]:
+    """Return the settings on which the runs of a result agree, by key, as far as the log states them."""
+    division = (text_of(run.submission.get("submission_division")) or "closed").lower()
+    settings = Case(ROUNDS[-1], division=division, benchmark=run.benchmark, variant=run.variant).settings
+    logged = [(setting.key, run.details.hyperparameters.get(setting.key)) for setting in settings if setting.identity]
+    return [(key, value) for key, value in logged if is_stated(value)]
 
 
 # -- redaction ---------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from common.errors import UsageError
 from common.files import LOG_NAME
 from common.record import PARTS_FILE_NAME
 from common.tree import ANYWHERE, Tree
+from common.values import group_pairs
 from common.version import DISTRIBUTION
 from compliance.engine.log_checker import Options
 from compliance.logs.power import read_power
@@ -51,7 +52,9 @@ from submission.assemble.input_logs import (
     AssemblyError,
     InputLog,
     check_logs,
+    check_one_result,
     check_one_system,
+    check_places,
     find_logs,
     read_copy,
     read_input_logs,
@@ -129,7 +132,14 @@ class Packing:
         beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
         existing = [(self.root / name, run) for name, run in self.read_runs.items() if name.startswith(beside)]
         check_one_system([(log.path, log.run) for log in runs + pruned] + existing)
-        results = [*self._plan_results(runs, ""), *self._plan_results(pruned, PRUNED)]
+        check_places(runs, assembly.runs, self.warnings)
+        results = list(self._plan_results(runs, ""))
+        planned = {item.name: Path(item.source) for item in results}
+        for folder, names in group_pairs((os.path.dirname(name), name) for name in self.read_runs).items():
+            if folder in map(os.path.dirname, planned):
+                logs = [(planned.get(name, self.root / name), self.read_runs[name]) for name in names]
+                check_one_result(logs, assembly.scaling)
+        results += self._plan_results(pruned, PRUNED)
         self.items = [self._system_item({log.run.platform for log in runs + pruned})]
         for benchmark in sorted({str(log.run.benchmark) for log in runs + pruned}):
             self.items += self._plan_benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])

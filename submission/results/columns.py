@@ -144,13 +144,17 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
         "runs",
         "runs, of those required",
         cell=lambda row: (
-            f"{row.runs}/{row.required_runs}" if row.required_runs and row.scaling == STRONG else str(row.runs)
+            f"{row.runs}/{row.required_runs}"
+            if row.required_runs and row.scaling == STRONG and not row.not_judged
+            else str(row.runs)
         ),
     ),
     _make_column("required_runs", "runs that a result needs", "required"),
     _text("incomplete", "how many runs are missing"),
+    _text("not_judged", "why logs were not judged as a result"),
+    _text("place", "folder of logs outside of submissions, and what tells them from others there", "logs in"),
     _make_column("run_minutes", "times of the runs that count, min", "runs", "min"),
-    _text("verdict", "PASS, WARN, INCOMPLETE or FAIL of the result with its logs"),
+    _text("verdict", "PASS, WARN, INCOMPLETE or FAIL of the result with its logs, NOT JUDGED of logs that are none"),
     _text("staging_clock", "where the staging lies: in the time or out of it", "clock"),
     _make_column(
         "time_with_staging_minutes",
@@ -242,7 +246,7 @@ RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
     _text("verdict", "PASS, WARN or FAIL of the log"),
     _text(
         "result_verdict",
-        "PASS, WARN, INCOMPLETE or FAIL of the result with its logs",
+        "PASS, WARN, INCOMPLETE or FAIL of the result with its logs, NOT JUDGED without one",
         "result",
     ),
     _text("log", "file of the run"),
@@ -302,9 +306,9 @@ RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
 """The columns of runs by key."""
 _LAST = "staging_minutes time_with_staging_minutes convergence rcp utilization energy_joules runs states"
 SHOWN: Final = {
-    STRONG: f"verdict organisation system units batch_size minutes normalised scaled {_LAST}".split(),
-    WEAK: "verdict organisation system units batch_size models instance_scale minutes models_per_minute normalised "
-    f"{_LAST}".split(),
+    STRONG: f"verdict organisation system place units batch_size minutes normalised scaled {_LAST}".split(),
+    WEAK: "verdict organisation system place units batch_size models instance_scale minutes models_per_minute "
+    f"normalised {_LAST}".split(),
 }
 """The columns of a table of results where users name none."""
 SHOWN_OF_RUNS: Final = (

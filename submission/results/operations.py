@@ -32,7 +32,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.results.cost_model import read_workloads, workload_of
 from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, explain_unmeasured, measure_run
-from submission.results.rows import NoResultsError, ResultOperations
+from submission.results.rows import NOT_JUDGED, NoResultsError, ResultOperations
 
 LOG, WORKLOADS = "log", "workloads.yaml"
 """Who counts the operations of a sample: the log, which nobody checks, or this suite, of the reference model."""
@@ -47,7 +47,7 @@ class Operations:
     workload: name in workloads.yaml. training_flop, forward_flop: of one sample. samples: trained up to the last
     evaluation; evaluated: in all evaluations. train_minutes: T_train; run_minutes: from run_start to run_stop.
     quality: of the last evaluation; n: exponent of VFLOPS. flops, sustained_flops, vflops: per second. flop_source: LOG
-    or WORKLOADS, who counts the FLOP of a sample. verdict: of the log; result_verdict: of its result, "" without one.
+    or WORKLOADS, who counts the FLOP of a sample. verdict: of the log; result_verdict: of its result, or NOT_JUDGED.
     plugin: that the benchmark is not one of MLPerf, and its origin; "" for those of the suite.
     """
 
@@ -91,7 +91,7 @@ def read_operations(report: Report, n: float | None) -> list[Operations]:
             "no result log found: expected files with :::MLLOG lines and their times, or folders with result_*.txt"
         )
     verdicts = {run.path: report.verdict_of(results) for results in report.sets for run in results.runs}
-    costs = [replace(count_operations(run, n), result_verdict=verdicts.get(run.path, "")) for run in logs]
+    costs = [replace(count_operations(run, n), result_verdict=verdicts.get(run.path, NOT_JUDGED)) for run in logs]
     return sorted(costs, key=lambda cost: (*cost.table_order, cost.log))
 
 

@@ -18,19 +18,20 @@ from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
-from compliance.model.judging import FAIL, Case
+from compliance.model.judging import FAIL, PASSING, Case
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
 from submission.results.operations import rate_result
-from submission.results.rows import NoResultsError, ResultOperations, Row
+from submission.results.rows import NOT_JUDGED, NoResultsError, ResultOperations, Row
 
 OF_SCORES: Final = (
     "minutes staging_minutes staging_clock time_with_staging_minutes time_without_staging_minutes run_minutes "
     "convergence scaled models models_per_minute instance_scale".split()
 )
 """The fields of a row that scores of one kind or both have under the same name."""
+SINGLE_LOGS: Final = "logs that are named alone, or in the profile official, are judged one by one"
 
 
 def read_report(paths: Sequence[str], options: Options) -> Report:
@@ -67,28 +68,36 @@ def list_rows(report: Report) -> list[Row]:
 
 
 def every_set(report: Report) -> list[ResultSet]:
-    """Return the results, and the logs outside of them as loose sets, one for each round, benchmark and variant."""
-    sets = result_sets(report)
-    kinds = group_pairs(((run.round, run.benchmark, run.variant), run) for run in alone(report))
-    for (round_, benchmark, variant), runs in kinds.items():
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        case = Case(
-            round_,
-            report.profile,
-            shared_value(run.division for run in runs),
-            benchmark,
-            variant,
+    """Return the results, and the logs outside of them."""
+    return result_sets(report) + sort_logs(report)
+
+
+def sort_logs(report: Report) -> list[ResultSet]:
+    """Return the logs that were judged as logs, together those of a folder, round, benchmark and variant."""
+    kinds = group_pairs(
+        ((os.path.dirname(os.path.abspath(run.path)), run.round, run.benchmark, run.variant), run)
+        for run in alone(report)
+    )
+    return [
+        ResultSet(
+            folder,
+            Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant),
+            variant=variant,
+            runs=runs,
+            loose=True,
+            not_judged=SINGLE_LOGS,
         )
-        sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True, not_judged="they are single logs"))
-    return sets
+        for (folder, round_, benchmark, variant), runs in kinds.items()
+    ]
 
 
 def row_of(results: ResultSet, report: Report) -> Row:
     """Return the row of one result of a report."""
     required = results.reference.runs if results.reference else None
-    count = len(results.runs)
+    count, is_detailed = len(results.runs), any(run.detailed for run in results.runs)
+    verdict = report.verdict_of(results)
     return Row(
-        verdict=report.verdict_of(results),
+        verdict=NOT_JUDGED if results.not_judged and verdict in PASSING else verdict,
         round=results.round,
         organisation=results.organisation or _common_value(results, "submission_org"),
         division=results.division or "",
@@ -100,10 +109,12 @@ def row_of(results: ResultSet, report: Report) -> Row:
         runs=count,
         required_runs=required,
         incomplete=f"{count} of {required} runs" if required and count < required and not results.not_judged else "",
+        not_judged=results.not_judged,
+        place=results.name if results.loose else "",
         states=results.states,
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
         plugin=results.plugin,
-        operations=rate_result(results) if any(run.detailed for run in results.runs) else ResultOperations(),
+        operations=ResultOperations() if results.not_judged or not is_detailed else rate_result(results),
         **_describe_machine(results),
         **_describe_outcome(results),
     )

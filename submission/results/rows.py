@@ -14,6 +14,8 @@ from compliance.model.score import IN
 
 ALL_ORGANISATIONS: Final = "(all)"
 """Placeholder for the organisation in the rows with the best score of a round."""
+NOT_JUDGED: Final = "NOT JUDGED"
+"""In place of a verdict that would pass, on logs that were not judged as a result."""
 
 Key = tuple[str, bool, str, str, str]
 """A kind of result: benchmark, whether mini, division, scaling, and the organisation in lower case."""
@@ -50,7 +52,8 @@ class ResultOperations:
 class Row:
     """One result. None or "" means that neither logs nor system description have the value.
 
-    verdict: PASS, WARN, INCOMPLETE or FAIL of the result with its logs. availability: status of the system.
+    verdict: PASS, WARN, INCOMPLETE or FAIL of the result with its logs, NOT_JUDGED of logs that are none.
+    availability: status of the system.
     nodes, processors, accelerators: of the system; without system description, of one run.
     run_minutes: of the accepted runs, ascending. minutes: time to train, or for throughput from the first start to
     the last stop. convergence: mean length of the runs, in convergence_unit (epochs or samples).
@@ -61,6 +64,8 @@ class Row:
     instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
     waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
     submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
+    not_judged: why logs were not judged as a result, "" if they were. place: the folder of logs outside of submissions,
+    and what tells them from others there; "" inside of one.
     own_code: what computed in place of the suite's code, "" if nothing did. plugin: that the benchmark is not one of
     MLPerf, and its origin; "" for those of the suite.
     states: what the committee was asked or decided: waived, bypass asked for, pruned. operations: of a report with
@@ -86,6 +91,8 @@ class Row:
     runs: int
     required_runs: int | None
     incomplete: str
+    not_judged: str = ""
+    place: str = ""
     run_minutes: tuple[float, ...] = ()
     minutes: float | None = None
     models: int | None = None

@@ -19,7 +19,7 @@ from common.command import counted
 from common.config import load, quote_value, rebuild
 from common.values import are_same, identity, is_number, is_stated, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
-from compliance.model.judging import JudgedRun
+from compliance.model.judging import NOT_A_RESULT, JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -151,6 +151,12 @@ def _analyse_set(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
         )
     measured = {run.path: measure_run(run, results.reference, units) for run in results.runs}
     failed = {run.path: reason for run in results.runs if (reason := _explain_failure(run))}
+    if results.not_judged:
+        runs = [
+            AnalysedRun(os.path.relpath(path, results.folder), values, False, failed.get(path, NOT_A_RESULT))
+            for path, values in measured.items()
+        ]
+        return replace(empty, runs=tuple(runs), problem=f"{NOT_A_RESULT}: {results.not_judged}")
     if len(failed) == len(results.runs):
         reasons = ", ".join(dict.fromkeys(failed.values()))
         return replace(

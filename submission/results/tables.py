@@ -13,6 +13,7 @@ from compliance.formats.json import json_text
 from compliance.formats.markdown import escaped, markdown_text
 from compliance.formats.table import Column, TextTable, csv_text, make_table, plain_text, wrap_notes
 from compliance.formats.words import matters, minutes
+from compliance.model.judging import NOT_A_RESULT
 from compliance.model.layout import STRONG, WEAK
 from submission.results.columns import (
     CSV_COLUMNS,
@@ -76,23 +77,28 @@ CSV_DIFFERENCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is shown: results, their changes since the previous round, and runs; in chosen columns, by key, if any."""
+    """What is shown: results, their changes since the previous round, and runs; in chosen columns, by key, if any.
+
+    not_looked_at: sentences on files, and on logs that were not judged as a result.
+    """
 
     rows: Sequence[Row]
     changes: Sequence[Difference] = ()
     runs: Sequence[Operations] = ()
     columns: Sequence[str] = ()
+    not_looked_at: Sequence[str] = ()
 
     def format_text(self, width: int | None = None) -> str:
         """Return tables and notes in lines of at most `width` characters; None: nothing is cut."""
-        notes = wrap_notes((*_list_legend(self.rows, self.runs), *_list_remarks(self.rows, self.runs)), width)
+        remarks = (*_list_remarks(self.rows, self.runs), *self.not_looked_at)
+        notes = wrap_notes((*_list_legend(self.rows, self.runs), *remarks), width)
         return "\n\n".join([*(plain_text(table, width) for table in self._make_tables()), notes]) + "\n"
 
     def format_markdown(self) -> str:
         """Return the same tables and notes as Markdown."""
         notes = (
             *_list_legend(self.rows, self.runs),
-            *map(escaped, _list_remarks(self.rows, self.runs)),
+            *map(escaped, (*_list_remarks(self.rows, self.runs), *self.not_looked_at)),
         )
         return (
             "\n\n".join(
@@ -111,6 +117,7 @@ class Summary:
             "version": VERSION,
             "results": [asdict(row) for row in self.rows],
             "differences": [asdict(change) | {"speedup": change.speedup} for change in self.changes],
+            "not_looked_at": self.not_looked_at,
         }
         return json_text(document | ({"convention": CONVENTION, "runs": _list_records(self.runs)} if self.runs else {}))
 
@@ -201,11 +208,14 @@ def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what is particular about results: own code, missing runs, waivers, bypasses; and how runs are counted."""
     remarks = []
     for row in rows:
-        name = clean("/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark))))
+        path = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
+        name = clean(f"{path} in {row.place}" if row.place else path)
         if row.own_code:
             remarks.append(f"not the reference: {name} was computed with {clean(row.own_code)}")
         if row.incomplete:
-            remarks.append(f"INCOMPLETE: {name} has {row.incomplete}")
+            remarks.append(f"{row.verdict}: {name} has {row.incomplete}")
+        if row.not_judged:
+            remarks.append(f"{NOT_A_RESULT}: {name}: {row.not_judged}")
         if row.waiver:
             remarks.append(f"waived: {name} fails the convergence test, which does not count: {clean(row.waiver)}")
         elif row.bypass:

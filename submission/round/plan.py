@@ -102,7 +102,11 @@ def _read_entries(config: str, benchmarks: Sequence[str]) -> dict[str, tuple[str
 
 
 def check_series(series: Series, throughput: bool) -> None:
-    """Raise UsageError if the settings ask for no target, or for instances that the round would not train as such."""
+    """Raise UsageError for more runs than a result has, no target, or instances that are not trained as such."""
+    if series.runs > (most := require_reference(series.benchmark).runs):
+        raise UsageError(
+            f"{series.benchmark}: {series.runs} runs, but a time-to-train result has {most}; ask for fewer"
+        )
     file = find_config(series.benchmark, series.config)
     if section_of(file, series.overrides, "train").get("target") == NO_TARGET:
         raise UsageError(f"{series.benchmark}: train.target is {NO_TARGET}, but the runs of a round train to theirs")

@@ -1,5 +1,6 @@
 """Whatever shows a result shows the verdict of the package made of the same logs, and shows it before the score."""
 
+import csv
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -78,30 +79,62 @@ def test_each_output_of_each_input_shows_the_verdict_of_the_package(case, tmp_pa
         assert f'class="badge {verdict.lower()}"' in (tmp_path / f"{side}.html").read_text()
 
 
-def test_logs_that_are_told_apart_into_no_result_are_not_judged_as_one(tmp_path, capfd):
-    """More runs than a result has, a sweep, instances: none is said to be missing, as it may be of another result."""
+def write_sweep(folder):
     sweep = SamplePackage(runs=4)
     for number in range(1, 5):
         sweep.edit(number, lambda log, rate=number / 1000: log.set("opt_base_learning_rate", rate))
+    return write_kinds(sweep, folder)["folder of jobs"]
+
+
+def write_instances(folder):
     instances = SamplePackage(scaling="weak", runs=10)
     for number in range(1, 11):
         instances.edit(number, lambda log: log.times(lambda ms, end=log.clock_ms: ms - end + 1_690_000_000_000))
-    for name, package in {"more": SamplePackage(runs=12), "sweep": sweep, "instances": instances}.items():
-        (tmp_path / name).mkdir()
-        paths = write_kinds(package, tmp_path / name)["folder of jobs"]
-        found = check_paths(paths, Options())
-        assert (found.verdict, found.exit_code) == ("INCOMPLETE", 1)
-        assert {finding.rule for finding in found.findings if finding.severity == "error"} == {"RUN24"}
-        assert found.official and {results.verdict for results in found.official.sets} == {"PASS"}
-        for command, *arguments in ((check,), (check, "-v"), (check, "--format", "sarif"), (summary,)):
-            command([*paths, *arguments])
-            assert "not judged as a result" in capfd.readouterr().out or command is summary
+    return write_kinds(instances, folder)["folder of jobs"]
 
 
-def test_a_log_alone_is_judged_as_a_log_and_says_so(tmp_path, capfd):
-    path = write_kinds(SamplePackage(runs=8), tmp_path)["files"][0]
-    for arguments in ([path], [path, "-v"], [path, "--format", "json"], [path, "--follow"]):
-        assert check(arguments) == 0
+def write_runs(kind, runs=8):
+    return lambda folder: write_kinds(SamplePackage(runs=runs), folder)[kind]
+
+
+OFFICIAL = ["--profile", "official"]
+UNJUDGED = {
+    "more runs than a result has": write_runs("folder of jobs", 12),
+    "a sweep": write_sweep,
+    "instances that start at once": write_instances,
+    "a log alone": lambda folder: write_runs("files")(folder)[:1],
+    "a folder, by the official tool": lambda folder: [*write_runs("folder")(folder), *OFFICIAL],
+    "a log, by the official tool": lambda folder: [*write_runs("files")(folder)[:1], *OFFICIAL],
+    "two folders, by the official tool": lambda folder: [
+        *write_runs("folder", 10)(folder), str(folder / "jobs"), *OFFICIAL
+    ],
+}  # fmt: skip
+
+
+UNTELLABLE = ("more runs than a result has", "a sweep", "instances that start at once")
+
+
+@pytest.mark.parametrize("kind", UNJUDGED)
+def test_logs_that_are_no_result_pass_as_none(kind, tmp_path, capfd):
+    """Nothing is said of runs that are missing, and no mean, fit or row is made of them."""
+    given = UNJUDGED[kind](tmp_path)
+    formats = [(check, name) for name in ("text", "json", "sarif", "markdown")]
+    for command, name in [*formats, *((summary, name) for name in ("table", "csv", "json", "markdown"))]:
+        assert command([*given, "--format", name]) == (command is check and kind in UNTELLABLE)
+        said = capfd.readouterr().out
+        assert re.search("not.judged", said.lower()) and "runs are missing" not in said, (command, name, said)
+    if OFFICIAL[0] not in given:
+        assert summary([given[0], "--compare", given[-1]]) == 0
         assert "not judged as a result" in capfd.readouterr().out
-    assert check([str(tmp_path / "jobs"), "--profile", "official"]) == 0
+    page, data = tmp_path / "page.html", tmp_path / "data"
+    assert report([*given, "-o", str(page), "--data", str(data)]) == 0
+    text, rows = page.read_text(), list(csv.DictReader((data / "results.csv").open()))
+    assert "not judged as a result" in text and "add the missing runs" not in text
+    assert text.count('class="badge pass"') == text.count("Only single logs were judged, not a result") <= 1
+    assert len(rows) == 1 + kind.startswith("two folders") and not {row["run_time.mean"] for row in rows} - {""}
+    assert {row["verdict"] for row in rows} <= {"NOT JUDGED", "INCOMPLETE"} and not (data / "fits.csv").exists()
+
+
+def test_a_log_that_is_followed_says_so(tmp_path, capfd):
+    assert check([write_runs("files")(tmp_path)[0], "--follow"]) == 0
     assert "not judged as a result" in capfd.readouterr().out

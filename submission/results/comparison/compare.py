@@ -140,6 +140,7 @@ def _describe_side(side: Side) -> dict[str, Any]:
     results, reference = side.results, side.results.reference
     facts = {
         "verdict": _describe_verdict(side),
+        NOT_A_RESULT: results.not_judged,
         "round": f"v{results.round}",
         "division": results.division,
         "problem": results.variant,
@@ -155,11 +156,10 @@ def _describe_side(side: Side) -> dict[str, Any]:
 
 
 def _describe_verdict(side: Side) -> str:
-    """Return the verdict, the rules that fail, and whether it is one on a result."""
+    """Return the verdict and the rules that fail."""
     errors = (finding for finding in side.results.decisive_findings() if finding.severity == ERROR)
     rules = listed(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
-    verdict = f"{side.row.verdict} ({rules})" if rules else side.row.verdict
-    return f"{verdict}; {NOT_A_RESULT}" if side.results.not_judged else verdict
+    return f"{side.row.verdict} ({rules})" if rules else side.row.verdict
 
 
 def _describe_system(side: Side) -> dict[str, Any]:

@@ -32,11 +32,15 @@ FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A result on the page: the id of its section, its result set, and its row of the summary."""
+    """A result on the page: the id of its section, its result set, and its row of the summary.
+
+    is_result: whether it is one, not logs that were judged one by one, which no table shows.
+    """
 
     name: str
     results: ResultSet
     row: Row
+    is_result: bool = True
 
     @property
     def key(self) -> str:
@@ -47,11 +51,6 @@ class ResultLine:
     def system(self) -> str:
         """The name of the result inside its organisation."""
         return self.row.system or self.results.folder_benchmark or "logs"
-
-    @property
-    def incomplete(self) -> str:
-        """The number of runs if too few, such as "1 of 10 runs"."""
-        return self.row.incomplete
 
     def sort_key(self) -> tuple[str, str, str, str, float]:
         """Return the key for sorting: by round, scaling, benchmark and division, best score first."""
@@ -141,8 +140,8 @@ def _draw_results(scaling: str, lines: Sequence[ResultLine], site: Site, same: s
 
 
 def _draw_cell(line: ResultLine, key: str) -> object:
-    if key == "runs" and line.incomplete:
-        return element("strong", line.incomplete, class_="label-word")
+    if key == "runs" and line.row.incomplete:
+        return element("strong", line.row.incomplete, class_="label-word")
     return line.row.rcp if key == "rcp" else RESULT_COLUMNS[key].cell(line.row)
 
 
@@ -367,8 +366,8 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
             )
             for rule, section in rules.items()
         ]
-    if line.incomplete and not causes:
-        causes.append(Cause(f"{line.incomplete}: the others are missing", "", line.name))
+    if row.incomplete and not causes:
+        causes.append(Cause(f"{row.incomplete}: the others are missing", "", line.name))
     return Failure(row.verdict, line.name, f"{row.organisation}: {result}" if row.organisation else result, causes)
 
 

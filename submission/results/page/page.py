@@ -11,7 +11,14 @@ from typing import Final
 from common.command import clean, counted
 from common.provenance import source_hash
 from common.version import VERSION
-from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
+from compliance.formats.findings import (
+    all_shown,
+    describe_unjudged,
+    inputs_by_round,
+    lowered,
+    result_sets,
+    summary,
+)
 from compliance.model.judging import INCOMPLETE
 from compliance.model.layout import NEWEST
 from compliance.model.package import Package
@@ -58,7 +65,7 @@ from submission.results.page.html import (
 )
 from submission.results.page.sections import draw_card, draw_label
 from submission.results.quantities import list_definitions
-from submission.results.read_rows import every_set, list_rows, row_of
+from submission.results.read_rows import list_rows, row_of, sort_logs
 
 MEANING: Final = {
     "PASS": "No rule is broken.",
@@ -67,8 +74,9 @@ MEANING: Final = {
     "FAIL": "At least one rule is broken.",
     "MINI": "Runs on the mini problems, which test the workflow. They are not MLPerf results.",
     "NOT MLPERF": "Benchmarks from outside the suite. Their results are not MLPerf results.",
-    "INCOMPLETE": "Some results have fewer runs than the rules require; add the missing runs.",
+    "INCOMPLETE": "Some results lack runs, or logs cannot be told apart into results: below is which, and what to do.",
 }
+ALONE: Final = "Only single logs were judged, not a result."
 
 GLOSSARY: Final = (
     ("Time to train, TTT", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
@@ -109,15 +117,18 @@ def write_report(
     check_replaceable(output)
     title = title or _choose_title(report)
     site = Site(str(output.absolute().parent))
-    lines = [
-        ResultLine(f"result-{at}", results, row_of(results, report)) for at, results in enumerate(every_set(report), 1)
+    sets, logs = result_sets(report), sort_logs(report)
+    every_line = [
+        ResultLine(f"result-{at}", results, row_of(results, report), at <= len(sets))
+        for at, results in enumerate(sets + logs, 1)
     ]
+    lines = every_line[: len(sets)]
     analysis = analysis or analyse_report(report)
     sheets = Sheets(output, title, site)
-    for part in chain(draw_analysis(analysis), _draw_packages(report, lines, site)):
+    for part in chain(draw_analysis(analysis), _draw_packages(report, every_line, site)):
         sheets.add_part(part)
     parts = sheets.finish_pages()
-    failures = read_failures(lines, report)
+    failures = read_failures(every_line, report)
     times = _times_to_solution(analysis)
     best = list(draw_best(lines, list_rows(previous) if previous else (), site))
     contents = {FAILED: "What failed"} if failures else {}
@@ -139,6 +150,7 @@ def write_report(
                         element("h2", "Results"),
                         filter_form(lines),
                         *draw_tables(lines, site),
+                        *(element("p", f"{sentence}.") for sentence in describe_unjudged(report)),
                         id="results",
                     ),
                 ],
@@ -192,7 +204,7 @@ def _draw_header(
         ("Findings", summary(report, all_shown(report)).partition(": ")[2]),
     ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
-    meaning = MEANING[report.verdict]
+    meaning = MEANING[report.verdict] if result_sets(report) else f"{ALONE} {MEANING[report.verdict]}"
     return element(
         "header",
         element("div", element("h1", title), theme_switch(), class_="title"),
@@ -224,7 +236,7 @@ def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
 
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     """Return the labels of the whole page: INCOMPLETE, MINI, NOT MLPERF."""
-    short = any(line.incomplete for line in lines)
+    short = any(line.row.incomplete for line in lines)
     provenances = [provenance_of(package.root)[0] for package in report.packages]
     declared = any(provenance is not None and not provenance.complete for provenance in provenances)
     labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []

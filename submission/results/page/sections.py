@@ -48,7 +48,8 @@ def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
     head = element("summary", element("h3", draw_badge(line.row.verdict), " ", *_draw_title(line)))
     # A link to what is inside of closed details opens them, a link to the details themselves does not.
     content = element("div", *body, id=name)
-    return element("details", head, content, class_="result", data_result=line.key, open=is_open)
+    key = line.key if line.is_result else None  # what is in no table is in no filter
+    return element("details", head, content, class_="result", data_result=key, open=is_open)
 
 
 def _draw_title(line: ResultLine) -> list[object]:
@@ -60,7 +61,7 @@ def _draw_title(line: ResultLine) -> list[object]:
         line.system,
     ]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
-    labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
+    labels = [INCOMPLETE] if row.incomplete and row.verdict != INCOMPLETE else []
     labels += [
         *line.results.states,
         *(["MINI"] if row.mini else []),
@@ -147,7 +148,7 @@ def key_figures(results: ResultSet) -> Html:
         whole = "~" if results.states_whole_system else ""
         pairs.append(("accelerators per model", f"{whole}{plain(score.instance_scale)}"))
     pairs += [
-        ("runs", runs_text(results)),
+        ("logs", str(len(results.runs))) if results.not_judged else ("runs", runs_text(results)),
         ("global batch size", plain(results.batch_size)),
         ("reference", convergence_text(results)),
     ]
@@ -308,7 +309,7 @@ def how_scored(results: ResultSet) -> list[str]:
     if isinstance(score, Throughput):
         return [*_explain_throughput(results, score), *_explain_convergence(results)]
     if results.not_judged:
-        return [f"No score: {NOT_A_RESULT}: {results.not_judged}."]
+        return [f"{NOT_A_RESULT.capitalize()}: {results.not_judged}."]
     return ["No score: the benchmark is unknown."]
 
 

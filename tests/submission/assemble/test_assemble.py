@@ -122,6 +122,8 @@ def test_a_second_call_writes_nothing_and_a_later_one_extends(place):
     assert not place.make(third, first).written and contents(place.root) == there
     made = place.make(first, second, third)
     assert [path.name for path in made.written] == ["result_2.txt", "provenance.json"]
+    with pytest.raises(AssemblyError, match=r"differ in opt_weight_decay: .* in .*result_0\.txt, 0\.1 in .*run_4"):
+        place.make(place.run(4, SampleLog(run=4).set("opt_weight_decay", 0.1)))
     assert place.logs() == {f"result_{at}.txt": path.read_bytes() for at, path in enumerate((first, third, second))}
 
 
@@ -180,6 +182,18 @@ REFUSED = {
     "two platforms": (
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_platform", "other"))(place)),
         "several results of cosmoflow: example_n64 in .*run_1.*other in .*run_2",
+    ),
+    "another setting": (
+        lambda place: (place.run(1), damaged(lambda log: log.set("opt_weight_decay", 0.1))(place)),
+        "the runs differ in opt_weight_decay: .* in .*run_1.*, 0.1 in .*run_2",
+    ),
+    "more runs than a result has": (
+        lambda place: [place.run(number) for number in range(1, 12)],
+        "11 logs of cosmoflow.*a time-to-train result has 10 runs.*--scaling weak",
+    ),
+    "two folders of logs": (
+        lambda place: (place.run(1), place.run(2).rename(place.folder / "runs/run_1/result_1.txt"), place.run(3)),
+        "several folders.*: 2 in .*run_1, 1 in .*run_3.*name the logs",
     ),
     "no organisation": (damaged(lambda log: log.drop("submission_org")), "use --organisation"),
     "an organisation that leads out": (

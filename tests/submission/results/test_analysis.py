@@ -7,6 +7,7 @@ import re
 from functools import partial
 from html import escape
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -163,8 +164,10 @@ def test_all_outputs_agree_on_the_published_results(corpus, tmp_path, report):
     assert assert_outputs_agree(tmp_path / "out", text) > 100
 
 
-def test_a_single_log_is_enough(tree, tmp_path, report):
-    report(next((tree / "v3.0").rglob("result_1.txt")), "--data", tmp_path / "out")
+def test_a_single_run_is_enough(tree, tmp_path, report):
+    (folder := tmp_path / "runs").mkdir()
+    copy(next((tree / "v3.0").rglob("result_1.txt")), folder)
+    report(folder, "--data", tmp_path / "out")
     document = json.loads((tmp_path / "out" / "analysis.json").read_text())
     (one,) = document["results"]
     assert one["problem"] == "" and len(one["runs"]) == 1 and one["division"] == "closed"

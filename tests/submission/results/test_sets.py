@@ -140,7 +140,7 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
 
 def test_one_run_and_different_batch_sizes(tmp_path):
     (tmp_path / "result_0.txt").write_bytes(SampleLog(run=1).bytes())
-    (one,) = analyse_sets(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts())
+    (one,) = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())
     assert one.statistics["run_time"].count == 1 and one.pca is None and flatten_quantities(one)["run_time.std"] is None
     assert any("1 run: none is left out" in note for note in one.notes)
     package = SamplePackage().edit(2, lambda log: log.set("global_batch_size", 256))

@@ -132,6 +132,7 @@ def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
     (row,) = list_rows(check_logs(tmp_path / "loose"))
     assert (row.organisation, row.system, row.availability) == ("Example University", "example_n64", "onprem")
     assert (row.nodes, row.accelerators, row.processors, row.framework) == (16, 64, None, "")
+    assert row.place == str(tmp_path / "loose"), "else two folders of one system look alike"
 
 
 def test_a_system_without_accelerators_and_with_an_odd_description(folder):
@@ -264,7 +265,9 @@ def test_difference_between_rounds(folder):
 
 def test_the_command(folder, tmp_path, call):
     SamplePackage().write(folder)
-    assert call(main, folder).out.startswith("Round 3.0. Time to train")
+    (folder.parent / "result_9.txt").write_text("")
+    said = call(main, folder.parent).out
+    assert said.startswith("Round 3.0. Time to train") and "not looked at: 1 file (result_9.txt)" in said
     call(main, folder, "--format", "markdown", "-o", tmp_path / "table.md")
     markdown = (tmp_path / "table.md").read_text()
     assert (

@@ -136,6 +136,7 @@ def test_an_invalid_round_file_is_wrong_use(empty_folder, call, text, message):
         ("closed", ["--set", "model.conv_size=4"], "is 4 (override 'model.conv_size=4'); closed: 32"),
         ("mini", ["--set", "variant=own", "--set", "train.target=1"], "cosmoflow: variant is own; a round is of"),
         ("mini", ["--set", "train.target=none"], "train.target is none, but the runs of a round"),
+        ("mini", ["--runs", "11"], "cosmoflow: 11 runs, but a time-to-train result has 10; ask for fewer"),
         ("mini", ["--system", "nowhere.json"], "no such file"),
     ],
 )

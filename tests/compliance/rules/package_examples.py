@@ -111,9 +111,9 @@ EXAMPLES = (
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.add(POWER_START, None, file.stop_ms)),
     ),
-    ("POW07", "error", lambda package: package("deepcam").power(node=lambda file: file.shift(9000))),
-    ("POW07", "error", lambda package: package("deepcam").power(node=lambda file: file.shift(7_200_000))),
-    ("POW07", "warning", lambda package: package("deepcam").power(margin_ms=60_000)),
+    ("POW06", "error", lambda package: package("deepcam").power(node=lambda file: file.shift(9000))),
+    ("POW06", "error", lambda package: package("deepcam").power(node=lambda file: file.shift(7_200_000))),
+    ("POW06", "warning", lambda package: package("deepcam").power(margin_ms=60_000)),
     (
         "POW08",
         "warning",
@@ -124,9 +124,9 @@ EXAMPLES = (
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 40)),
     ),
-    ("POW09", "error", lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading"))),
-    ("POW10", "warning", lambda package: package("deepcam").power(node=lambda file: file.shift(-1900, 50, 51))),
-    ("POW10", "error", lambda package: package("deepcam").power(node=lambda file: file.shift(3_600_000, 0, 1))),
+    ("POW08", "error", lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading"))),
+    ("POW08", "warning", lambda package: package("deepcam").power(node=lambda file: file.shift(-1900, 50, 51))),
+    ("POW08", "error", lambda package: package("deepcam").power(node=lambda file: file.shift(3_600_000, 0, 1))),
     (
         "POW11",
         "error",
@@ -156,24 +156,24 @@ EXAMPLES = (
     ),
     ("POW12", "note", lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff"))),
     (
-        "POW14",
+        "POW11",
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE[:-1])),
     ),
     (
-        "POW14",
+        "POW11",
         "error",
         lambda package: package("deepcam").power(
             node=lambda file: file.set(POWER_START, None, source="rapl", sensor="package-0")
         ),
     ),
     (
-        "POW14",
+        "POW11",
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, source="DCGM")),
     ),
     (
-        "POW14",
+        "POW11",
         "error",
         lambda package: package("deepcam").power(
             switch=lambda file: file.add(POWER_START, None, file.start_ms, scope=PARTS_SCOPE)

@@ -306,12 +306,6 @@ def result_name(path: str) -> str:
     return os.path.basename(path).removesuffix(".gz").removesuffix(".txt")
 
 
-def power_number(path: str) -> int:
-    """Return the number in the name of a power file: 3 for `…/node_3.txt`; -1 if it has another name."""
-    name = POWER_NAME.fullmatch(os.path.basename(path))
-    return int(name[2]) if name else -1
-
-
 def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
     """Yield each folder below that contains logs; in a folder with result_* files only these count.
 

@@ -179,7 +179,7 @@ class MeasuredEverySecond(FileRule):
 
 
 class PowerValues(FileRule):
-    """Every reading is a number of watts, 0 or more, of a whole node or switch, not an estimate of some of its parts."""
+    """Every reading is a number of watts, 0 or more, of a whole node or switch, not an estimate of its parts."""
 
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"

@@ -113,7 +113,7 @@ def test_personal_data_in_files_has_its_line(tmp_path):
 @pytest.mark.parametrize(("again", "severity"), [(1.0, "warning"), (True, "error"), ("1", "error")])
 def test_a_member_named_twice_is_compared_as_logged_values_are(again, severity, tmp_path):
     package = SamplePackage().system(number_of_nodes=1).again("number_of_nodes", again)
-    assert ("PKG35", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
+    assert ("PKG07", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
 
 
 def test_many_unexpected_files_are_few_findings(tmp_path):

@@ -19,10 +19,10 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import explain_json_error, is_number
+from common.tree import ANYWHERE, Tree
+from common.values import is_number
 from common.version import DISTRIBUTION
 from compliance.model.layout import (
     BENCHMARKS,
@@ -33,6 +33,7 @@ from compliance.model.layout import (
     natural,
     write_slashes,
 )
+from compliance.model.system import read_description
 
 FILE: Final = "file"
 FOLDER: Final = "folder"
@@ -263,25 +264,12 @@ def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | No
     """
     if not path:
         return None
-    try:
-        document = json.loads(tree.read(path, MAX_BYTES).decode("utf-8-sig", "replace"))
-    except json.JSONDecodeError as error:
-        return Scaling(path, None, f"is not valid JSON: {explain_json_error(error)}", error.lineno)
-    except RefusedFileError as error:
-        return Scaling(path, None, error.reason)
-    except OSError as error:
-        return Scaling(path, None, f"cannot be read: {error.strerror}")
-    except (ValueError, RecursionError) as error:
-        return Scaling(path, None, "is nested too deeply" if isinstance(error, RecursionError) else str(error))
-    return _judge_document(path, document, strict)
-
-
-def _judge_document(path: str, document: Any, strict: bool) -> Scaling:
-    if not isinstance(document, dict):
-        return Scaling(path, None, f"contains a JSON {type(document).__name__}, not an object")
-    if "scaling_factor" not in document:
+    document = read_description(path, tree)
+    if document.problem:
+        return Scaling(path, None, document.problem, document.line)
+    if "scaling_factor" not in document.fields:
         return Scaling(path, None, "has no member scaling_factor")
-    factor = document["scaling_factor"]
+    factor = document.fields["scaling_factor"]
     if not is_number(factor):
         simple = factor is None or isinstance(factor, str | bool | float)
         stated = json.dumps(factor)[:60] if simple else f"of JSON type {type(factor).__name__}"

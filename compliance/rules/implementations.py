@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from math import inf
 from pathlib import Path
@@ -231,7 +231,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
 
 
 class Reproducible(CodeRule):
-    """Files in benchmarks/ say how the code of each result is set up and run on its system."""
+    """Files in benchmarks/ say how the code of each result is set up and run, and a shell can run its scripts."""
 
     id = "PKG25"
     follows = ("PKG02", "RUN08", "PKG08", "PKG04")
@@ -255,6 +255,19 @@ class Reproducible(CodeRule):
             ):
                 if names:
                     yield self.finding(folder, 0, f"{part}: {', '.join(names)}", expected)
+            for script in SCRIPTS:
+                yield from self._check_script(posixpath.join(folder, script), package.tree)
+
+    def _check_script(self, path: str, tree: Tree) -> Iterator[Finding]:
+        begin = tree.begin(path, SCRIPT_BYTES)
+        fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
+        if b"\0" in begin:
+            yield self.finding(path, 0, "the script is binary", "text", "", ERROR, fix)
+        elif begin and not begin.startswith(b"#!"):
+            yield self.finding(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash", fix=fix)
+        elif b"\r" in begin.partition(b"\n")[0]:
+            message = "the first line ends with a carriage return, so the interpreter is not found"
+            yield self.finding(path, 1, message, "Unix line endings", fix=fix)
 
     def _misplaced_code(self, code: Code, benchmark: str, system: str) -> Finding:
         folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
@@ -336,32 +349,6 @@ class NoUnusedCode(CodeRule):
             for name in sorted(unused):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")
-
-
-class RunnableScripts(CodeRule):
-    """The scripts in benchmarks/ are text that a shell can run."""
-
-    id = "PKG28"
-    severity = WARNING
-    why = "Reviewers read and run the scripts."
-    fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
-    bad = (lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        code = package.code
-        for benchmark, system in _list_described(package):
-            yield from self._check_results(package.tree, (code.path(benchmark, system, script) for script in SCRIPTS))
-
-    def _check_results(self, tree: Tree, scripts: Iterable[str]) -> Iterator[Finding]:
-        for path in scripts:
-            begin = tree.begin(path, SCRIPT_BYTES)
-            if b"\0" in begin:
-                yield self.finding(path, 0, "the script is binary", "text", severity=ERROR)
-            elif begin and not begin.startswith(b"#!"):
-                yield self.finding(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash")
-            elif b"\r" in begin.partition(b"\n")[0]:
-                message = "the first line ends with a carriage return, so the interpreter is not found"
-                yield self.finding(path, 1, message, "Unix line endings")
 
 
 def _list_results(package: Package) -> dict[tuple[str, str], None]:

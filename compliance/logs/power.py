@@ -105,12 +105,6 @@ class PowerLog(Struct):
     joules: float | None = None
 
     @property
-    def start_ms(self) -> float | None:
-        """Start of the measurement in ms since 1970, or None."""
-        start_ms: float | None = self.starts.value
-        return start_ms
-
-    @property
     def efficiency(self) -> float | None:
         """The factor from readings to counted power, 1 if none is logged; None if it is invalid."""
         value = next(iter(self.efficiencies), 1.0)

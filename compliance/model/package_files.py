@@ -28,7 +28,6 @@ from compliance.model.layout import (
     BENCHMARKS,
     IMPLEMENTATIONS,
     PARAMETERS_FILE,
-    is_script,
     list_entries,
     natural,
     write_slashes,
@@ -103,17 +102,16 @@ def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
 class Code:
     """The folder benchmarks/ of a package.
 
-    folders: by benchmark, the names of the folders beside implementations/. implementations: by benchmark,
-    those that contain a file. readmes, scripts: (benchmark, implementation) of those that contain a README, a script.
+    folders: by benchmark, the names of the folders beside implementations/.
     """
 
     def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
         self.root = root
         self.exists = False
         self.folders: dict[str, list[str]] = {}
-        self.implementations: dict[str, set[str]] = {}
-        self.readmes: set[tuple[str, str]] = set()
-        self.scripts: set[tuple[str, str]] = set()
+        self._files: dict[
+            str, dict[str, list[str]]
+        ] = {}  # by benchmark and implementation, names of files with contents
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
         for entry in contents:
             top, *parts = entry.path.split("/")
@@ -128,18 +126,12 @@ class Code:
             self.folders[parts[0]].append(parts[1])
         elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
             self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-            if len(parts) > 3 and (entry.size or not entry.is_file):
-                self._add_implementation(parts[0], parts[2], entry)
+            if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
+                self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
 
-    def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
-        held = self.implementations.setdefault(benchmark, set())
-        if entry.kind == FOLDER:
-            return
-        held.add(name)
-        if entry.name.lower().startswith("readme"):
-            self.readmes.add((benchmark, name))
-        if is_script(entry.name):
-            self.scripts.add((benchmark, name))
+    def list_implementations(self, benchmark: str) -> dict[str, list[str]]:
+        """Return the names of the files in each implementation that has any with contents."""
+        return self._files.get(benchmark, {})
 
     def path(self, benchmark: str, *parts: str) -> str:
         """Return the path of something below benchmarks/<benchmark>/."""

@@ -10,9 +10,7 @@ import os
 import posixpath
 from collections.abc import Iterator
 from functools import cache, partial
-from math import inf
 from pathlib import Path
-from typing import Any
 
 from common.tree import Tree
 from common.values import group_pairs
@@ -25,6 +23,7 @@ from compliance.model.layout import (
     PROVENANCE_FILE,
     README_FILE,
     SCRIPTS,
+    is_script,
     name_below,
     write_slashes,
 )
@@ -32,7 +31,6 @@ from compliance.model.package import (
     ADDED,
     ForeignRecordError,
     Package,
-    describe_difference,
     find_differences,
     read_provenance,
 )
@@ -69,7 +67,7 @@ class Implementations(CodeRule):
             yield self.finding(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
             return
         for benchmark in dict.fromkeys(benchmark for benchmark, _ in _list_results(package)):
-            if not code.implementations.get(benchmark):
+            if not code.list_implementations(benchmark):
                 message = f"no implementation of {benchmark}"
                 yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/")
 
@@ -122,7 +120,7 @@ def _list_files(package: Package) -> list[str]:
 
 
 class WritingCode(CodeRule):
-    """The files and lines that wrote the records of a result are in its code."""
+    """The files that wrote the records of a result are in its code."""
 
     id = "PKG39"
     follows = ("PKG02", "RUN08", "PKG08", "PKG37")
@@ -135,34 +133,14 @@ class WritingCode(CodeRule):
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets if package.code.exists else ():
             top = f"{BENCHMARKS}/{results.folder_benchmark}/"
-            paths = group_pairs(
-                (posixpath.basename(path), path) for path in _list_files(package) if path.startswith(top)
-            )
-            marks = group_pairs(
-                (posixpath.basename(file), line) for run in results.runs for _, file, line in run.marks if file
-            )
-            last = {file: max((line for line in lines if line), default=0) for file, lines in marks.items()}
-            lacking = {
-                file: paths.get(file, [])
-                for file, line in sorted(last.items())
-                if max((_count_lines(package, path) for path in paths.get(file, ())), default=-1) < line
-            }
+            names = {posixpath.basename(path) for path in _list_files(package) if path.startswith(top)}
+            writers = {posixpath.basename(file) for run in results.runs for _, file, _ in run.marks if file}
+            lacking = sorted(writers - names)
             by_suite = any(SOURCES in run.software for run in results.runs)  # PKG37
-            for file, found in lacking.items() if paths and not by_suite else ():
-                what = f"ends before line {last[file]}" if found else "is not in the code"
-                message = f"records of {results.system} were written by {file}, which {what}"
-                severity = WARNING if len(lacking) < len(last) else NOTE  # without any of the files it is a sketch
-                expected = f"{file} with {last[file]} lines"
-                yield self.finding(package.code.path(results.folder_benchmark), 0, message, expected, "", severity)
-
-
-def _count_lines(package: Package, path: str) -> float:
-    """Return how many lines a file has; as many as one may wish if it cannot be read."""
-    try:
-        content = package.tree.read(posixpath.join(package.root, path), MAX_FILE_BYTES)
-    except OSError:
-        return inf
-    return content.count(b"\n") + 1
+            for file in lacking if names and not by_suite else ():
+                message = f"records of {results.system} were written by {file}, which is not in the code"
+                severity = WARNING if len(lacking) < len(writers) else NOTE  # without any of the files it is a sketch
+                yield self.finding(package.code.path(results.folder_benchmark), 0, message, file, "", severity)
 
 
 class UnchangedFiles(PackageRule, strict_only=True):
@@ -185,13 +163,12 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        sources = {
-            name_below(package.root, run.path): run.software.get(SOURCES)
-            for results in package.sets
-            for run in (*results.runs, *results.pruned)
+        logs = {
+            name_below(package.root, run.path) for results in package.sets for run in (*results.runs, *results.pruned)
         }
         try:
-            differences = self._find_differences(package, names, sources)
+            recorded = read_provenance(Path(package.root))
+            differences = list(find_differences(package.root, names, recorded, package.tree)) if recorded else []
         except ForeignRecordError:
             return
         except ValueError as error:
@@ -202,7 +179,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
         severities = (NOTE, WARNING, ERROR)  # an added file, an added log or changed file, a changed log
         groups: dict[str, dict[str, str]] = {severity: {} for severity in reversed(severities)}
         for name, difference in differences:
-            severity = severities[(difference != ADDED) + (name in sources)]
+            severity = severities[(difference != ADDED) + (name in logs)]
             groups[severity][name] = f"{name} {difference}"
         for severity, lines in groups.items():
             if lines:
@@ -210,24 +187,6 @@ class UnchangedFiles(PackageRule, strict_only=True):
                 path = posixpath.join(package.root, next(iter(lines)))
                 fix = "Restore the logs." if severity == ERROR else ""
                 yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
-
-    @staticmethod
-    def _find_differences(package: Package, names: list[str], sources: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return each file that is not as recorded, and how; if all are, the logs that name other sources.
-
-        sources: what each log names.
-        """
-        recorded = read_provenance(Path(package.root))
-        if recorded is None:
-            return []
-        if differences := list(find_differences(package.root, names, recorded, package.tree)):
-            return differences
-        stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
-        return [
-            (name, describe_difference(f"{SOURCES} {show(sources[name])}", show(hash_)))
-            for name, hash_ in stated
-            if hash_ != sources[name]
-        ]
 
 
 class Reproducible(CodeRule):
@@ -272,8 +231,9 @@ class Reproducible(CodeRule):
     def _misplaced_code(self, code: Code, benchmark: str, system: str) -> Finding:
         folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
         # Some implementations say themselves how they are run.
-        if names := sorted(name for owner, name in code.readmes & code.scripts if owner == benchmark):
-            where = f"{IMPLEMENTATIONS}/: {listed(names, 3)}"
+        names = [name for name, files in code.list_implementations(benchmark).items() if _has_instructions(files)]
+        if names:
+            where = f"{IMPLEMENTATIONS}/: {listed(sorted(names), 3)}"
             message = f"the instructions for running {benchmark} on {system} are only in {where}"
             return self.finding(folder, 0, message, expected, severity=NOTE)
         return self.finding(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
@@ -300,7 +260,7 @@ class LinkedImplementation(CodeRule):
             elif len(links) > 1:
                 yield self.finding(folder, 0, f"links to {len(links)} implementations: {', '.join(links)}", expected)
             for name, path in links.items():
-                if name not in code.implementations.get(benchmark, ()):
+                if name not in code.list_implementations(benchmark):
                     where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{name}/ with files"
                     yield self.finding(path, 0, f"implementation {name!r} does not exist, or is empty", where)
                 yield from self._check_stated(path, name, package.tree)
@@ -310,8 +270,6 @@ class LinkedImplementation(CodeRule):
         if description.problem:
             yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
             return
-        for member in description.repeated:
-            yield self.finding(path, member.line, f"names {show(member.name)} twice", "each member once", member.name)
         stated = description.fields.get("implementation")
         if stated != name:
             severity, message = WARNING, "does not name its implementation"
@@ -345,10 +303,15 @@ class NoUnusedCode(CodeRule):
                     message = f"there is no result of {benchmark} on {system}"
                     yield self.finding(code.path(benchmark, system), 0, message, "systems with results")
             # Without any link, PKG26 reports it.
-            unused = code.implementations.get(benchmark, set()).difference(used[benchmark]) if benchmark in used else ()
+            unused = {*code.list_implementations(benchmark)}.difference(used[benchmark]) if benchmark in used else ()
             for name in sorted(unused):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")
+
+
+def _has_instructions(files: list[str]) -> bool:
+    """Tell whether there is a README and a script among the files."""
+    return any(name.lower().startswith("readme") for name in files) and any(map(is_script, files))
 
 
 def _list_results(package: Package) -> dict[tuple[str, str], None]:

@@ -92,7 +92,7 @@ class MeasurementCovers(FileRule):
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_node:
             yield from self._check_ends(log)
-        begin, end = log.start_ms, log.end_ms
+        begin, end = log.starts.value, log.end_ms
         if begin is None or end is None:
             return
         if run.start_ms is None or run.stop_ms is None:
@@ -164,9 +164,9 @@ class MeasuredEverySecond(FileRule):
 
     def _check_rate(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         """Yield how often a node was read in the run, if too seldom or unevenly."""
-        if log.start_ms is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
+        if log.starts.value is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
             return
-        seconds = (min(log.end_ms, run.stop_ms) - max(log.start_ms, run.start_ms)) / 1000
+        seconds = (min(log.end_ms, run.stop_ms) - max(log.starts.value, run.start_ms)) / 1000
         if not log.of_node or seconds <= 0:
             return
         # One more reading: n seconds lie between n + 1 readings.

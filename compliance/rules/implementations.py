@@ -35,6 +35,7 @@ from compliance.model.package import (
     read_provenance,
 )
 from compliance.model.package_files import FILE, LINK, Code
+from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
@@ -73,7 +74,7 @@ class Implementations(CodeRule):
 
 
 class SubmittedCode(CodeRule):
-    """The code of a result is that which made its logs, by the hash of its sources in logs of this suite."""
+    """The code of a result is that which made its logs: by the hash in logs of this suite, else by its files' names."""
 
     id = "PKG37"
     follows = ("PKG02", "RUN08", "PKG08")
@@ -88,8 +89,11 @@ class SubmittedCode(CodeRule):
         for results in package.sets if code.exists else ():
             benchmark = results.folder_benchmark
             stated = {run.software[SOURCES] for run in (*results.runs, *results.pruned) if SOURCES in run.software}
-            names = code.find_linked(benchmark, results.system) if stated else []
-            hashes = {name: hash_code(benchmark, name) for name in sorted(names)}
+            if not stated:
+                yield from self._find_writers(package, results)
+                continue
+            names = sorted(code.find_linked(benchmark, results.system))
+            hashes = {name: hash_code(benchmark, name) for name in names}
             if hashes and stated.isdisjoint(hashes.values()):
                 name, actual = next(iter(hashes.items()))
                 problem = f"its hash is {show(actual)}" if actual else f"it has no common/ and {benchmark}/ with code"
@@ -97,6 +101,18 @@ class SubmittedCode(CodeRule):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 severity = WARNING if results.division == "open" else ERROR
                 yield self.finding(path, 0, message, f"{SOURCES} {show(min(stated))}", SOURCES, severity)
+
+    def _find_writers(self, package: Package, results: ResultSet) -> Iterator[Finding]:
+        """Yield the files that wrote records and are not in the code; in all published packages with code they are."""
+        top = f"{BENCHMARKS}/{results.folder_benchmark}/"
+        names = {posixpath.basename(path) for path in _list_files(package) if path.startswith(top)}
+        writers = {posixpath.basename(file) for run in results.runs for _, file, _ in run.marks if file}
+        lacking = sorted(writers - names)
+        for file in lacking if names else ():
+            message = f"records of {results.system} were written by {file}, which is not in the code"
+            severity = WARNING if len(lacking) < len(writers) else NOTE  # without any of the files it is a sketch
+            fix = "Submit the code that made the logs, unchanged, with the files that call mllog."
+            yield self.finding(package.code.path(results.folder_benchmark), 0, message, file, "", severity, fix)
 
 
 def _hash_code(package: Package, benchmark: str, name: str) -> str:
@@ -117,30 +133,6 @@ def _hash_code(package: Package, benchmark: str, name: str) -> str:
 
 def _list_files(package: Package) -> list[str]:
     return [entry.path for entry in package.contents if entry.kind in (FILE, LINK)]
-
-
-class WritingCode(CodeRule):
-    """The files that wrote the records of a result are in its code."""
-
-    id = "PKG39"
-    follows = ("PKG02", "RUN08", "PKG08", "PKG37")
-    severity = WARNING
-    why = "In all published packages with code they are: otherwise other code made the logs."
-    fix = "Submit the code that made the logs, unchanged, with the files that call mllog."
-    good = (lambda package: package().remove("benchmarks"),)
-    bad = (lambda package: package().edit_all(lambda log: log.meta("run_stop", "file", "/home/x/edit_logs.py")),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        for results in package.sets if package.code.exists else ():
-            top = f"{BENCHMARKS}/{results.folder_benchmark}/"
-            names = {posixpath.basename(path) for path in _list_files(package) if path.startswith(top)}
-            writers = {posixpath.basename(file) for run in results.runs for _, file, _ in run.marks if file}
-            lacking = sorted(writers - names)
-            by_suite = any(SOURCES in run.software for run in results.runs)  # PKG37
-            for file in lacking if names and not by_suite else ():
-                message = f"records of {results.system} were written by {file}, which is not in the code"
-                severity = WARNING if len(lacking) < len(writers) else NOTE  # without any of the files it is a sketch
-                yield self.finding(package.code.path(results.folder_benchmark), 0, message, file, "", severity)
 
 
 class UnchangedFiles(PackageRule, strict_only=True):
@@ -177,16 +169,15 @@ class UnchangedFiles(PackageRule, strict_only=True):
             yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix="Restore it.")
             return
         severities = (NOTE, WARNING, ERROR)  # an added file, an added log or changed file, a changed log
-        groups: dict[str, dict[str, str]] = {severity: {} for severity in reversed(severities)}
-        for name, difference in differences:
-            severity = severities[(difference != ADDED) + (name in logs)]
-            groups[severity][name] = f"{name} {difference}"
+        groups = group_pairs(
+            (severities[(difference != ADDED) + (name in logs)], (name, f"{name} {difference}"))
+            for name, difference in differences
+        )
         for severity, lines in groups.items():
-            if lines:
-                message = listed([*lines.values()], 4)
-                path = posixpath.join(package.root, next(iter(lines)))
-                fix = "Restore the logs." if severity == ERROR else ""
-                yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
+            path = posixpath.join(package.root, lines[0][0])
+            message = listed([line for _, line in lines], 4)
+            fix = "Restore the logs." if severity == ERROR else ""
+            yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
 
 
 class Reproducible(CodeRule):
@@ -207,18 +198,15 @@ class Reproducible(CodeRule):
             if not os.path.isdir(folder):
                 yield self._misplaced_code(code, benchmark, system)
                 continue
-            sizes = {name: _file_size(posixpath.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
-            for part, names in (
-                ("missing", [name for name, size in sizes.items() if size is None]),
-                ("empty", [name for name, size in sizes.items() if size == 0]),
-            ):
-                if names:
-                    yield self.finding(folder, 0, f"{part}: {', '.join(names)}", expected)
+            paths = {name: posixpath.join(folder, name) for name in (README_FILE, *SCRIPTS)}
+            begins = {name: package.tree.begin(path, SCRIPT_BYTES) for name, path in paths.items()}
+            lacking = [name for name, begin in begins.items() if not begin]
+            if lacking:
+                yield self.finding(folder, 0, f"missing or empty: {', '.join(lacking)}", expected)
             for script in SCRIPTS:
-                yield from self._check_script(posixpath.join(folder, script), package.tree)
+                yield from self._check_script(paths[script], begins[script])
 
-    def _check_script(self, path: str, tree: Tree) -> Iterator[Finding]:
-        begin = tree.begin(path, SCRIPT_BYTES)
+    def _check_script(self, path: str, begin: bytes) -> Iterator[Finding]:
         fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
         if b"\0" in begin:
             yield self.finding(path, 0, "the script is binary", "text", "", ERROR, fix)
@@ -322,11 +310,3 @@ def _list_results(package: Package) -> dict[tuple[str, str], None]:
 def _list_described(package: Package) -> list[tuple[str, str]]:
     """Return benchmark and system of each result that has a folder of its system in benchmarks/."""
     return [(name, system) for name, system in _list_results(package) if system in package.code.folders.get(name, ())]
-
-
-def _file_size(path: str) -> int | None:
-    """Return the size of a file, following links; None if it does not exist."""
-    try:
-        return os.path.getsize(path) if os.path.isfile(path) else None
-    except OSError:
-        return None

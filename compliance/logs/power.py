@@ -82,7 +82,6 @@ class PowerLog(Struct):
     of_node: bool = True
     inflated_bytes: int = 0
     problems: list[FormProblem] = []
-    records: int = 0
     kind: FileKind | None = None
     starts: Spot = field(default_factory=Spot)
     stops: Spot = field(default_factory=Spot)
@@ -220,8 +219,7 @@ class _PowerReader(LogReader):
         log = super().close()
         self._fold_reading()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
-        self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
-        self.power.kind = log.no_log
+        self.power.inflated_bytes, self.power.kind = log.inflated_bytes, log.no_log
         sketch = {key: stretch for key, stretch in self._stretches.items() if stretch}
         if len(sketch) >= SHARED:
             self.power.sketch = sketch | {hash((self.power.readings, self._hashes)): ()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from compliance.logs.log import Log
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from compliance.model.package_files import PackageEntry
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
-NO_OFFICIAL_CHECK = "no official tool looks for personal data"
 LARGEST_TEXT = 256 << 10
 MOST_BYTES = 32 << 20
 LETTERS = bytes(range(82, 64, -1))
@@ -44,7 +44,7 @@ class NoPersonalDataInLogs(LogRule, strict_only=True):
     id = "PRV01"
     severity = WARNING
     cite = PRIVACY
-    differs = NO_OFFICIAL_CHECK
+    differs = "no official tool looks for personal data"
     why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
     once = True
     fix = "Remove them from the submitted copy: `mlperf-hpc submit assemble … --redact`."
@@ -107,12 +107,9 @@ def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
     small = [entry for entry in package.contents if entry.is_file and 0 < entry.size <= LARGEST_TEXT]
     texts = [entry for entry in small if not is_log(entry.path)]
     texts.sort(key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
-    read = 0
-    for at, entry in enumerate(texts):
-        read += entry.size
-        if read > MOST_BYTES:
-            return texts[:at], len(texts) - at
-    return texts, 0
+    read = accumulate(entry.size for entry in texts)
+    first = [entry for entry, size in zip(texts, read, strict=True) if size <= MOST_BYTES]
+    return first, len(texts) - len(first)
 
 
 def _names_author(path: str, mention: Mention) -> bool:

@@ -186,15 +186,17 @@ class NothingUnread(RepositoryRule, strict_only=True):
         outside = [entry for entry in package.contents if not f"{entry.path}/".startswith(f"{RESULTS}/")]
         logs = [entry for entry in outside if _is_log(entry, package)]
         nested = [entry for entry in outside if entry.name == RESULTS and entry.folder in systems]
-        folders: dict[str, str] = {}  # with the first file in each
-        for entry in logs + nested:
-            folders.setdefault(entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder, entry.path)
+        folders = group_pairs(
+            (entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder, entry.path) for entry in logs + nested
+        )
         yield from few(
             self.finding(
-                *(posixpath.join(package.root, folder), 0, f"result logs where no tool reads them: {first}"),
+                posixpath.join(package.root, folder),
+                0,
+                f"result logs where no tool reads them: {paths[0]}",
                 f"results only below {RESULTS}/",
             )
-            for folder, first in folders.items()
+            for folder, paths in folders.items()
         )
 
 

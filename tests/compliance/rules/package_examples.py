@@ -67,6 +67,15 @@ EXAMPLES = (
     ("RUN15", "warning", lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(wave_times))),
     ("PKG08", "warning", lambda package: package().move("benchmarks/cosmoflow", "benchmarks/oc20")),
     ("PKG08", "warning", lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/train.py", b"")),
+    (
+        "PKG37",
+        "warning",
+        lambda package: package().edit_all(lambda log: log.meta("run_stop", "file", "/home/x/edit_logs.py")),
+    ),
+    ("PKG25", "error", lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0")),
+    ("PKG10", "warning", lambda package: package().replace("docs/a.md", b"x").replace("docs/A.md", b"x")),
+    ("PKG10", "", lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x")),
+    ("PKG07", "error", lambda package: package().system(division="open").again("division", "closed")),
     ("PKG37", "error", lambda package: package().by_suite().remove(f"{SAMPLE_CODE}/cosmoflow")),
     ("PKG37", "error", lambda package: package().by_suite().remove("benchmarks").code("jax")),
     (

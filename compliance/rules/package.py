@@ -264,14 +264,14 @@ class DescriptionTypes(PackageRule):
                     continue
                 if not package.strict:
                     if name in JOINED:
-                        yield self._wrong_folder(description, name, ERROR)
+                        yield self._describe_type(description, name, ERROR)
                 elif name != "other_software_stack" or not isinstance(value, (dict, list)):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                    yield self._wrong_folder(description, name, WARNING if number else ERROR)
+                    yield self._describe_type(description, name, WARNING if number else ERROR)
             if package.strict:
                 yield from self._check_counts(description)
 
-    def _wrong_folder(self, description: SystemDescription, name: str, severity: str) -> Finding:
+    def _describe_type(self, description: SystemDescription, name: str, severity: str) -> Finding:
         message = f"type of {name} in the system json is not text: {show(description.fields[name])}"
         return self.finding(description.path, 0, message, "text in quotes", name, severity)
 

@@ -34,23 +34,20 @@ GAP_MS: Final = 2000
 TIME_BACK_MS: Final = 1000
 """A larger step back in time is not jitter: the order of the readings is lost, and with it the energy."""
 VALUES_KEPT: Final = 3
-SUCCESSIVE: Final = 8
+SUCCESSIVE: Final = 10
 """How many successive readings are compared at once: measurements that vary do not share them."""
 DIFFERENT: Final = 5
 """How many of them must differ: two meters of whole watts agree in readings that hardly vary."""
-ORDERED: Final = 10
-"""Of how many successive readings, all different, the order is compared: scaled, moved and rounded ones keep it."""
 SAME_COURSE: Final = 0.01
 """The largest part of the variation of readings by which those of a copy may differ, once scaled and moved."""
 SKETCH: Final = 16
+"""Of how many stretches of readings the smallest keys are kept: copies share some, and memory is bounded."""
 SHARED: Final = 4
 RANGE: Final = 1 << 61
 COUNTERS: Final = {*PARTS_SOURCES, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
 """Sources that are of parts of a node."""
 PART: Final = r"(?i)package-?\d|cpu|gpu|dram|dimm|core"
 """Names of sensors of a part of a node."""
-VARIED: Final = 0.5
-"""The smallest share of successive readings that occur only once: others say nothing about a copy."""
 
 
 class Spot(Struct):
@@ -76,7 +73,7 @@ class PowerLog(Struct):
     measured, "" if it does not say. end_ms: the stop, or the last reading where there is none.
     timed_readings: inside the run, invalid ones included. timed_ms, watt_ms: the part of the run that valid readings
     cover, and the sum of their watts times milliseconds. gaps, backward: of the clock, in ms. invalid: values that are
-    not a power. sketch: keys of successive readings, those of their order with the readings, see `shared_readings`.
+    not a power. sketch: some stretches of readings by their keys, and with none the key of all readings in any order.
     inflated_bytes: of a compressed file. kind: what the file is, if it is no log. joules: None if the file does not
     give it, as with any problem of form.
     """
@@ -85,7 +82,6 @@ class PowerLog(Struct):
     of_node: bool = True
     inflated_bytes: int = 0
     problems: list[FormProblem] = []
-    records: int = 0
     kind: FileKind | None = None
     starts: Spot = field(default_factory=Spot)
     stops: Spot = field(default_factory=Spot)
@@ -108,12 +104,6 @@ class PowerLog(Struct):
     joules: float | None = None
 
     @property
-    def start_ms(self) -> float | None:
-        """Start of the measurement in ms since 1970, or None."""
-        start_ms: float | None = self.starts.value
-        return start_ms
-
-    @property
     def efficiency(self) -> float | None:
         """The factor from readings to counted power, 1 if none is logged; None if it is invalid."""
         value = next(iter(self.efficiencies), 1.0)
@@ -128,29 +118,24 @@ class PowerLog(Struct):
 
 def shared_readings(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether one file has readings of the other, whatever their times and order, or readings that follow them."""
-    common = _common_times(first, second)
-    if equal_readings(first, second) or any(len(first.sketch[key]) == len(second.sketch[key]) == 1 for key in common):
-        return True
-    # They differ by little more than a factor and an offset.
-    return sum(_fit_line(first.sketch[key], second.sketch[key]) for key in common) >= SHARED
+    pairs = _pair_stretches(first, second)
+    return sum(_fit_line(ours, theirs) for ours, theirs in pairs) >= SHARED or ((), ()) in pairs
 
 
 def equal_readings(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether more readings of two files are equal than varying measurements share."""
-    return sum(not first.sketch[key] and not second.sketch[key] for key in _common_times(first, second)) >= SHARED
+    return sum(ours == theirs != () for ours, theirs in _pair_stretches(first, second)) >= SHARED
 
 
-def _common_times(first: PowerLog, second: PowerLog) -> set[int]:
-    return first.sketch.keys() & second.sketch.keys()
+def _pair_stretches(first: PowerLog, second: PowerLog) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    return [(first.sketch[key], second.sketch[key]) for key in first.sketch.keys() & second.sketch.keys()]
 
 
 def _fit_line(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """Tell whether readings are a linear function of others, but for a small part of their variation."""
-    if len(ours) < ORDERED or len(theirs) < ORDERED:
-        return False
-    x, y = ([watts - sum(readings) / len(readings) for watts in readings] for readings in (ours, theirs))
+    x, y = ([watts - sum(readings) / SUCCESSIVE for watts in readings] for readings in (ours, theirs))
     together = sum(map(mul, x, y))
-    return bool(together * together >= (1 - SAME_COURSE**2) * sum(map(mul, x, x)) * sum(map(mul, y, y)))
+    return bool(x) and together * together >= (1 - SAME_COURSE**2) * sum(map(mul, x, x)) * sum(map(mul, y, y))
 
 
 class RunPower(Struct):
@@ -213,59 +198,6 @@ def _find_parts(start: Record) -> str:
     return f"sensor {show_json(sensor)}" if isinstance(sensor, str) and re.search(PART, sensor) else ""
 
 
-class _Sketch:
-    """The smallest keys of successive readings: copies, even of a part of a file, share some; memory is bounded."""
-
-    def __init__(self) -> None:
-        self._smallest: dict[int, tuple[float, ...]] = {}
-        self._largest_kept = RANGE
-        self._count = 0
-
-    def add(self, key: int, watts: tuple[float, ...] = ()) -> None:
-        """Take the key of the next readings, and what to keep of them."""
-        self._count += 1
-        key %= RANGE
-        if key < self._largest_kept:
-            self._smallest[key] = watts
-            if len(self._smallest) > SKETCH:
-                del self._smallest[max(self._smallest)]
-            if len(self._smallest) == SKETCH:
-                self._largest_kept = max(self._smallest)
-
-    def kept(self) -> dict[int, tuple[float, ...]]:
-        """Return the keys, none if the readings repeat themselves too often, as those of constant power do."""
-        # The n-th smallest of keys that are spread over the range tells how many different ones there were.
-        count = len(self._smallest)
-        different = count if count < SKETCH else (SKETCH - 1) / (max(self._smallest) / RANGE)
-        return self._smallest if count >= SHARED and different >= VARIED * self._count else {}
-
-
-class _Readings:
-    """What identifies the readings of a file, exactly and by their course."""
-
-    def __init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=ORDERED)
-        self._exact, self._course = _Sketch(), _Sketch()
-        self._sum, self._count = 0, 0  # of the readings' hashes: equal in any order
-
-    def add(self, watts: float) -> None:
-        """Take the next reading."""
-        self._last.append(watts)
-        self._sum, self._count = (self._sum + hash(watts)) % RANGE, self._count + 1
-        last = tuple(self._last)
-        latest = last[-SUCCESSIVE:]
-        if len(set(latest)) >= DIFFERENT and len(latest) == SUCCESSIVE:
-            self._exact.add(hash(latest))
-        # Around a peak: one window in ten is enough, and copies keep their peaks.
-        if last[len(last) // 2] == max(last) and len(set(last)) == ORDERED:
-            self._course.add(hash(tuple(sorted(range(ORDERED), key=last.__getitem__))), last)
-
-    def kept(self) -> dict[int, tuple[float, ...]]:
-        """Return the keys of equal readings, those of their order with the readings, and one of all of them."""
-        exact = self._exact.kept()
-        return exact | self._course.kept() | ({hash((self._sum, self._count)): (float(self._count),)} if exact else {})
-
-
 class _PowerReader(LogReader):
     """Accumulate the records of a power file into a `PowerLog`, piece by piece."""
 
@@ -275,7 +207,9 @@ class _PowerReader(LogReader):
         self._window = window
         self._latest_ms = float("-inf")  # of any record so far
         self._until_ms = 0.0  # the end of the time accounted for
-        self._readings = _Readings()
+        self._latest_watts: deque[float] = deque(maxlen=SUCCESSIVE)
+        self._stretches: dict[int, tuple[float, ...]] = {}  # of readings; none where a key is repeated
+        self._hashes = 0  # the sum of those of all readings: equal in any order
 
     def feed(self, data: bytes) -> None:
         super().feed(data)
@@ -285,9 +219,10 @@ class _PowerReader(LogReader):
         log = super().close()
         self._fold_reading()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
-        self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
-        self.power.kind = log.no_log
-        self.power.sketch = self._readings.kept()
+        self.power.inflated_bytes, self.power.kind = log.inflated_bytes, log.no_log
+        sketch = {key: stretch for key, stretch in self._stretches.items() if stretch}
+        if len(sketch) >= SHARED:
+            self.power.sketch = sketch | {hash((self.power.readings, self._hashes)): ()}
         return log
 
     def _fold_reading(self) -> None:
@@ -333,8 +268,22 @@ class _PowerReader(LogReader):
         watts = float(watts)  # products of large whole numbers would not fit into a float
         power.readings += 1
         power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
-        self._readings.add(watts)
+        self._note_course(watts)
         self._count_energy(record, watts)
+
+    def _note_course(self, watts: float) -> None:
+        """Note the stretch of readings that ends here, by their order, which scaled and moved ones keep."""
+        self._hashes = (self._hashes + hash(watts)) % RANGE
+        self._latest_watts.append(watts)
+        stretch = tuple(self._latest_watts)
+        different = len(set(stretch))
+        if different >= DIFFERENT and len(stretch) == SUCCESSIVE:
+            # Equal readings have no order.
+            order = sorted(range(SUCCESSIVE), key=stretch.__getitem__) if different == SUCCESSIVE else stretch
+            key = hash(tuple(order)) % RANGE
+            self._stretches[key] = () if key in self._stretches else stretch
+            if len(self._stretches) > SKETCH:
+                del self._stretches[max(self._stretches)]
 
     def _count_energy(self, record: Record, watts: float | None) -> None:
         """Count the reading, if any, for the time since the previous one, within the run."""

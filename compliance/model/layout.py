@@ -275,15 +275,10 @@ def power_files(folder: str) -> PowerPlace:
 
 
 def is_judged_file(path: str) -> bool:
-    """Tell whether a path below a package is that of a file which rules read."""
-    top, *parts = path.split("/")
-    name = parts[-1] if parts else ""
-    if top == SYSTEMS:
-        return len(parts) == 1 and name.endswith(".json")
-    if top == BENCHMARKS:
-        described = len(parts) == 3 and parts[1] != IMPLEMENTATIONS
-        return described and (name in (README_FILE, *SCRIPTS) or name.endswith(".json"))
-    return is_log(path) or (top == RESULTS and name in (SCALING_FILE, PARAMETERS_FILE))
+    """Tell whether a path below a package has a name of files which rules read, outside of implementations."""
+    top, name = path.partition("/")[0], path.rpartition("/")[2]
+    judged = name.endswith(".json") or name in (README_FILE, *SCRIPTS, PARAMETERS_FILE) or is_log(path)
+    return judged and top in (RESULTS, SYSTEMS, BENCHMARKS) and f"/{IMPLEMENTATIONS}/" not in path
 
 
 def is_log(path: str) -> bool:
@@ -310,12 +305,6 @@ def name_below(root: str | os.PathLike[str], path: str) -> str:
 def result_name(path: str) -> str:
     """Return the name of a run's power folder: `result_3` for `…/result_3.txt`."""
     return os.path.basename(path).removesuffix(".gz").removesuffix(".txt")
-
-
-def power_number(path: str) -> int:
-    """Return the number in the name of a power file: 3 for `…/node_3.txt`; -1 if it has another name."""
-    name = POWER_NAME.fullmatch(os.path.basename(path))
-    return int(name[2]) if name else -1
 
 
 def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:

@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from common.data.manifest import Manifest, ManifestEntry, ManifestError
 from common.tree import ANYWHERE, Tree, size_text
-from compliance.logs.privacy import Mention
 from compliance.model.judging import Finding, worst
 from compliance.model.layout import BENCHMARKS, MAX_FILE_BYTES, PROVENANCE_FILE, SYSTEMS
 from compliance.model.package_files import Bypass, Code, PackageEntry
@@ -150,7 +149,6 @@ class Package(Struct, frozen=True):
     its parameter files that ask to leave checks out. crashes: paths on which the official tool ends with a traceback,
     and why; in the profile strict only those of files beside the logs. tree: reads its files.
     whole: all its results are judged, and it itself; else only what concerns those that are.
-    mentions: personal data and secrets by the path of each text that was searched: what the rules about them share.
     """
 
     root: str
@@ -168,7 +166,6 @@ class Package(Struct, frozen=True):
     crashes: list[tuple[str, str]] = []
     tree: Tree = ANYWHERE
     whole: bool = True
-    mentions: dict[str, list[Mention]] = {}
     findings: list[Finding] = []
 
     def path(self, entry: PackageEntry) -> str:

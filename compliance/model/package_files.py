@@ -19,20 +19,20 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import explain_json_error, is_number
+from common.tree import ANYWHERE, Tree
+from common.values import is_number
 from common.version import DISTRIBUTION
 from compliance.model.layout import (
     BENCHMARKS,
     IMPLEMENTATIONS,
     PARAMETERS_FILE,
-    is_script,
     list_entries,
     natural,
     write_slashes,
 )
+from compliance.model.system import read_description
 
 FILE: Final = "file"
 FOLDER: Final = "folder"
@@ -102,17 +102,16 @@ def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
 class Code:
     """The folder benchmarks/ of a package.
 
-    folders: by benchmark, the names of the folders beside implementations/. implementations: by benchmark,
-    those that contain a file. readmes, scripts: (benchmark, implementation) of those that contain a README, a script.
+    folders: by benchmark, the names of the folders beside implementations/.
     """
 
     def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
         self.root = root
         self.exists = False
         self.folders: dict[str, list[str]] = {}
-        self.implementations: dict[str, set[str]] = {}
-        self.readmes: set[tuple[str, str]] = set()
-        self.scripts: set[tuple[str, str]] = set()
+        self._files: dict[
+            str, dict[str, list[str]]
+        ] = {}  # by benchmark and implementation, names of files with contents
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
         for entry in contents:
             top, *parts = entry.path.split("/")
@@ -127,18 +126,12 @@ class Code:
             self.folders[parts[0]].append(parts[1])
         elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
             self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-            if len(parts) > 3 and (entry.size or not entry.is_file):
-                self._add_implementation(parts[0], parts[2], entry)
+            if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
+                self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
 
-    def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
-        held = self.implementations.setdefault(benchmark, set())
-        if entry.kind == FOLDER:
-            return
-        held.add(name)
-        if entry.name.lower().startswith("readme"):
-            self.readmes.add((benchmark, name))
-        if is_script(entry.name):
-            self.scripts.add((benchmark, name))
+    def list_implementations(self, benchmark: str) -> dict[str, list[str]]:
+        """Return the names of the files in each implementation that has any with contents."""
+        return self._files.get(benchmark, {})
 
     def path(self, benchmark: str, *parts: str) -> str:
         """Return the path of something below benchmarks/<benchmark>/."""
@@ -263,25 +256,12 @@ def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | No
     """
     if not path:
         return None
-    try:
-        document = json.loads(tree.read(path, MAX_BYTES).decode("utf-8-sig", "replace"))
-    except json.JSONDecodeError as error:
-        return Scaling(path, None, f"is not valid JSON: {explain_json_error(error)}", error.lineno)
-    except RefusedFileError as error:
-        return Scaling(path, None, error.reason)
-    except OSError as error:
-        return Scaling(path, None, f"cannot be read: {error.strerror}")
-    except (ValueError, RecursionError) as error:
-        return Scaling(path, None, "is nested too deeply" if isinstance(error, RecursionError) else str(error))
-    return _judge_document(path, document, strict)
-
-
-def _judge_document(path: str, document: Any, strict: bool) -> Scaling:
-    if not isinstance(document, dict):
-        return Scaling(path, None, f"contains a JSON {type(document).__name__}, not an object")
-    if "scaling_factor" not in document:
+    document = read_description(path, tree)
+    if document.problem:
+        return Scaling(path, None, document.problem, document.line)
+    if "scaling_factor" not in document.fields:
         return Scaling(path, None, "has no member scaling_factor")
-    factor = document["scaling_factor"]
+    factor = document.fields["scaling_factor"]
     if not is_number(factor):
         simple = factor is None or isinstance(factor, str | bool | float)
         stated = json.dumps(factor)[:60] if simple else f"of JSON type {type(factor).__name__}"

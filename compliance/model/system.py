@@ -90,13 +90,6 @@ class SystemDescription(Struct):
         number = re.fullmatch(_COUNT, value) if isinstance(value, str) else None
         return as_count(int(number.group(1)) if number else value)
 
-    def states_number(self, name: str) -> bool:
-        """Tell whether a field holds a number, be it one that `count` cannot give, such as one of 400 digits."""
-        value = self.fields.get(name)
-        if isinstance(value, str):
-            return re.match(r"\s*[-+]?\d", value) is not None
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
     @property
     def scale(self) -> int | None:
         """Accelerators of the system; host processors if it has none."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
-from math import inf
 from pathlib import Path
-from typing import Any
 
 from common.tree import Tree
 from common.values import group_pairs
@@ -25,6 +23,7 @@ from compliance.model.layout import (
     PROVENANCE_FILE,
     README_FILE,
     SCRIPTS,
+    is_script,
     name_below,
     write_slashes,
 )
@@ -32,11 +31,11 @@ from compliance.model.package import (
     ADDED,
     ForeignRecordError,
     Package,
-    describe_difference,
     find_differences,
     read_provenance,
 )
 from compliance.model.package_files import FILE, LINK, Code
+from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
@@ -69,13 +68,13 @@ class Implementations(CodeRule):
             yield self.finding(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
             return
         for benchmark in dict.fromkeys(benchmark for benchmark, _ in _list_results(package)):
-            if not code.implementations.get(benchmark):
+            if not code.list_implementations(benchmark):
                 message = f"no implementation of {benchmark}"
                 yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/")
 
 
 class SubmittedCode(CodeRule):
-    """The code of a result is that which made its logs, by the hash of its sources in logs of this suite."""
+    """The code of a result is that which made its logs: by the hash in logs of this suite, else by its files' names."""
 
     id = "PKG37"
     follows = ("PKG02", "RUN08", "PKG08")
@@ -90,8 +89,11 @@ class SubmittedCode(CodeRule):
         for results in package.sets if code.exists else ():
             benchmark = results.folder_benchmark
             stated = {run.software[SOURCES] for run in (*results.runs, *results.pruned) if SOURCES in run.software}
-            names = code.find_linked(benchmark, results.system) if stated else []
-            hashes = {name: hash_code(benchmark, name) for name in sorted(names)}
+            if not stated:
+                yield from self._find_writers(package, results)
+                continue
+            names = sorted(code.find_linked(benchmark, results.system))
+            hashes = {name: hash_code(benchmark, name) for name in names}
             if hashes and stated.isdisjoint(hashes.values()):
                 name, actual = next(iter(hashes.items()))
                 problem = f"its hash is {show(actual)}" if actual else f"it has no common/ and {benchmark}/ with code"
@@ -99,6 +101,18 @@ class SubmittedCode(CodeRule):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 severity = WARNING if results.division == "open" else ERROR
                 yield self.finding(path, 0, message, f"{SOURCES} {show(min(stated))}", SOURCES, severity)
+
+    def _find_writers(self, package: Package, results: ResultSet) -> Iterator[Finding]:
+        """Yield the files that wrote records and are not in the code; in all published packages with code they are."""
+        top = f"{BENCHMARKS}/{results.folder_benchmark}/"
+        names = {posixpath.basename(path) for path in _list_files(package) if path.startswith(top)}
+        writers = {posixpath.basename(file) for run in results.runs for _, file, _ in run.marks if file}
+        lacking = sorted(writers - names)
+        for file in lacking if names else ():
+            message = f"records of {results.system} were written by {file}, which is not in the code"
+            severity = WARNING if len(lacking) < len(writers) else NOTE  # without any of the files it is a sketch
+            fix = "Submit the code that made the logs, unchanged, with the files that call mllog."
+            yield self.finding(package.code.path(results.folder_benchmark), 0, message, file, "", severity, fix)
 
 
 def _hash_code(package: Package, benchmark: str, name: str) -> str:
@@ -121,50 +135,6 @@ def _list_files(package: Package) -> list[str]:
     return [entry.path for entry in package.contents if entry.kind in (FILE, LINK)]
 
 
-class WritingCode(CodeRule):
-    """The files and lines that wrote the records of a result are in its code."""
-
-    id = "PKG39"
-    follows = ("PKG02", "RUN08", "PKG08", "PKG37")
-    severity = WARNING
-    why = "In all published packages with code they are: otherwise other code made the logs."
-    fix = "Submit the code that made the logs, unchanged, with the files that call mllog."
-    good = (lambda package: package().remove("benchmarks"),)
-    bad = (lambda package: package().edit_all(lambda log: log.meta("run_stop", "file", "/home/x/edit_logs.py")),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        for results in package.sets if package.code.exists else ():
-            top = f"{BENCHMARKS}/{results.folder_benchmark}/"
-            paths = group_pairs(
-                (posixpath.basename(path), path) for path in _list_files(package) if path.startswith(top)
-            )
-            marks = group_pairs(
-                (posixpath.basename(file), line) for run in results.runs for _, file, line in run.marks if file
-            )
-            last = {file: max((line for line in lines if line), default=0) for file, lines in marks.items()}
-            lacking = {
-                file: paths.get(file, [])
-                for file, line in sorted(last.items())
-                if max((_count_lines(package, path) for path in paths.get(file, ())), default=-1) < line
-            }
-            by_suite = any(SOURCES in run.software for run in results.runs)  # PKG37
-            for file, found in lacking.items() if paths and not by_suite else ():
-                what = f"ends before line {last[file]}" if found else "is not in the code"
-                message = f"records of {results.system} were written by {file}, which {what}"
-                severity = WARNING if len(lacking) < len(last) else NOTE  # without any of the files it is a sketch
-                expected = f"{file} with {last[file]} lines"
-                yield self.finding(package.code.path(results.folder_benchmark), 0, message, expected, "", severity)
-
-
-def _count_lines(package: Package, path: str) -> float:
-    """Return how many lines a file has; as many as one may wish if it cannot be read."""
-    try:
-        content = package.tree.read(posixpath.join(package.root, path), MAX_FILE_BYTES)
-    except OSError:
-        return inf
-    return content.count(b"\n") + 1
-
-
 class UnchangedFiles(PackageRule, strict_only=True):
     """The files of a package are those that its provenance.json lists."""
 
@@ -185,13 +155,12 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        sources = {
-            name_below(package.root, run.path): run.software.get(SOURCES)
-            for results in package.sets
-            for run in (*results.runs, *results.pruned)
+        logs = {
+            name_below(package.root, run.path) for results in package.sets for run in (*results.runs, *results.pruned)
         }
         try:
-            differences = self._find_differences(package, names, sources)
+            recorded = read_provenance(Path(package.root))
+            differences = list(find_differences(package.root, names, recorded, package.tree)) if recorded else []
         except ForeignRecordError:
             return
         except ValueError as error:
@@ -200,38 +169,19 @@ class UnchangedFiles(PackageRule, strict_only=True):
             yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix="Restore it.")
             return
         severities = (NOTE, WARNING, ERROR)  # an added file, an added log or changed file, a changed log
-        groups: dict[str, dict[str, str]] = {severity: {} for severity in reversed(severities)}
-        for name, difference in differences:
-            severity = severities[(difference != ADDED) + (name in sources)]
-            groups[severity][name] = f"{name} {difference}"
+        groups = group_pairs(
+            (severities[(difference != ADDED) + (name in logs)], (name, f"{name} {difference}"))
+            for name, difference in differences
+        )
         for severity, lines in groups.items():
-            if lines:
-                message = listed([*lines.values()], 4)
-                path = posixpath.join(package.root, next(iter(lines)))
-                fix = "Restore the logs." if severity == ERROR else ""
-                yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
-
-    @staticmethod
-    def _find_differences(package: Package, names: list[str], sources: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return each file that is not as recorded, and how; if all are, the logs that name other sources.
-
-        sources: what each log names.
-        """
-        recorded = read_provenance(Path(package.root))
-        if recorded is None:
-            return []
-        if differences := list(find_differences(package.root, names, recorded, package.tree)):
-            return differences
-        stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
-        return [
-            (name, describe_difference(f"{SOURCES} {show(sources[name])}", show(hash_)))
-            for name, hash_ in stated
-            if hash_ != sources[name]
-        ]
+            path = posixpath.join(package.root, lines[0][0])
+            message = listed([line for _, line in lines], 4)
+            fix = "Restore the logs." if severity == ERROR else ""
+            yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
 
 
 class Reproducible(CodeRule):
-    """Files in benchmarks/ say how the code of each result is set up and run on its system."""
+    """Files in benchmarks/ say how the code of each result is set up and run, and a shell can run its scripts."""
 
     id = "PKG25"
     follows = ("PKG02", "RUN08", "PKG08", "PKG04")
@@ -248,19 +198,30 @@ class Reproducible(CodeRule):
             if not os.path.isdir(folder):
                 yield self._misplaced_code(code, benchmark, system)
                 continue
-            sizes = {name: _file_size(posixpath.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
-            for part, names in (
-                ("missing", [name for name, size in sizes.items() if size is None]),
-                ("empty", [name for name, size in sizes.items() if size == 0]),
-            ):
-                if names:
-                    yield self.finding(folder, 0, f"{part}: {', '.join(names)}", expected)
+            paths = {name: posixpath.join(folder, name) for name in (README_FILE, *SCRIPTS)}
+            begins = {name: package.tree.begin(path, SCRIPT_BYTES) for name, path in paths.items()}
+            lacking = [name for name, begin in begins.items() if not begin]
+            if lacking:
+                yield self.finding(folder, 0, f"missing or empty: {', '.join(lacking)}", expected)
+            for script in SCRIPTS:
+                yield from self._check_script(paths[script], begins[script])
+
+    def _check_script(self, path: str, begin: bytes) -> Iterator[Finding]:
+        fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
+        if b"\0" in begin:
+            yield self.finding(path, 0, "the script is binary", "text", "", ERROR, fix)
+        elif begin and not begin.startswith(b"#!"):
+            yield self.finding(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash", fix=fix)
+        elif b"\r" in begin.partition(b"\n")[0]:
+            message = "the first line ends with a carriage return, so the interpreter is not found"
+            yield self.finding(path, 1, message, "Unix line endings", fix=fix)
 
     def _misplaced_code(self, code: Code, benchmark: str, system: str) -> Finding:
         folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
         # Some implementations say themselves how they are run.
-        if names := sorted(name for owner, name in code.readmes & code.scripts if owner == benchmark):
-            where = f"{IMPLEMENTATIONS}/: {listed(names, 3)}"
+        names = [name for name, files in code.list_implementations(benchmark).items() if _has_instructions(files)]
+        if names:
+            where = f"{IMPLEMENTATIONS}/: {listed(sorted(names), 3)}"
             message = f"the instructions for running {benchmark} on {system} are only in {where}"
             return self.finding(folder, 0, message, expected, severity=NOTE)
         return self.finding(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
@@ -287,7 +248,7 @@ class LinkedImplementation(CodeRule):
             elif len(links) > 1:
                 yield self.finding(folder, 0, f"links to {len(links)} implementations: {', '.join(links)}", expected)
             for name, path in links.items():
-                if name not in code.implementations.get(benchmark, ()):
+                if name not in code.list_implementations(benchmark):
                     where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{name}/ with files"
                     yield self.finding(path, 0, f"implementation {name!r} does not exist, or is empty", where)
                 yield from self._check_stated(path, name, package.tree)
@@ -297,8 +258,6 @@ class LinkedImplementation(CodeRule):
         if description.problem:
             yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
             return
-        for member in description.repeated:
-            yield self.finding(path, member.line, f"names {show(member.name)} twice", "each member once", member.name)
         stated = description.fields.get("implementation")
         if stated != name:
             severity, message = WARNING, "does not name its implementation"
@@ -332,36 +291,15 @@ class NoUnusedCode(CodeRule):
                     message = f"there is no result of {benchmark} on {system}"
                     yield self.finding(code.path(benchmark, system), 0, message, "systems with results")
             # Without any link, PKG26 reports it.
-            unused = code.implementations.get(benchmark, set()).difference(used[benchmark]) if benchmark in used else ()
+            unused = {*code.list_implementations(benchmark)}.difference(used[benchmark]) if benchmark in used else ()
             for name in sorted(unused):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")
 
 
-class RunnableScripts(CodeRule):
-    """The scripts in benchmarks/ are text that a shell can run."""
-
-    id = "PKG28"
-    severity = WARNING
-    why = "Reviewers read and run the scripts."
-    fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
-    bad = (lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        code = package.code
-        for benchmark, system in _list_described(package):
-            yield from self._check_results(package.tree, (code.path(benchmark, system, script) for script in SCRIPTS))
-
-    def _check_results(self, tree: Tree, scripts: Iterable[str]) -> Iterator[Finding]:
-        for path in scripts:
-            begin = tree.begin(path, SCRIPT_BYTES)
-            if b"\0" in begin:
-                yield self.finding(path, 0, "the script is binary", "text", severity=ERROR)
-            elif begin and not begin.startswith(b"#!"):
-                yield self.finding(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash")
-            elif b"\r" in begin.partition(b"\n")[0]:
-                message = "the first line ends with a carriage return, so the interpreter is not found"
-                yield self.finding(path, 1, message, "Unix line endings")
+def _has_instructions(files: list[str]) -> bool:
+    """Tell whether there is a README and a script among the files."""
+    return any(name.lower().startswith("readme") for name in files) and any(map(is_script, files))
 
 
 def _list_results(package: Package) -> dict[tuple[str, str], None]:
@@ -372,11 +310,3 @@ def _list_results(package: Package) -> dict[tuple[str, str], None]:
 def _list_described(package: Package) -> list[tuple[str, str]]:
     """Return benchmark and system of each result that has a folder of its system in benchmarks/."""
     return [(name, system) for name, system in _list_results(package) if system in package.code.folders.get(name, ())]
-
-
-def _file_size(path: str) -> int | None:
-    """Return the size of a file, following links; None if it does not exist."""
-    try:
-        return os.path.getsize(path) if os.path.isfile(path) else None
-    except OSError:
-        return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, PARTS_SCOPE, POWER_READING, POWER_START, POWER_STOP
+from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, POWER_READING, POWER_START, POWER_STOP
 from common.values import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Finding, JudgedRun
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.rules.form import MESSAGES
 from compliance.rules.power import RULES_OF_POWER, UNREAD
@@ -35,7 +35,8 @@ class FileRule(SetRule, strict_only=True):
         for run in results.runs:
             logs = (*run.power.nodes, *run.power.switches) if run.power else ()
             findings = [finding for log in logs for finding in self.look(log, run)]
-            for first, *others in group_pairs(((each.severity, each.key), each) for each in findings).values():
+            by_kind = group_pairs(((each.severity, each.key, each.expected), each) for each in findings)
+            for first, *others in by_kind.values():
                 more = f" (also in {len(others)} other power files of the run)" if others else ""
                 # The energy of a run that fails does not count.
                 severity = WARNING if first.severity == ERROR and run.verdict == "FAIL" else first.severity
@@ -70,36 +71,18 @@ class PowerReadable(FileRule):
             yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=log.kind.fix)
 
 
-class MeasurementBounded(FileRule):
-    """A node's power file logs one start of the measurement, and after it one stop."""
+class MeasurementCovers(FileRule):
+    """A node's power file logs one start and one stop of a measurement that covers the run, and little more."""
 
     id = "POW06"
-    cite = "power_measurement.py and result_summarizer of mlcommons/logging"
-    why = "Readings count between the two; without a start the official summary crashes."
-    fix = f"Log {POWER_START} before the first reading and {POWER_STOP} after the last one."
-    bad = (lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),)
-
-    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        if not log.of_node:
-            return
-        for key, seen in ((POWER_START, log.starts), (POWER_STOP, log.stops)):
-            if seen.count == 0:
-                # Without a stop the last reading ends the measurement, also for the official summary.
-                severity = ERROR if key == POWER_START else WARNING
-                yield self.finding(log.path, 0, f"{key} is not logged", "exactly one record", key, severity)
-            elif seen.count > 1:
-                message = f"{key} is logged {seen.count} times, first in line {seen.line}"
-                yield self.finding(log.path, seen.line, message, "exactly one record", key)
-        if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
-            yield self.finding(log.path, log.stops.line, f"{POWER_STOP} precedes {POWER_START}", "after it", POWER_STOP)
-
-
-class MeasurementCovers(FileRule):
-    """The measurement covers run_start to run_stop, and little more."""
-
-    id = "POW07"
-    cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
-    why = "Energy counts the timed part only, but the official summary averages over everything measured."
+    cite = (
+        f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples; power_measurement.py and result_summarizer of"
+        " mlcommons/logging"
+    )
+    why = (
+        "Energy counts the timed part only, but the official summary averages over everything between start and stop,"
+        " and crashes without a start."
+    )
     fix = "Start the meter just before run_start and stop it just after run_stop; synchronise its clock with the nodes."
     good = (lambda package: package("deepcam").power(margin_ms=0),)
     bad = (
@@ -107,11 +90,13 @@ class MeasurementCovers(FileRule):
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        begin, end = log.start_ms, log.end_ms
+        if log.of_node:
+            yield from self._check_ends(log)
+        begin, end = log.starts.value, log.end_ms
         if begin is None or end is None:
             return
         if run.start_ms is None or run.stop_ms is None:
-            yield Finding(self.id, SKIPPED, run.path, 0, "the log does not say when the run starts and stops")
+            yield self.skipped(run.path, "the log does not say when the run starts and stops")
             return
         late, early = begin - run.start_ms, run.stop_ms - end
         outside = max(-late, 0) + max(-early, 0)
@@ -134,20 +119,54 @@ class MeasurementCovers(FileRule):
             message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"
             yield self.finding(log.path, 0, message, "little more than the run", severity=WARNING)
 
+    def _check_ends(self, log: PowerLog) -> Iterator[Finding]:
+        """Yield what is wrong with the records of start and stop."""
+        fix = f"Log {POWER_START} before the first reading and {POWER_STOP} after the last one."
+        for key, seen in ((POWER_START, log.starts), (POWER_STOP, log.stops)):
+            message, severity = f"{key} is logged {seen.count} times, first in line {seen.line}", ERROR
+            if seen.count == 0:
+                # Without a stop the last reading ends the measurement, also for the official summary.
+                message, severity = f"{key} is not logged", ERROR if key == POWER_START else WARNING
+            if seen.count != 1:
+                yield self.finding(log.path, seen.line, message, "exactly one record", key, severity, fix)
+        if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
+            message = f"{POWER_STOP} precedes {POWER_START}"
+            yield self.finding(log.path, log.stops.line, message, "after it", POWER_STOP, fix=fix)
+
 
 class MeasuredEverySecond(FileRule):
-    """A node is read at least once per second, evenly throughout the run."""
+    """A node is read at least once per second of the run and 60 times in all, in the order of time."""
 
     id = "POW08"
-    cite = f"{RULES_OF_POWER}#report-1-measurement-per-second"
-    why = "The power of a training step changes within a second: fewer readings miss its peaks."
+    cite = f"{RULES_OF_POWER}#report-1-measurement-per-second, #measure-maxa-run-60-power-samples, #scoring"
+    why = (
+        "The power of a training step changes within a second: fewer readings miss its peaks. A meter's allowed error"
+        " averages out only over many readings, each of which counts for the time since the previous one."
+    )
     fix = "Read the meter at 1 Hz or faster, in a separate process that the training cannot delay."
     bad = (lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        if log.start_ms is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
+        yield from self._check_rate(log, run)
+        readings = log.readings + log.invalid.count  # which POW11 reports
+        if log.of_node and log.starts.count and readings < LEAST_READINGS:
+            message, expected = f"{readings} readings of power", f"at least {LEAST_READINGS}"
+            fix = "If a run ends sooner, let it train on with the same code until there are 60 readings."
+            yield self.finding(log.path, 0, message, expected, POWER_READING, fix=fix)
+        back = log.backward
+        if back.count:
+            times = f", {back.count} times in all" if back.count > 1 else ""
+            message = f"the time goes backwards by {_span_text(back.value)}{times}"
+            severity = ERROR if back.value > TIME_BACK_MS else WARNING
+            expected = "later than the previous record"
+            fix = "Write readings as they come, one meter per file; do not set the clock during a measurement."
+            yield self.finding(log.path, back.line, message, expected, POWER_READING, severity, fix)
+
+    def _check_rate(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
+        """Yield how often a node was read in the run, if too seldom or unevenly."""
+        if log.starts.value is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
             return
-        seconds = (min(log.end_ms, run.stop_ms) - max(log.start_ms, run.start_ms)) / 1000
+        seconds = (min(log.end_ms, run.stop_ms) - max(log.starts.value, run.start_ms)) / 1000
         if not log.of_node or seconds <= 0:
             return
         # One more reading: n seconds lie between n + 1 readings.
@@ -159,47 +178,17 @@ class MeasuredEverySecond(FileRule):
             yield self.finding(log.path, log.gaps.line, message, "at least one per second", POWER_READING, severity)
 
 
-class EnoughReadings(FileRule):
-    """A node is read at least 60 times."""
-
-    id = "POW09"
-    cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
-    why = "A meter's allowed error averages out only over many readings."
-    fix = "If a run ends sooner, let it train on with the same code until there are 60 readings."
-    bad = (lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),)
-
-    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        readings = log.readings + log.invalid.count  # which POW11 reports
-        if log.of_node and log.starts.count and readings < LEAST_READINGS:
-            message = f"{readings} readings of power"
-            yield self.finding(log.path, 0, message, f"at least {LEAST_READINGS}", POWER_READING)
-
-
-class PowerTimesAscend(FileRule):
-    """The time of a measurement does not go backwards."""
-
-    id = "POW10"
-    cite = f"{RULES_OF_POWER}#scoring (duration between the previous reading and the current reading)"
-    why = "Each reading counts for the time since the previous one, which is wrong if they are out of order."
-    fix = "Write readings as they come, one meter per file; do not set the clock during a measurement."
-    bad = (lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),)
-
-    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        back = log.backward
-        if back.count:
-            times = f", {back.count} times in all" if back.count > 1 else ""
-            message = f"the time goes backwards by {_span_text(back.value)}{times}"
-            severity = ERROR if back.value > TIME_BACK_MS else WARNING
-            yield self.finding(log.path, back.line, message, "later than the previous record", POWER_READING, severity)
-
-
 class PowerValues(FileRule):
-    """Every reading is a finite number of watts, 0 or more; they vary, and their mean is plausible for a node."""
+    """Every reading is a number of watts, 0 or more, of a whole node or switch, not an estimate of its parts."""
 
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
-    why = "Text, NaN and negative numbers are not power; kilowatts or milliwatts make the energy wrong."
+    why = (
+        "Text, NaN and negative numbers are not power; kilowatts or milliwatts make the energy wrong. Counters of"
+        " processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies."
+    )
     fix = "Log watts as JSON numbers; leave out what the meter could not read, and fix the meter."
+    good = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope="node")),)
     bad = (lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
@@ -216,6 +205,14 @@ class PowerValues(FileRule):
         if log.readings >= LEAST_READINGS and log.lowest == log.highest:
             message = f"all {log.readings} readings are {log.lowest:.4g} W"
             yield self.finding(log.path, 0, message, "power that varies with the work", POWER_READING, WARNING)
+        if log.of_parts:
+            message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
+            expected = f"readings of scope {NODE_SCOPE!r}"
+            fix = (
+                "Measure the whole node, such as by its board controller (docs/guide/power.md has the commands);"
+                " otherwise submit without power/."
+            )
+            yield self.finding(log.path, log.starts.line, message, expected, POWER_START, fix=fix)
 
 
 class ConversionEfficiency(FileRule):
@@ -252,25 +249,6 @@ class ConversionEfficiency(FileRule):
             yield self.finding(
                 log.path, line, message, "0.8 or more, as any rated supply has", CONVERSION_EFFICIENCY, WARNING
             )
-
-
-class WholeNode(FileRule):
-    """A power file is of a whole node or switch, not an estimate of some of its parts."""
-
-    id = "POW14"
-    cite = f"{RULES_OF_POWER}#measure-at-the-psus"
-    why = "Counters of processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies."
-    fix = (
-        "Measure the whole node, such as by its board controller (docs/guide/power.md has the commands); otherwise "
-        "submit without power/."
-    )
-    good = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope="node")),)
-    bad = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope=PARTS_SCOPE)),)
-
-    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        if log.of_parts:
-            message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
-            yield self.finding(log.path, log.starts.line, message, f"readings of scope {NODE_SCOPE!r}", POWER_START)
 
 
 def _span_text(time_ms: float) -> str:

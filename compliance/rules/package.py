@@ -39,6 +39,8 @@ JOINED = tuple(
     "accelerators_per_node framework".split()
 )
 """Fields that must be text, or the official system description checker crashes."""
+SYSTEM_TYPE = "system_type"
+SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
 
 
@@ -223,25 +225,6 @@ class Described(PackageRule):
                 yield self.finding(description.path, 0, message, "results of this system", "", WARNING, fix)
 
 
-class OneMeaning(PackageRule, strict_only=True):
-    """No object in a system description names a member twice."""
-
-    id = "PKG35"
-    cite = "RFC 8259 section 4 (names within an object should be unique)"
-    differs = "the official tool silently takes the last of repeated members"
-    why = "Readers take different ones, so the system could be in both divisions, or have two sizes."
-    fix = "Keep the right one."
-    bad = (lambda package: package().system(**{"division": "open"}).again("division", "closed"),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        for description in readable(package):
-            for member in description.repeated:
-                values = "the same value" if member.same else "two values"
-                message = f"the system json names {show(member.name)} twice, with {values}"
-                severity = WARNING if member.same else ERROR
-                yield self.finding(description.path, member.line, message, "each member once", member.name, severity)
-
-
 class DescriptionFields(PackageRule):
     """A system description has all 33 fields."""
 
@@ -281,14 +264,14 @@ class DescriptionTypes(PackageRule):
                     continue
                 if not package.strict:
                     if name in JOINED:
-                        yield self._wrong_folder(description, name, ERROR)
+                        yield self._describe_type(description, name, ERROR)
                 elif name != "other_software_stack" or not isinstance(value, (dict, list)):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                    yield self._wrong_folder(description, name, WARNING if number else ERROR)
+                    yield self._describe_type(description, name, WARNING if number else ERROR)
             if package.strict:
                 yield from self._check_counts(description)
 
-    def _wrong_folder(self, description: SystemDescription, name: str, severity: str) -> Finding:
+    def _describe_type(self, description: SystemDescription, name: str, severity: str) -> Finding:
         message = f"type of {name} in the system json is not text: {show(description.fields[name])}"
         return self.finding(description.path, 0, message, "text in quotes", name, severity)
 
@@ -303,17 +286,31 @@ class DescriptionTypes(PackageRule):
 
 
 class DescriptionValues(PackageRule, strict_only=True):
-    """A system description names an existing division and status, and leaves no required field empty."""
+    """A system description names an existing division, status and type, no member twice, and leaves no field empty."""
 
     id = "PKG07"
-    cite = DESCRIPTION
-    differs = "the official tool takes any division except exactly `closed` as open, and then skips seed and RCP checks"
-    why = "A mistyped division would switch off the checks of the closed division."
+    cite = f"{DESCRIPTION}; RFC 8259 section 4 (names within an object should be unique)"
+    differs = (
+        "the official tool takes any division except exactly `closed` as open, and then skips seed and RCP checks; it"
+        " silently takes the last of repeated members, and does not check `system_type`"
+    )
+    why = (
+        "A mistyped division would switch off the checks of the closed division. Of repeated members readers take"
+        " different ones, so the system could be in both divisions, or have two sizes."
+    )
     fix = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
+    good = (lambda package: package().system(system_type="datacenter"),)
     bad = (lambda package: package().system(division="Closed"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in readable(package):
+            for member in description.repeated:
+                values = "the same value" if member.same else "two values"
+                message = f"the system json names {show(member.name)} twice, with {values}"
+                severity, fix = WARNING if member.same else ERROR, "Keep the right one."
+                yield self.finding(
+                    description.path, member.line, message, "each member once", member.name, severity, fix
+                )
             path, fields = description.path, description.fields
             if "division" in fields and fields["division"] not in ("closed", "open"):
                 message = f"division in the system json is {show(fields['division'])}"
@@ -322,6 +319,14 @@ class DescriptionValues(PackageRule, strict_only=True):
             if status and status not in STATUSES and not is_placeholder(status):
                 message = f"status in the system json is {show(fields['status'])}"
                 yield self.finding(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
+            system_type = fields.get(SYSTEM_TYPE, "")
+            is_known = isinstance(system_type, str) and system_type.replace(" ", "") in ("", *SYSTEM_TYPES)
+            if package.round != "0.7" and not is_known and not is_placeholder(str(system_type)):
+                message, fix = (
+                    f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
+                    f'Write "{SYSTEM_TYPE}": "datacenter".',
+                )
+                yield self.finding(path, 0, message, "datacenter or edge", SYSTEM_TYPE, NOTE, fix)
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
             if needed:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from common.record import POWER_START
-from common.values import is_integer
+from common.values import group_pairs, is_integer
 from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
 from compliance.model.judging import ERROR, WARNING, Finding, JudgedRun, listed
-from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
+from compliance.model.layout import POWER, WEAK, PowerPlace, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
@@ -39,24 +39,19 @@ class EveryRunMeasured(SetRule):
     bad = (lambda package: package("deepcam").power().remove("results/example_n64/strong/deepcam/power/result_2"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        if results.power is None:
-            return
-        folder, expected = posixpath.join(results.folder, POWER), "a folder of power files for each run"
-        if not results.strict:
-            severity, faults = _official_severity(results)
-            names = [name for name, texts in faults.items() if NO_FOLDER in texts]
-        else:
-            missing = [run for run in results.runs if result_name(run.path) not in results.power]
-            severity, names = _fault_severity(missing), [result_name(run.path) for run in missing]
-        if names:
-            message = f"power is missing for {len(names)} of {len(results.runs)} runs: {listed(names)}"
-            yield self.finding(folder, 0, message, expected, severity=severity)
+        severities, faults = _find_faults(results)
+        missing = [name for name, texts in faults.items() if NO_FOLDER in texts]
+        if missing:
+            message = f"power is missing for {len(missing)} of {len(results.runs)} runs: {listed(missing)}"
+            severity = ERROR if any(severities[name] == ERROR for name in missing) else WARNING
+            folder = posixpath.join(results.folder, POWER)
+            yield self.finding(folder, 0, message, "a folder of power files for each run", severity=severity)
         if results.strict:
-            yield from self._unexpected_folders(results, results.power)
+            yield from self._unexpected_folders(results)
 
-    def _unexpected_folders(self, results: ResultSet, power: dict[str, PowerPlace]) -> Iterator[Finding]:
+    def _unexpected_folders(self, results: ResultSet) -> Iterator[Finding]:
         measured = {result_name(run.path) for run in results.runs}
-        for name, files in power.items():
+        for name, files in (results.power or {}).items():
             if name not in measured:
                 message = f"power files without a run: there is no {name}.txt"
                 yield self.finding(files.folder, 0, message, "a run for each folder", severity=WARNING)
@@ -79,32 +74,13 @@ class PowerNumbers(SetRule):
     bad = (lambda package: move_power_file(package("deepcam").power(), "node_1.txt", "node_2.txt"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        if results.power is None:
-            return
-        if not results.strict:
-            severity, faults = _official_severity(results)
-            for name, texts in faults.items():
-                for text in texts:
-                    if text != NO_FOLDER:
-                        yield self.finding(posixpath.join(results.folder, POWER, name), 0, text, "", severity=severity)
-            return
-        for kind in ("node", "sw"):
-            yield from self._check_numbers(results, kind)
-
-    def _check_numbers(self, results: ResultSet, kind: str) -> Iterator[Finding]:
-        runs = list(_measured_runs(results))
-        measured = [(run, folder, folder.nodes if kind == "node" else folder.switches) for run, folder in runs]
-        counts = Counter(len(files) for _, _, files in measured)
-        for run, in_folder, files in measured:
-            severity = _fault_severity([run])
-            numbers = sorted(map(power_number, files))
-            if numbers != list(range(len(files))):
-                message = f"the {kind} files are numbered {listed(numbers)}"
-                yield self.finding(in_folder.folder, 0, message, f"0 to {len(files) - 1}, each once", severity=severity)
-            usual = counts.most_common(1)[0][0]
-            if len(files) != usual:
-                message = f"number of {kind} files is {len(files)}, in most runs it is {usual}"
-                yield self.finding(in_folder.folder, 0, message, "the same number in all runs", severity=severity)
+        severities, faults = _find_faults(results)
+        for name, texts in faults.items():
+            for text in texts:
+                if text != NO_FOLDER:
+                    folder = posixpath.join(results.folder, POWER, name)
+                    expected = "0 to n-1, each once, and the same in all runs"
+                    yield self.finding(folder, 0, text, expected, severity=severities[name])
 
 
 class AllNodesMeasured(SetRule, strict_only=True):
@@ -132,15 +108,13 @@ class AllNodesMeasured(SetRule, strict_only=True):
         yield from self._find_copied(results)
 
     def _find_same_host(self, run: JudgedRun) -> Iterator[Finding]:
-        first: dict[str, str] = {}
-        for log in run.power.nodes if run.power else ():
-            other = first.setdefault(log.host, log.path)
-            if log.host and other != log.path:
-                names = " and ".join(map(os.path.basename, (log.path, other)))
-                message = f"{names} both name the host {log.host}"
+        logs = run.power.nodes if run.power else ()
+        for host, alike in group_pairs((log.host, log) for log in logs if log.host).items():
+            if len(alike) > 1:
+                names = " and ".join(os.path.basename(log.path) for log in alike[:2])
+                message = f"{names} both name the host {host}"
                 expected = "a host for each node; none where one host reads all meters"
-                yield self.finding(log.path, log.starts.line, message, expected, POWER_START, WARNING)
-                return
+                yield self.finding(alike[1].path, alike[1].starts.line, message, expected, POWER_START, WARNING)
 
     def _find_copied(self, results: ResultSet) -> Iterator[Finding]:
         for copies in results.copies:
@@ -254,37 +228,41 @@ def _other_runs(package: Any) -> Any:
     return package
 
 
-def _official_severity(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
-    """Return the severity of faults for the official power checker, and the faults by the run that it blames.
+def _find_faults(results: ResultSet) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the severity of the faults of each run, and what is wrong with the names of its power files.
 
-    A run that it blames counts as failing, and it accepts one failing run. It blames the wrong run for its
-    number of files if an earlier one has no folder, and crashes on a name without number.
+    The official power checker counts a run with a fault as failing, and it accepts one failing run. It blames the wrong
+    run for its number of files if an earlier one has no folder, and crashes on a name without number.
     """
+    runs, strict = {result_name(run.path): run for run in results.runs}, results.strict
     faults: dict[str, list[str]] = defaultdict(list)
-    if results.power is None or results.round == "0.7" or results.benchmark is None:
-        return WARNING, faults
-    names = [result_name(path) for path in sorted(run.path for run in results.runs)]
+    if results.power is None or (not strict and (results.round == "0.7" or results.benchmark is None)):
+        return {}, faults
+    names = sorted(runs, key=lambda name: runs[name].path)
     counts: dict[str, list[int]] = {"node": [], "sw": []}
     for name in names:
         in_folder = results.power.get(name)
         if in_folder is None:
             faults[name].append(NO_FOLDER)
             continue
-        files = [os.path.basename(path) for path in (*in_folder.nodes, *in_folder.switches, *in_folder.others)]
+        paths = (*in_folder.nodes, *in_folder.switches, *(() if strict else in_folder.others))
         for kind, file_counts in counts.items():
-            same = [file for file in files if file.startswith(kind)]
+            files = [file for file in map(os.path.basename, paths) if file.startswith(kind)]
             try:
-                numbers = [int(os.path.splitext(file)[0].split("_")[-1]) for file in same]
+                numbers = sorted(int(os.path.splitext(file)[0].split("_")[-1]) for file in files)
             except ValueError:
                 faults[name].append(f"a {kind} file without a number crashes the official tool")
-                return ERROR, faults
-            if any(not 0 <= number < len(same) for number in numbers):
-                faults[name].append(f"bad naming of {kind} files")
-            file_counts.append(len(same))
+                return dict.fromkeys(names, ERROR), faults
+            if numbers != [*range(len(files))] if strict else not {*numbers} <= {*range(len(files))}:
+                faults[name].append(f"the {kind} files are numbered {listed(numbers)}")
+            file_counts.append(len(files))
+    counted = [name for name in names if name in results.power] if strict else names
     for kind, file_counts in counts.items():
         usual = max(dict.fromkeys(file_counts), key=file_counts.count, default=0)
-        for name, count in zip(names, file_counts, strict=False):
+        for name, count in zip(counted, file_counts, strict=False):
             if count != usual:
-                faults[name].append(f"inconsistent number of {kind} files")
+                faults[name].append(f"number of {kind} files is {count}, in most runs it is {usual}")
+    if strict:
+        return {name: _fault_severity([run]) for name, run in runs.items()}, faults
     blamed = {*faults, *(result_name(run.path) for run in results.failing)}
-    return (ERROR if len(blamed) > 1 or not counts["node"] else WARNING), faults
+    return dict.fromkeys(names, ERROR if len(blamed) > 1 or not counts["node"] else WARNING), faults

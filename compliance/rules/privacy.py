@@ -1,4 +1,4 @@
-"""Rules about personal data and secrets, found by `compliance.logs.privacy` and `compliance.logs.privacy`.
+"""Rules about personal data and secrets, found by `compliance.logs.privacy`.
 
 Of the 1,545 published logs, 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
 records. The only mail addresses, in 809 logs, are those of the contact, for which mlperf-logging has a key.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from compliance.logs.log import Log
-from compliance.logs.privacy import KINDS, MAIL, Mention, Watch
+from compliance.logs.privacy import KINDS, MAIL, PASSWORD, Mention, Watch, secrets
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few
 from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log, is_script
 from compliance.rules.rule import LogRule, PackageRule
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from compliance.model.package_files import PackageEntry
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
-NO_OFFICIAL_CHECK = "no official tool looks for personal data"
 LARGEST_TEXT = 256 << 10
 MOST_BYTES = 32 << 20
 LETTERS = bytes(range(82, 64, -1))
@@ -44,7 +44,7 @@ class NoPersonalDataInLogs(LogRule, strict_only=True):
     id = "PRV01"
     severity = WARNING
     cite = PRIVACY
-    differs = NO_OFFICIAL_CHECK
+    differs = "no official tool looks for personal data"
     why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
     once = True
     fix = "Remove them from the submitted copy: `mlperf-hpc submit assemble … --redact`."
@@ -60,58 +60,45 @@ class NoPersonalDataInLogs(LogRule, strict_only=True):
                 yield self.finding(log.path, mention.line, _mention_text(mention), "no personal data")
 
 
-class NoPersonalDataInFiles(PackageRule, strict_only=True):
-    """System descriptions, code and other files contain neither a mail address nor a home directory."""
+class NothingPrivateInFiles(PackageRule, strict_only=True):
+    """System descriptions, code and other files contain no mail address, home directory, private key or password."""
 
     id = "PRV02"
     severity = WARNING
     cite = PRIVACY
-    differs = NO_OFFICIAL_CHECK
-    why = "The folder is published for good, and paths of one account do not work for others."
+    differs = "no official tool looks for personal data and secrets"
+    why = (
+        "The folder is published for good: whoever finds a key or token in it can use it, and paths of one account do"
+        " not work for others."
+    )
     fix = "Name a role, not a person; take paths from variables; credits in licence and author lines may stay."
     good = (lambda package: package().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),)
-    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),)
+    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),)
 
     def check(self, package: Package) -> Iterator[Finding]:
-        _, left_out = _texts_to_search(package)
+        entries, left_out = _texts_to_search(package)
         if left_out:
             reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
             yield self.finding(package.root, 0, reason, severity=SKIPPED)
+        mentions = [(package.path(entry), mention) for entry in entries for mention in _find_mentions(entry, package)]
         yield from few(
             self.finding(path, mention.line, _mention_text(mention), "no personal data")
-            for path, mention in _search_texts(package)
+            for path, mention in mentions
             if mention.kind in KINDS and not _names_author(path, mention)
         )
-        authors = [(path, mention) for path, mention in _search_texts(package) if _names_author(path, mention)]
+        authors = [(path, mention) for path, mention in mentions if _names_author(path, mention)]
         if authors:
             path, mention = authors[0]
             message = f"{_mention_text(mention)}, one of {len(authors)} mail addresses in code, probably of its authors"
             yield self.finding(path, mention.line, message, "no personal data", severity=NOTE)
+        yield from few(self._describe_secret(path, mention) for path, mention in mentions if mention.kind not in KINDS)
 
-
-class NoSecretsInFiles(PackageRule, strict_only=True):
-    """System descriptions, code and other files contain no private key, token of a service, or password."""
-
-    id = "PRV03"
-    cite = PRIVACY
-    differs = "no official tool looks for secrets"
-    why = "The package is published for good, and whoever finds a key or token in it can use it."
-    fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."
-    good = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),)
-    bad = (lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._find_secrets(package))
-
-    def _find_secrets(self, package: Package) -> Iterator[Finding]:
-        from compliance.logs.privacy import PASSWORD  # its patterns take time to compile: only packages pay for them
-
-        for path, mention in _search_texts(package):
-            if mention.kind not in KINDS:
-                is_password = mention.kind.startswith(PASSWORD)
-                message = f"a secret: a {mention.kind}" + ("" if is_password else f", starting with {mention.text}")
-                severity = WARNING if is_password else ERROR
-                yield self.finding(path, mention.line, message, "no secrets", severity=severity)
+    def _describe_secret(self, path: str, mention: Mention) -> Finding:
+        is_password = mention.kind.startswith(PASSWORD)
+        message = f"a secret: a {mention.kind}" + ("" if is_password else f", starting with {mention.text}")
+        severity = WARNING if is_password else ERROR
+        fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."
+        return self.finding(path, mention.line, message, "no secrets", "", severity, fix)
 
 
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
@@ -120,21 +107,9 @@ def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
     small = [entry for entry in package.contents if entry.is_file and 0 < entry.size <= LARGEST_TEXT]
     texts = [entry for entry in small if not is_log(entry.path)]
     texts.sort(key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
-    read = 0
-    for at, entry in enumerate(texts):
-        read += entry.size
-        if read > MOST_BYTES:
-            return texts[:at], len(texts) - at
-    return texts, 0
-
-
-def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
-    """Yield the path and each of the personal data and secrets in the texts, which are read once."""
-    if not package.mentions:
-        entries, _ = _texts_to_search(package)
-        package.mentions.update((package.path(entry), _find_mentions(entry, package)) for entry in entries)
-    for path, mentions in package.mentions.items():
-        yield from ((path, mention) for mention in mentions)
+    read = accumulate(entry.size for entry in texts)
+    first = [entry for entry, size in zip(texts, read, strict=True) if size <= MOST_BYTES]
+    return first, len(texts) - len(first)
 
 
 def _names_author(path: str, mention: Mention) -> bool:
@@ -147,8 +122,6 @@ def _mention_text(mention: Mention) -> str:
 
 
 def _find_mentions(entry: PackageEntry, package: Package) -> list[Mention]:
-    from compliance.logs.privacy import secrets  # its patterns take time to compile: only packages pay for them
-
     mentions: list[Mention] = []
     text = package.tree.begin(package.path(entry), LARGEST_TEXT)
     if b"\0" not in text[:1024]:

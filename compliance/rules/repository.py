@@ -53,12 +53,18 @@ class RepositoryRule(PackageRule):
 
 
 class RepositoryNames(RepositoryRule, strict_only=True):
-    """Files have plain names and reasonable sizes, and links have a target."""
+    """Files have reasonable sizes and plain names, which every file system can store; links have a target."""
 
     id = "PKG10"
     differs = "the official repository checker is a separate tool; it reports valid relative links as broken"
-    why = "The committee's repository checker refuses such files; published packages have some with a leading dot."
-    fix = "Use names without spaces or a leading dot; keep data and checkpoints out; fix links."
+    why = (
+        "The committee's repository checker refuses such files; published packages have some with a leading dot."
+        " Elsewhere the checkout may fail, or one of two files silently replace the other."
+    )
+    fix = (
+        "Use letters a-z, digits, dot, dash, underscore and plus, without a leading dot; do not let names differ only"
+        " in case; keep data and checkpoints out; fix links."
+    )
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (lambda package: package().file("../my notes.txt", "x"),)
 
@@ -86,19 +92,6 @@ class RepositoryNames(RepositoryRule, strict_only=True):
         if len(package.contents) >= MOST:
             message = f"contains more than {MOST:,} files and folders: the rest was not checked"
             yield self.finding(package.root, 0, message, "a few thousand at most", severity=WARNING)
-
-
-class PortableNames(RepositoryRule, strict_only=True):
-    """Every file system can store the names, side by side."""
-
-    id = "PKG30"
-    severity = WARNING
-    why = "Elsewhere the checkout may fail, or one of two files silently replace the other."
-    fix = "Use letters a-z, digits, dot, dash, underscore and plus; do not let names differ only in case."
-    good = (lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),)
-    bad = (lambda package: package().replace("docs/a.md", b"x").replace("docs/A.md", b"x"),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_alike(package))
         yield from few(self._find_unportable(package))
 
@@ -107,52 +100,32 @@ class PortableNames(RepositoryRule, strict_only=True):
         for entries in alike.values():
             if len(entries) > 1:
                 names = " and ".join(repr(entry.name) for entry in entries)
-                yield self.finding(package.path(entries[0]), 0, f"{names} differ only in case", "different names")
+                message = f"{names} differ only in case"
+                yield self.finding(package.path(entries[0]), 0, message, "different names", severity=WARNING)
 
     def _find_unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if UNPORTABLE.search(entry.name) or RESERVED.fullmatch(entry.name):
                 message = f"not every file system can store the name {entry.name!a}"
-                yield self.finding(package.path(entry), 0, message, "letters a-z, digits, dot, dash, underscore, plus")
+                expected = "letters a-z, digits, dot, dash, underscore, plus"
+                yield self.finding(package.path(entry), 0, message, expected, severity=WARNING)
             elif len(entry.path) > LONGEST_PATH and entry.kind != FOLDER:
-                message = f"the path has {len(entry.path)} characters"
-                yield self.finding(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
-
-
-class LinksInside(RepositoryRule, strict_only=True):
-    """Links stay inside the package, which contains only files, folders and links."""
-
-    id = "PKG31"
-    why = "Elsewhere, absolute links and links to other packages break, or lead to something else."
-    fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
-    good = (lambda package: package().link("../latest", "cosmoflow"),)
-    bad = (lambda package: package().link("../../../../benchmarks/cosmoflow/data", "/"),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._find_linked(package))
-        yield from few(
-            self.finding(package.path(entry), 0, "is not a file, folder or link", "a file")
-            for entry in package.contents
-            if entry.kind == OTHER and not _not_judged(entry, package)
-        )
-
-    def _find_linked(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.kind != LINK or _not_judged(entry, package):
-                continue
-            if os.path.isabs(entry.target):
-                yield self.finding(package.path(entry), 0, f"absolute link to {entry.target!r}", "a relative link")
-            elif _leads_out(entry, package):
-                message = f"the link leaves the package: {entry.target!r}"
-                yield self.finding(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
+                message, expected = (
+                    f"the path has {len(entry.path)} characters",
+                    f"at most {LONGEST_PATH} below the package",
+                )
+                yield self.finding(package.path(entry), 0, message, expected, severity=WARNING)
 
 
 class JudgedFiles(RepositoryRule):
-    """Only regular files inside the package are judged, not pipes, folders or links that lead out of it."""
+    """Only files inside the package are judged, and no link leads out of it; it has only files, folders and links."""
 
     id = "PKG33"
     differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
-    why = "Such a link is not followed, so its target is not judged; on another machine it may be something else."
+    why = (
+        "A link out of the results is not followed, so its target is not judged; on another machine, links that are"
+        " absolute or leave the package break, or lead to something else."
+    )
     fix = "Put a copy of the file into the package."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (lambda package: package().link("result_11.txt", "/var/log/result_1.txt"),)
@@ -163,6 +136,19 @@ class JudgedFiles(RepositoryRule):
             for entry in package.contents
             if (why := _not_judged(entry, package))
         )
+        others = (entry for entry in package.contents if package.strict and not _not_judged(entry, package))
+        yield from few(finding for entry in others for finding in self._check_other(entry, package))
+
+    def _check_other(self, entry: PackageEntry, package: Package) -> Iterator[Finding]:
+        fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
+        if entry.kind == OTHER:
+            yield self.finding(package.path(entry), 0, "is not a file, folder or link", "a file")
+        elif entry.kind == LINK and os.path.isabs(entry.target):
+            message = f"absolute link to {entry.target!r}"
+            yield self.finding(package.path(entry), 0, message, "a relative link", fix=fix)
+        elif entry.kind == LINK and _leads_out(entry, package):
+            message = f"the link leaves the package: {entry.target!r}"
+            yield self.finding(package.path(entry), 0, message, "a link inside the package", "", WARNING, fix)
 
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:
@@ -200,15 +186,17 @@ class NothingUnread(RepositoryRule, strict_only=True):
         outside = [entry for entry in package.contents if not f"{entry.path}/".startswith(f"{RESULTS}/")]
         logs = [entry for entry in outside if _is_log(entry, package)]
         nested = [entry for entry in outside if entry.name == RESULTS and entry.folder in systems]
-        folders: dict[str, str] = {}  # with the first file in each
-        for entry in logs + nested:
-            folders.setdefault(entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder, entry.path)
+        folders = group_pairs(
+            (entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder, entry.path) for entry in logs + nested
+        )
         yield from few(
             self.finding(
-                *(posixpath.join(package.root, folder), 0, f"result logs where no tool reads them: {first}"),
+                posixpath.join(package.root, folder),
+                0,
+                f"result logs where no tool reads them: {paths[0]}",
                 f"results only below {RESULTS}/",
             )
-            for folder, first in folders.items()
+            for folder, paths in folders.items()
         )
 
 

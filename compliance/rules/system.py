@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import islice
 
 from common.command import counted
-from common.reference import ROUNDS, since
+from common.reference import ROUNDS
 from common.values import as_count, group_pairs, is_number, is_stated
 from compliance.logs.run import text_of
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
@@ -17,16 +17,15 @@ from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
-from compliance.rules.package import DESCRIPTION, FIELDS, readable
+from compliance.rules.package import DESCRIPTION, FIELDS, SYSTEM_TYPE, readable
 from compliance.rules.rule import PackageRule, SetRule, show
 
-SYSTEM_TYPE, ACCELERATOR = "system_type", "accelerator_model_name"
+ACCELERATOR = "accelerator_model_name"
 MODELS = r"A64FX|XEON|EPYC|POWER ?9|GAUDI|(?:(?<![A-Z])|(?<=DGX)|(?<=\dX))(?:GH|GB|MI|[AHBVPL])[1-9]\d{1,2}(?!\d)"
 FRAMEWORKS = r"TORCH|TENSORFLOW|MXNET|JAX|PADDLE|MINDSPORE"
 """Names in capital letters, which a description and a platform have in common if both have any."""
 EARLIEST_CUDA = {"V100": 9, "A100": 11, "H100": 11.8, "H200": 12, "B200": 12.8}
 """The first version for an accelerator."""
-SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
 class NoPlaceholderInDescription(PackageRule, strict_only=True):
@@ -63,28 +62,6 @@ class NoPlaceholderInDescription(PackageRule, strict_only=True):
             if number and str(description.fields.get(ACCELERATOR, "")).strip().upper() in ("", "N/A"):
                 message = f"the system json states {number} accelerators per node, but not which"
                 yield self.finding(description.path, 0, message, "the model of the accelerators", ACCELERATOR)
-
-
-class SystemType(PackageRule, strict_only=True):
-    """The system type, if stated, is a known one."""
-
-    id = "PKG21"
-    severity = NOTE
-    cite = DESCRIPTION
-    rounds = since("1.0")
-    differs = "the official tool does not check `system_type`, which the written policy defines"
-    why = "Results are listed by system type."
-    fix = 'Write "system_type": "datacenter".'
-    good = (lambda package: package().system(system_type="datacenter"),)
-    bad = (lambda package: package().system(system_type="Computing Center"),)
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        for description in readable(package):
-            stated = description.fields.get(SYSTEM_TYPE, "")
-            is_known = isinstance(stated, str) and stated.replace(" ", "") in ("", *SYSTEM_TYPES)
-            if not is_known and not is_placeholder(str(stated)):
-                message = f"{SYSTEM_TYPE} in the system json is {show(stated)}"
-                yield self.finding(description.path, 0, message, "datacenter or edge", SYSTEM_TYPE)
 
 
 class RightFolder(SetRule, strict_only=True):
@@ -181,15 +158,15 @@ class DescribedSystem(SetRule, strict_only=True):
 
     def _check_platform(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning where some logs name another platform than the first; how they spell it is free."""
-        stated = [(platform, runs) for platform, runs in _by_value(results.runs, "submission_platform") if platform]
-        by_name = {
-            platform.lower().strip(): (platform, runs)
-            for platform, runs in reversed(stated)
-            if not is_placeholder(platform)
-        }
-        if len(by_name) > 1:
-            *_, (other, runs), (first, _) = by_name.values()
-            message = f"the logs name {len(by_name)} platforms: {show(other)} here, {show(first)} in others"
+        stated = _by_value(results.runs, "submission_platform")
+        spellings = group_pairs(
+            (platform.lower().strip(), (platform, runs))
+            for platform, runs in stated
+            if platform and not is_placeholder(platform)
+        )
+        if len(spellings) > 1:
+            (first, _), (other, runs) = (alike[0] for alike in list(spellings.values())[:2])
+            message = f"the logs name {len(spellings)} platforms: {show(other)} here, {show(first)} in others"
             yield self.finding_in(runs[0], "submission_platform", message, "one platform", WARNING)
 
     def _check_machine(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
@@ -251,56 +228,41 @@ class DescribedSystem(SetRule, strict_only=True):
 
     def _check_size(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
         nodes, accelerators = description.count("number_of_nodes"), description.count("accelerators_per_node")
-        if nodes is None or accelerators is None:
-            yield from self._check_counts(results, description)
+        if nodes is None or accelerators is None:  # PKG06
+            yield self.skipped(results.folder, "logs not compared with the size of the system: it is no whole number")
             return
-        for scale, group in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
-            alike = list(group)
-            if scale == (nodes, accelerators) or not all(map(is_number, scale)):
-                continue
-            if results.scaling != WEAK:
-                number = f"{counted(len(alike), 'log')} of {len(results.runs)}"
-                yield self._describe_mismatch(number, alike[0], description, nodes, accelerators)
-                return
-            if finding := self._check_instance(alike[0], accelerators):
-                yield finding
-                return
+        others = [
+            run
+            for run in results.runs
+            if is_number(run.nodes) and is_number(run.accelerators_per_node)
+            if (run.nodes, run.accelerators_per_node) != (nodes, accelerators)
+        ]
+        if results.scaling == WEAK:
+            yield from islice(self._check_instances(others, accelerators), 1)
+        elif others:
+            run = others[0]
+            scale = (run.nodes, run.accelerators_per_node)
+            alike = [other for other in others if (other.nodes, other.accelerators_per_node) == scale]
+            location = f"{os.path.basename(run.path)}:{run.lines.get('number_of_nodes', 0)}"
+            message = (
+                f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
+                f" {run.accelerators_per_node} accelerators ({location}), the system description {nodes} with"
+                f" {accelerators}"
+            )
+            same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
+            severity = WARNING if same else ERROR
+            fix = "State in the system description the nodes and accelerators that ran, if the logs are right."
+            yield self.finding(description.path, 0, message, "the same in both", "number_of_nodes", severity, fix)
 
-    def _check_instance(self, run: JudgedRun, accelerators: int) -> Finding | None:
-        """Return what is wrong with an instance, which has a part of the nodes, or of a node; None if nothing is."""
-        fewer = 0 < run.accelerators_per_node < accelerators
-        if run.accelerators_per_node == accelerators or (fewer and run.nodes == 1):
-            return None
-        stated = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
-        message, key = f"{stated}, the system description {accelerators}", "accelerators_per_node"
-        line = run.lines.get("number_of_nodes", 0)
-        return self.finding(run.path, line, message, "the same in both", key, WARNING if fewer else ERROR)
-
-    def _describe_mismatch(
-        self, number: str, run: JudgedRun, description: SystemDescription, nodes: int, accelerators: int
-    ) -> Finding:
-        """Return the finding on a size that is not the described one. number: of the logs that state it."""
-        location = f"{os.path.basename(run.path)}:{run.lines.get('number_of_nodes', 0)}"
-        message = (
-            f"node count mismatch: {number} say {run.nodes} nodes with {run.accelerators_per_node} accelerators"
-            f" ({location}), the system description {nodes} with {accelerators}"
-        )
-        same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
-        severity = WARNING if same else ERROR
-        fix = "State in the system description the nodes and accelerators that ran, if the logs are right."
-        return self.finding(description.path, 0, message, "the same in both", "number_of_nodes", severity, fix)
-
-    def _check_counts(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
-        """Yield a finding for each count that the description does not give in a way that can be compared."""
-        for name in ("number_of_nodes", "accelerators_per_node"):
-            if description.count(name) is not None or name not in description.fields:
-                continue
-            stated = show(description.fields[name])
-            if description.states_number(name):
-                message = f"{name} in the system description is {stated}, which no log can agree with"
-                yield self.finding(description.path, 0, message, "the number of the logs", name)._replace(cause="PKG06")
-            else:
-                yield self.skipped(results.folder, f"logs not compared with {name} of the system: it is {stated}")
+    def _check_instances(self, runs: list[JudgedRun], accelerators: int) -> Iterator[Finding]:
+        """Yield what is wrong with instances, which have a part of the nodes, or of a node."""
+        for run in runs:
+            fewer = 0 < run.accelerators_per_node < accelerators
+            if run.accelerators_per_node != accelerators and not (fewer and run.nodes == 1):
+                stated = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
+                message, key = f"{stated}, the system description {accelerators}", "accelerators_per_node"
+                line = run.lines.get("number_of_nodes", 0)
+                yield self.finding(run.path, line, message, "the same in both", key, WARNING if fewer else ERROR)
 
 
 class FitsSystem(SetRule, strict_only=True):

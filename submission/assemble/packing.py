@@ -35,9 +35,9 @@ from compliance.model.layout import (
 from compliance.model.package import Redaction, read_provenance
 from compliance.model.package_files import letters_and_digits
 from compliance.model.system import is_placeholder, read_description
-from compliance.rules.package import FIELDS
+from compliance.rules.package import FIELDS, SYSTEM_TYPE
 from compliance.rules.rule import show
-from compliance.rules.system import SYSTEM_TYPE, NoPlaceholderInDescription
+from compliance.rules.system import NoPlaceholderInDescription
 from submission.assemble import implementation as provenance
 from submission.assemble.implementation import (
     Implementation,

@@ -37,9 +37,9 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.system import OPEN, STATUSES, SystemDescription, is_placeholder, read_description
 from compliance.rules.catalog import import_all_rules
-from compliance.rules.package import FIELDS
+from compliance.rules.package import FIELDS, SYSTEM_TYPE, SYSTEM_TYPES
 from compliance.rules.rule import PackageRule, SetRule, rules_of
-from compliance.rules.system import SYSTEM_TYPE, SYSTEM_TYPES, DescribedSystem
+from compliance.rules.system import DescribedSystem
 from submission.system.hardware import ACCELERATOR_DETAILS, Fields
 from submission.system.machine import NO_READING, Machine, Reading, probe_machine, read_node, source_name
 
@@ -319,7 +319,7 @@ def _parse_line(text: str, where: str) -> Node:
     return node
 
 
-ALONE = ("PKG04", "PKG05", "PKG06", "PKG07", "PKG20", "PKG21", "PKG35")
+ALONE = ("PKG04", "PKG05", "PKG06", "PKG07", "PKG20")
 """Rules about a system description by itself."""
 WITH_LOGS = ("RUN08", "RUN09", "RUN10")
 """Rules about a system description and the logs of the system."""

@@ -332,7 +332,7 @@ ANSWERS = {
     "m39": Answer("WARN", "twice|2 times", LOG, "rank 0"),
     "m40": Answer("WARN", "SET02.*(blank|space)", f"{LOG}:3", "deepcam"),
     "m41": Answer("FAIL", "RUN08.*openfold", f"{LOG}:3", "in their place"),
-    "m42": Answer("FAIL", "PKG3[13].*link", LOG, "copy"),
+    "m42": Answer("FAIL", "PKG33.*link", LOG, "copy"),
     "m43": Answer("FAIL", "link.*(not exist|nothing|no target)", LOG, "copy|the file|the log"),
     "m44": Answer(
         "FAIL", "(blank|space).*'example_n64 '|'example_n64 '.*(blank|space)", "results/example_n64 ", "rename"
@@ -341,7 +341,7 @@ ANSWERS = {
     "m46": Answer("WARN", "RCP07.*JSON.*comment", "deepcam/scaling.json:2", "correct"),
     "m47": Answer("FAIL", "PKG03.*result_1", "deepcam/result_1", "move .*result_"),
     "m48": Answer("WARN", "PKG32.*core", "deepcam/core.4711", "delete|remove"),
-    "m49": Answer("FAIL", "PRV03.*token", "torch/run.sub:1", "revoke"),
+    "m49": Answer("FAIL", "PRV02.*token", "torch/run.sub:1", "revoke"),
     "m50": Answer("WARN", "QUA06.*epoch 3", f"{LOG}:44", "metric|result|line"),
     "m51": Answer("FAIL", "SET03.*opt_lr.*5 (files|logs|runs)", LOG, "log "),
     "m52": Answer("WARN", "FRM10.*seconds", f"{LOG}:1", "1000|milliseconds"),

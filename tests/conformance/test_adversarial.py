@@ -116,7 +116,7 @@ RULES_OF = {
     "convergence": {"ORD14", "QUA08", "QUA09", "RCP07"},
     "seeds": {"RUN03", "RUN04", "SET08"},
     "throughput": {"QUA01", "RUN01", "RUN02", "RUN06", "RUN19"},
-    "system": {"PKG04", "PKG06", "PKG35", "RUN09"},
+    "system": {"PKG04", "PKG06", "PKG07", "RUN09"},
     "power": {"POW03", "POW11"},
 }
 """By family, the rules that name what is wrong with the cases that must not pass."""
@@ -148,7 +148,7 @@ PLACES = {
     "s05_same_seed_second_added": ("RUN04", "result_2.txt", 11),
     "w06_mixed_scale_open": ("RUN19", "result_3.txt", 10),
     "y01_accelerators_8": ("RUN09", "32xXE8545x4A100-SXM4-40GB.json", 0),
-    "y03_dup_division": ("PKG35", "32xXE8545x4A100-SXM4-40GB.json", 4),
+    "y03_dup_division": ("PKG07", "32xXE8545x4A100-SXM4-40GB.json", 4),
     "p01_readings_of_other_run": ("POW03", "node_0.txt", 0),
 }
 """Rule, file and line where a decisive finding must stand, counted by hand; of a single log the file is known."""

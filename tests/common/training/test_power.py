@@ -49,7 +49,7 @@ def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
     assert run(METER) == 4
     result, node = measured()
     begin_ms = json.loads(Path("run/result_0.txt").read_text().splitlines()[0].removeprefix(":::MLLOG "))["time_ms"]
-    assert node.start_ms < begin_ms and node.end_ms >= result.stop_ms
+    assert node.starts.value < begin_ms and node.end_ms >= result.stop_ms
     assert (node.problems, node.starts.count, node.stops.count, node.gaps.count) == ([], 1, 1, 0)
     seconds = (result.stop_ms - result.start_ms) / 1000
     assert node.joules == pytest.approx(250 * seconds)

@@ -178,7 +178,7 @@ def test_a_failing_run_may_lack_power_since_its_energy_does_not_count(tmp_path):
 def test_one_finding_for_all_nodes_of_a_run(tmp_path):
     package = SamplePackage("deepcam").power(margin_ms=-5000, nodes=3)
     report = check_paths([package.write(tmp_path / "Example")], Options())
-    late = [f for f in report.findings if f.rule == "POW07" and f.key == POWER_START]
+    late = [f for f in report.findings if f.rule == "POW06" and f.key == POWER_START]
     assert len(late) == 5 and "2 other power files" in late[0].message
 
 

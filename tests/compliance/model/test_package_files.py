@@ -88,7 +88,7 @@ def scaled(text, folder, profile="strict"):
     [
         ("1.05 agreed", "not valid JSON"),
         ("", "not valid JSON"),
-        ("[" * 100_000, "larger than 64 KiB"),
+        ("[" * 5_000_000, "larger than 4 MiB"),
         ("[" * 10_000, "nested too deeply"),
         ("[1.05]", "contains a JSON list"),
         ('{"scaling": 1.05}', "no member scaling_factor"),

@@ -46,7 +46,7 @@ def found(package, folder, profile="strict"):
             SamplePackage()
             .replace(OUTPUT, f"AWS_ACCESS_KEY_ID={KEY}\nmail jane.doe@example.org\n".encode())
             .edit(1, lambda log: log.add("notice", KEY)),
-            [("PKG03", "warning", OUTPUT), ("PRV02", "warning", OUTPUT), ("PRV03", "error", OUTPUT)],
+            [("PKG03", "warning", OUTPUT), ("PRV02", "error", OUTPUT), ("PRV02", "warning", OUTPUT)],
             id="files beside the logs are searched, but not the logs",
         ),
         pytest.param(
@@ -61,7 +61,7 @@ def found(package, folder, profile="strict"):
             .replace(f"{OWN}/.gitignore", b"x")
             .replace(f"{OWN}/.flake8", b"x")
             .replace(f"{OWN}/run.sh", b"curl -u jane:" + b"Zk4Qw8Ty1b https://example.org\n"),
-            [("PKG10", "note", f"{OWN}/.flake8"), ("PRV03", "warning", f"{OWN}/run.sh")],
+            [("PKG10", "note", f"{OWN}/.flake8"), ("PRV02", "warning", f"{OWN}/run.sh")],
             id="hidden names are one note, and a password is a warning",
         ),
     ],
@@ -76,13 +76,13 @@ def test_links_are_not_followed(tmp_path):
     root = package.write(tmp_path / "Example")
     assert sum(entry.kind == "link" for entry in contents_of(root)) == 2
     assert not any("again/" in entry.path or "data/" in entry.path for entry in contents_of(root))
-    assert found(SamplePackage(), root) == [("PKG31", "error", f"{OWN}/data")]
+    assert found(SamplePackage(), root) == [("PKG33", "error", f"{OWN}/data")]
 
 
 def test_pipes_are_refused_and_not_read(tmp_path):
     root = SamplePackage().write(tmp_path / "Example")
     os.mkfifo(os.path.join(root, OWN, "pipe"))
-    assert found(SamplePackage(), root) == [("PKG31", "error", f"{OWN}/pipe")]
+    assert found(SamplePackage(), root) == [("PKG33", "error", f"{OWN}/pipe")]
 
 
 def test_a_cache_is_one_finding_and_many_files_are_few(tmp_path):
@@ -113,7 +113,7 @@ def test_personal_data_in_files_has_its_line(tmp_path):
 @pytest.mark.parametrize(("again", "severity"), [(1.0, "warning"), (True, "error"), ("1", "error")])
 def test_a_member_named_twice_is_compared_as_logged_values_are(again, severity, tmp_path):
     package = SamplePackage().system(number_of_nodes=1).again("number_of_nodes", again)
-    assert ("PKG35", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
+    assert ("PKG07", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
 
 
 def test_many_unexpected_files_are_few_findings(tmp_path):

@@ -78,7 +78,7 @@ def test_a_description_of_mlperf_sysinfo_passes(complete, status):
     ("fields", "expected"),
     [
         ({"cooling": f"{OPEN}: air or liquid"}, ("PKG20", "warning")),
-        ({"system_type": "laptop"}, ("PKG21", "note")),
+        ({"system_type": "laptop"}, ("PKG07", "note")),
         ({"status": "sometimes"}, ("PKG07", "warning")),
         ({"submitter": ""}, ("PKG07", "warning")),
         ({"division": "Closed"}, ("PKG07", "error")),

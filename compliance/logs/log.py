@@ -625,9 +625,9 @@ def read_with(reader: LogReader, tree: Tree) -> Log:
     return _read_stream(reader, lambda: nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path))
 
 
-def parse_log(data: bytes, path: str = "<bytes>") -> Log:
+def parse_log(data: bytes, path: str = "<bytes>", benchmark: str | None = None) -> Log:
     """Return the log of these bytes, as of a file with these contents."""
-    return _read_stream(LogReader(path), lambda: io.BytesIO(data))
+    return _read_stream(LogReader(path, benchmark=benchmark), lambda: io.BytesIO(data))
 
 
 def _read_stream(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> Log:

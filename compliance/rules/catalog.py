@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 from common.benchmarks import list_search_path
@@ -110,30 +111,11 @@ def _load_installed() -> None:
     named = filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
     for_benchmarks = set(map(os.path.realpath, named))  # which may be what is judged
     path = [folder for folder in list_search_path() if os.path.realpath(folder) not in for_benchmarks]
-    if not any(map(_names_the_group, path)):
+    files = (file for folder in path for file in Path(folder).glob("*-info/entry_points.txt"))
+    if not any(os.access(file, os.R_OK) and GROUP.encode() in file.read_bytes() for file in files):
         return
     from importlib.metadata import distributions  # costs as much as reading a log: only where there is something
 
     for distribution in distributions(path=path):
         for point in distribution.entry_points.select(group=GROUP):
             _load_source(point.module, f"{point.module} (an installed package, entry point {GROUP})")
-
-
-def _names_the_group(folder: str) -> bool:
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return False
-    return any(
-        GROUP.encode() in _read_content(os.path.join(folder, name, "entry_points.txt"))
-        for name in names
-        if name.endswith((".dist-info", ".egg-info"))
-    )
-
-
-def _read_content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

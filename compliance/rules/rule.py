@@ -117,8 +117,6 @@ class Rule:
         """Return a finding of this rule; severity and fix are the rule's own unless others are given."""
         return Finding(self.id, severity or self.severity, path, line, message, expected, key, fix=fix)
 
-    found = finding  # the earlier name, for rules of your own; goes with version 0.4
-
     def check(self, *subject: Any, **unused: Any) -> Iterator[Finding]:
         """Yield what is wrong with the subject, which depends on the kind of rule."""
         raise NotImplementedError

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from common.reference import FULL
 from common.tree import NAMED, Tree
+from common.values import group_pairs
 from compliance.benchmarks import benchmarks_of, has_round, list_judged_paths, refuse_plugins_in
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import Log, read_log
@@ -34,6 +35,7 @@ from compliance.model.judging import (
     Finding,
     JudgedRun,
     add_judgement,
+    few,
     listed,
 )
 from compliance.model.layout import PowerPlace
@@ -233,17 +235,8 @@ def _is_missing(finding: Finding) -> bool:
 
 def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:
     """Yield the findings of a rule: per severity and key the first hundred, and a count of the others."""
-    counts: Counter[tuple[str, str]] = Counter()
-    others: dict[tuple[str, str], Finding] = {}
-    for finding in findings:
-        kind = (finding.severity, finding.key)
-        counts[kind] += 1
-        if counts[kind] <= FINDINGS_KEPT:
-            yield finding
-        elif counts[kind] == FINDINGS_KEPT + 1:
-            others[kind] = finding
-    for kind, finding in others.items():
-        yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, starting at this line")
+    for of_kind in group_pairs(((finding.severity, finding.key), finding) for finding in findings).values():
+        yield from few(of_kind, FINDINGS_KEPT)
 
 
 def _readable_part(log: Log, damage: Damage | None) -> tuple[tuple[str, ...], str]:

@@ -223,7 +223,10 @@ class SeedLogged(LogRule, strict_only=True):
     bad = (lambda log: log().drop("seed"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        yield from self._check_seeds(log, case)
+        differing = [record for record in log["seed"][1:] if record.value != log["seed"][0].value]
+        if differing and any(setting.key == "seed" and setting.required for setting in case.settings):
+            message = f"{len(log['seed'])} seed records with different values: the official log checker fails on them"
+            yield self.finding_at(log, differing[0], message, "one seed record, from rank 0", WARNING)
         if not log["seed"]:
             severity = "an error" if case.round == "3.0" else "a warning"
             message = f"seed missing: the log states none ({severity} in a closed submission)"
@@ -231,15 +234,6 @@ class SeedLogged(LogRule, strict_only=True):
         for record in log["seed"]:
             if problem := seed_problem(record.value):
                 yield self.finding_at(log, record, problem, "a whole number", severity="error")
-
-    def _check_seeds(self, log: Log, case: Case) -> Iterator[Finding]:
-        """Yield a warning about several different seeds where the official log checker fails on them."""
-        first, *others = log["seed"] or (None,)
-        if first is None or all(record.value == first.value for record in others):
-            return
-        if any(setting.key == "seed" and setting.required for setting in case.settings):
-            message = f"{1 + len(others)} seed records with different values: the official log checker fails on them"
-            yield self.finding_at(log, others[0], message, "one seed record, from rank 0", WARNING)
 
 
 class NoMini(LogRule, strict_only=True):

@@ -73,7 +73,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     groups = inputs.sort_loose(runs)
     report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
-    if options.asks_official and not beyond:  # the official tool knows no mini problem and no plug-in
+    if options.profile == STRICT and not beyond:  # the official tool knows no mini problem and no plug-in
         officially = judging.start_official()
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]

@@ -42,7 +42,7 @@ from compliance.model.layout import PowerPlace
 from compliance.model.report import Report
 from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
-from compliance.rules.catalog import import_log_rules, load_rules, sources
+from compliance.rules.catalog import import_log_rules, load_rules, own_rules
 from compliance.rules.form import Damage, WholeLog, find_damage, is_whole
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
 
@@ -76,11 +76,6 @@ class Options(Struct, frozen=True):
     fail_on: str = ERROR
     suite_only: bool = False
     settings: Settings = Settings()
-
-    @property
-    def asks_official(self) -> bool:
-        """Whether the official tool's verdict is told, too."""
-        return self.profile == STRICT
 
     def make_official(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
@@ -142,9 +137,9 @@ def check_log(task: LogTask) -> JudgedRun:
 
 
 def judge_by_both(log: Log, task: LogTask) -> JudgedRun:
-    """Return the run whose log was read, judged, also by the official tool where that is asked for."""
+    """Return the run whose log was read, judged; in the profile strict also by the official tool."""
     run = judge_log(log, task)
-    return replace(run, by_official=_judge_officially(log, task, run)) if task.options.asks_official else run
+    return replace(run, by_official=_judge_officially(log, task, run)) if task.options.profile == STRICT else run
 
 
 def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
@@ -319,7 +314,7 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     doing: what the progress bar says.
     """
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
-    total = sum(map(_file_size, (*(task.path for task in tasks), *measured)))
+    total = sum(os.path.getsize(path) for path in (*(task.path for task in tasks), *measured) if os.path.isfile(path))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
         return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
@@ -371,13 +366,6 @@ def _with_progress(
     return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
-def _file_size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
-
-
 class Examine:
     """Judge one log; can be sent to another process.
 
@@ -385,7 +373,8 @@ class Examine:
     """
 
     def __init__(self) -> None:
-        self.rules, self.judged = sources(), list_judged_paths()
+        self.rules = [source for source in own_rules() if source != "__main__"]
+        self.judged = list_judged_paths()
         self.inflated: Counter[Tree] = Counter()
 
     def each(self, part: tuple[int, list[LogTask]]) -> list[JudgedRun]:

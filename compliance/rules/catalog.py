@@ -21,7 +21,7 @@ from common.errors import UsageError
 from common.own_code import FILE, import_source
 from common.values import group_pairs
 from common.version import FOLDERS_VARIABLE
-from compliance.rules.rule import RULES, Rule, forget
+from compliance.rules.rule import RULES, Rule, rules_of
 
 LOG_MODULES: Final = (
     "amounts census closed epochs evaluations evidence form learning_rate order pace privacy quality settings".split()
@@ -71,11 +71,6 @@ def own_rules() -> dict[str, list[str]]:
     return group_pairs((module.removeprefix(FILE), id_) for module, id_ in own)
 
 
-def sources() -> list[str]:
-    """Return what another process has to load in order to have the same rules."""
-    return [source for source in own_rules() if source != "__main__"]
-
-
 def _load_source(source: str, name: str) -> None:
     """Import one source; `name` is what a message calls it."""
     before = dict(RULES)
@@ -99,7 +94,7 @@ def _restore_rules(before: dict[str, type[Rule]]) -> None:
         sys.modules.pop(RULES[id_].__module__, None)
     RULES.clear()
     RULES.update(before)
-    forget()
+    rules_of.cache_clear()
 
 
 # -- installed packages ------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from compliance.logs.run import (
     configuration,
     describe_own_code,
     names_suite,
+    read_mark,
     read_suite_version,
     variant_of,
 )
@@ -202,13 +203,8 @@ def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
     if log.value(VARIANT) == FULL:
         return f"{VARIANT} is logged", log[VARIANT][0].line
-    writers: dict[str, Record] = {}
-    for records in log.records.values():
-        fields = records[0].metadata
-        file = fields.get("file") if type(fields) is dict else None
-        if type(file) is str:
-            writers[file] = records[0]
-    for file, record in writers.items():
+    for record, *_ in log.records.values():
+        file, _line = read_mark(record)
         if f"/{file}".endswith(WRITERS):
             return f"{record.key} was written by {file}", record.line
     for record in log[PROVENANCE]:

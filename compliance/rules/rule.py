@@ -94,7 +94,7 @@ class Rule:
             if problem := _find_problem(cls):
                 raise UsageError(f"{cls.__name__}: {problem}")
             RULES[cls.id] = cls
-            forget()
+            rules_of.cache_clear()
 
     @classmethod
     def title(cls) -> str:
@@ -145,11 +145,6 @@ def _find_problem(rule: type[Rule]) -> str:
     if not (rule.__doc__ or "").strip():
         return "lacks a docstring; its first line states the rule"
     return ""
-
-
-def forget() -> None:
-    """Clear the cache of applicable rules: some were defined or removed."""
-    rules_of.cache_clear()
 
 
 class LogRule(Rule):

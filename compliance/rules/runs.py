@@ -305,25 +305,25 @@ class SameCode(SetRule, strict_only=True):
         runs = [run for run in results.runs if run.keys and not run.damage]
         marks = dict(sorted(_find_differences(runs, _read_marks).items()))
         subject = "runs of different code, by file and line of their records"
-        yield from self._report_differences(marks, subject, next(iter(marks), ""))
+        yield from self._report_differences(marks, subject, next(iter(marks), ""), most=1)
         groups = list(group_pairs((run.keys, run) for run in runs if run.verdict != FAIL).values())
         usual = max(groups, key=len, default=[])
         for odd in groups:
             lacking = usual[0].keys - odd[0].keys
             if lacking:
-                settings = sorted(lacking.intersection(usual[0].settings))
-                severity = ERROR if settings and results.judged_as == "closed" else NOTE
+                key = min(lacking.intersection(usual[0].settings), default="")
+                contradiction = ERROR if results.judged_as == "closed" else WARNING
                 message = f"no {listed(sorted(lacking), SHOWN)} in {names_of(odd)}; in other runs there is"
-                key = settings[0] if settings else ""
+                severity = contradiction if key else NOTE
                 yield self.finding(odd[0].path, 0, message, "the same keys in all runs", key, severity)
 
     def _report_differences(
-        self, differing: dict[str, Groups], subject: str, key: str, severity: str = ""
+        self, differing: dict[str, Groups], subject: str, key: str, severity: str = "", most: int = SHOWN
     ) -> Iterator[Finding]:
         parts = [f"{name} is {_list_groups(groups)}" for name, groups in differing.items()]
         if parts:
             odd = _find_odd(next(iter(differing.values())))
-            yield self.finding_in(odd, key, f"{subject}: {listed(parts, SHOWN)}", "the same in all runs", severity)
+            yield self.finding_in(odd, key, f"{subject}: {listed(parts, most)}", "the same in all runs", severity)
 
 
 def _read_marks(run: JudgedRun) -> dict[str, str]:

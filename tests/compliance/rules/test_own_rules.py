@@ -15,7 +15,7 @@ from compliance.check import main
 from compliance.model.judging import OFFICIAL_RULE
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules, load_rules
-from compliance.rules.rule import FAMILIES, RETIRED, LogRule, forget, prefix
+from compliance.rules.rule import FAMILIES, RETIRED, LogRule, prefix, rules_of
 from compliance.samples.log import SampleLog
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "new-rule.md"
@@ -36,7 +36,7 @@ def registry():
     yield
     all_rules().clear()
     all_rules().update(rules)
-    forget()
+    rules_of.cache_clear()
     for name in set(sys.modules) - modules:
         if name.startswith(("file ", "own_")):
             del sys.modules[name]

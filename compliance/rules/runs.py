@@ -322,8 +322,9 @@ class SameCode(SetRule, strict_only=True):
     ) -> Iterator[Finding]:
         parts = [f"{name} is {_list_groups(groups)}" for name, groups in differing.items()]
         if parts:
+            keys = " keys" if len(parts) > most else ""
             odd = _find_odd(next(iter(differing.values())))
-            yield self.finding_in(odd, key, f"{subject}: {listed(parts, most)}", "the same in all runs", severity)
+            yield self.finding_in(odd, key, f"{subject}: {listed(parts, most)}{keys}", "the same in all runs", severity)
 
 
 def _read_marks(run: JudgedRun) -> dict[str, str]:

@@ -72,7 +72,7 @@ def test_training_goes_on_from_the_weights(case, finished_run, here, source, cap
     assert read_value(Path("second/result_0.txt"), "init_weights_sha256") == given.digest
     assert found.config["train"]["init_from"] == Path(file).name
     findings = compliance.check_logs(["second/result_0.txt"]).findings
-    assert "SET16" in {finding.rule for finding in findings if finding.severity == "error"}
+    assert "SET15" in {finding.rule for finding in findings if finding.severity == "error"}
 
 
 def test_weights_that_do_not_fit_are_refused_before_anything_is_made(case, here, capsys):

@@ -57,8 +57,6 @@ PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then 
 COPY_RULE = "RUN05"
 """Holds of the logs of a folder, whatever results they are of."""
 NO_LOGS_FIX = "Name a folder in which there are logs, or a log itself, whatever its name."
-Kinds = set[tuple[str, str]]
-"""Rule and severity of findings."""
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
@@ -77,7 +75,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     groups = inputs.sort_loose(runs)
     report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
-    if options.asks_official and not beyond:  # the official tool knows no mini problem and no plug-in
+    if options.profile == STRICT and not beyond:  # the official tool knows no mini problem and no plug-in
         officially = judging.start_official()
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]
@@ -206,28 +204,24 @@ def _mark_consequences(report: Report) -> None:
         matched = package.match_results(package.findings)
         around = group_pairs((id(results), finding) for finding, concerned in matched for results in concerned)
         for results in package.sets:
-            _mark_result(results, _find_kinds(around.get(id(results), ())))
-        _mark_findings(package.findings, _find_kinds(package.decisive_findings()))
+            _mark_result(results, around.get(id(results), []))
+        _mark_findings(package.findings, package.decisive_findings())
     for results in report.sets:
         if results.loose:
-            _mark_result(results, set())
+            _mark_result(results, [])
 
 
-def _mark_result(results: ResultSet, around: Kinds) -> None:
-    whole = _find_kinds(results.findings) | around
+def _mark_result(results: ResultSet, around: list[Finding]) -> None:
     for run in (*results.runs, *results.pruned):
-        _mark_findings(run.findings, whole | _find_kinds(run.findings))
-    _mark_findings(results.findings, around | _find_kinds(results.decisive_findings()))
+        _mark_findings(run.findings, (*results.findings, *around, *run.findings))
+    _mark_findings(results.findings, (*around, *results.decisive_findings()))
 
 
-def _find_kinds(findings: Iterable[Finding]) -> Kinds:
-    return {(finding.rule, finding.severity) for finding in findings if finding.severity in (ERROR, WARNING)}
-
-
-def _mark_findings(findings: list[Finding], present: Kinds) -> None:
+def _mark_findings(findings: list[Finding], present: Iterable[Finding]) -> None:
     """Set the cause of each finding; one that the rule names itself must be there, too: it may have been left out."""
-    errors = {rule for rule, severity in present if severity == ERROR}
-    others = {rule for rule, _ in present}
+    of_severity = group_pairs((finding.severity, finding.rule) for finding in present)
+    errors = of_severity.get(ERROR, [])
+    others = [*errors, *of_severity.get(WARNING, [])]
     for at, finding in enumerate(findings):
         rule = RULES.get(finding.rule)
         if rule and finding.severity in (ERROR, WARNING, NOTE):
@@ -420,21 +414,18 @@ def _read_others(tree: str, checked: list[LogTask], judging: Judging) -> list[Re
     if not inputs.tasks:
         raise UsageError(f"--against {tree}: no logs below it; expected a submission, a repository or a folder of logs")
     mine = {os.path.realpath(task.path) for task in checked}
-    runs = examine_all([replace(task, judged=False) for task in inputs.tasks], options, "comparing with")
+    tasks = [replace(task, judged=False) for task in inputs.tasks if os.path.realpath(task.path) not in mine]
+    runs = {run.path: run for run in examine_all(tasks, options, "comparing with")}
     opened = [*(result for _, sets in inputs.packages for result in sets), *inputs.folders]
     results = [
         replace(
             result,
-            runs=_without_checked([next(runs) for _ in counted], mine),
-            pruned=_without_checked([next(runs) for _ in pruned], mine),
+            runs=[runs.pop(task.path) for task in counted if task.path in runs],
+            pruned=[runs.pop(task.path) for task in pruned if task.path in runs],
         )
         for result, counted, pruned in opened
     ]
-    return [*results, *map(alone_in_its_result, _without_checked(list(runs), mine))]
-
-
-def _without_checked(runs: list[JudgedRun], mine: set[str]) -> list[JudgedRun]:
-    return [run for run in runs if os.path.realpath(run.path) not in mine]
+    return [*results, *map(alone_in_its_result, runs.values())]
 
 
 def alone_in_its_result(run: JudgedRun) -> ResultSet:

@@ -14,7 +14,7 @@ from compliance.benchmarks import refuse_plugins_in, require_references
 from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, Options, complete_case, judge_by_both, judge_log
-from compliance.logs.log import BLOCK_BYTES, Log, LogReader
+from compliance.logs.log import Log, parse_log, read_log
 from compliance.model.judging import ERROR, NOT_A_RESULT, Finding, JudgedRun
 
 POLL_SECONDS = 0.5
@@ -27,9 +27,7 @@ HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 class _Watched(Struct):
     path: str
     task: LogTask
-    reader: LogReader
-    offset: int = 0
-    inode: int = 0
+    size: int = 0
     reported: set[tuple[str, int, str]] = set()
     progress: str = ""
     run: JudgedRun | None = None
@@ -49,7 +47,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
         task = LogTask(path, initial_case(path, options), options)
-        watched.append(_Watched(path, task, LogReader(path, benchmark=options.benchmark)))
+        watched.append(_Watched(path, task))
     news = time.monotonic()
     try:
         while any(watch.run is None for watch in watched):
@@ -69,26 +67,22 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
 def _read_news(watch: _Watched) -> bool:
     """Read and report what is new in one log; return whether there was anything."""
     try:
-        status = os.stat(watch.path)
-        if watch.offset and (status.st_size < watch.offset or status.st_ino != watch.inode):
-            _print_now(f"{watch.path}: starts again")
-            watch.reader, watch.offset = LogReader(watch.path, benchmark=watch.task.options.benchmark), 0
-            watch.reported.clear()
-        watch.inode = status.st_ino
-        if status.st_size == watch.offset:
+        size = os.stat(watch.path).st_size
+        if size == watch.size:
             return False
         with NAMED.open(watch.path) as file:
-            file.seek(watch.offset)
-            while block := file.read(BLOCK_BYTES):
-                watch.offset += len(block)
-                watch.reader.feed(block)
+            data = file.read()
     except OSError as error:
         note = f"{watch.path}: waiting ({error.strerror})"
         if note != watch.progress:
             _print_now(note)
             watch.progress = note
         return False
-    log = watch.reader.snapshot()
+    if size < watch.size:
+        _print_now(f"{watch.path}: starts again")
+        watch.reported.clear()
+    watch.size = size
+    log = parse_log(data[: data.rfind(b"\n") + 1], watch.path, watch.task.options.benchmark)
     run = judge_log(log, watch.task)
     finished = bool(log["run_stop"])
     _report_news(watch, log, run.findings, finished)
@@ -144,7 +138,7 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
     for watch in watched:
         run, ended = watch.run, ""
         if run is None:
-            log = watch.reader.close()
+            log = read_log(watch.path, benchmark=watch.task.options.benchmark)
             log.cut_line = 0  # the rest of its last line may still be written
             watch.run = run = judge_by_both(log, watch.task)
             _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)

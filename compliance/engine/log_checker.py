@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from common.reference import FULL
 from common.tree import NAMED, Tree
+from common.values import group_pairs
 from compliance.benchmarks import benchmarks_of, has_round, list_judged_paths, refuse_plugins_in
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import Log, read_log
@@ -34,13 +35,14 @@ from compliance.model.judging import (
     Finding,
     JudgedRun,
     add_judgement,
+    few,
     listed,
 )
 from compliance.model.layout import PowerPlace
 from compliance.model.report import Report
 from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
-from compliance.rules.catalog import import_log_rules, load_rules, sources
+from compliance.rules.catalog import import_log_rules, load_rules, own_rules
 from compliance.rules.form import Damage, WholeLog, find_damage, is_whole
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
 
@@ -74,11 +76,6 @@ class Options(Struct, frozen=True):
     fail_on: str = ERROR
     suite_only: bool = False
     settings: Settings = Settings()
-
-    @property
-    def asks_official(self) -> bool:
-        """Whether the official tool's verdict is told, too."""
-        return self.profile == STRICT
 
     def make_official(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
@@ -140,9 +137,9 @@ def check_log(task: LogTask) -> JudgedRun:
 
 
 def judge_by_both(log: Log, task: LogTask) -> JudgedRun:
-    """Return the run whose log was read, judged, also by the official tool where that is asked for."""
+    """Return the run whose log was read, judged; in the profile strict also by the official tool."""
     run = judge_log(log, task)
-    return replace(run, by_official=_judge_officially(log, task, run)) if task.options.asks_official else run
+    return replace(run, by_official=_judge_officially(log, task, run)) if task.options.profile == STRICT else run
 
 
 def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
@@ -233,17 +230,8 @@ def _is_missing(finding: Finding) -> bool:
 
 def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:
     """Yield the findings of a rule: per severity and key the first hundred, and a count of the others."""
-    counts: Counter[tuple[str, str]] = Counter()
-    others: dict[tuple[str, str], Finding] = {}
-    for finding in findings:
-        kind = (finding.severity, finding.key)
-        counts[kind] += 1
-        if counts[kind] <= FINDINGS_KEPT:
-            yield finding
-        elif counts[kind] == FINDINGS_KEPT + 1:
-            others[kind] = finding
-    for kind, finding in others.items():
-        yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, starting at this line")
+    for of_kind in group_pairs(((finding.severity, finding.key), finding) for finding in findings).values():
+        yield from few(of_kind, FINDINGS_KEPT)
 
 
 def _readable_part(log: Log, damage: Damage | None) -> tuple[tuple[str, ...], str]:
@@ -326,7 +314,7 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     doing: what the progress bar says.
     """
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
-    total = sum(map(_file_size, (*(task.path for task in tasks), *measured)))
+    total = sum(os.path.getsize(path) for path in (*(task.path for task in tasks), *measured) if os.path.isfile(path))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
         return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
@@ -378,13 +366,6 @@ def _with_progress(
     return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
-def _file_size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
-
-
 class Examine:
     """Judge one log; can be sent to another process.
 
@@ -392,7 +373,8 @@ class Examine:
     """
 
     def __init__(self) -> None:
-        self.rules, self.judged = sources(), list_judged_paths()
+        self.rules = [source for source in own_rules() if source != "__main__"]
+        self.judged = list_judged_paths()
         self.inflated: Counter[Tree] = Counter()
 
     def each(self, part: tuple[int, list[LogTask]]) -> list[JudgedRun]:

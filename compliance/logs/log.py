@@ -344,20 +344,6 @@ class LogReader:
             log.kind = OUTPUT if log.line_count else EMPTY
         return log
 
-    def snapshot(self) -> Log:
-        """Return the log so far; feeding may go on."""
-        log = Log(self.log.path)
-        log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
-        log.metrics = self.log.metrics
-        log.problems = list(self.log.problems)
-        log.others = {key: list(of_key) for key, of_key in self.log.others.items()}
-        log.rates = dict(self.log.rates)
-        log.personal, log.near_records = list(self.log.personal), self.log.near_records
-        log.written_otherwise, log.failure = self.log.written_otherwise, self.log.failure
-        log.earlier = self.log.earlier
-        log.record_count, log.line_count = self.log.record_count, self.log.line_count
-        return log
-
     def take(self) -> list[Record]:
         """Return the records kept so far, in file order, and forget them, so that any number can be read."""
         records = sorted((record for slot in self._slots.values() for record in slot), key=FILE_ORDER)
@@ -625,9 +611,9 @@ def read_with(reader: LogReader, tree: Tree) -> Log:
     return _read_stream(reader, lambda: nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path))
 
 
-def parse_log(data: bytes, path: str = "<bytes>") -> Log:
+def parse_log(data: bytes, path: str = "<bytes>", benchmark: str | None = None) -> Log:
     """Return the log of these bytes, as of a file with these contents."""
-    return _read_stream(LogReader(path), lambda: io.BytesIO(data))
+    return _read_stream(LogReader(path, benchmark=benchmark), lambda: io.BytesIO(data))
 
 
 def _read_stream(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> Log:

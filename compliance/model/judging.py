@@ -127,12 +127,12 @@ def worst(findings: Iterable[Finding]) -> str:
     return WARN if any(severity == WARNING for severity, _ in kinds) else PASS
 
 
-def few(findings: Iterator[Finding]) -> Iterator[Finding]:
+def few(findings: Iterable[Finding], most: int = SHOWN) -> Iterator[Finding]:
     """Yield the first findings, and a count of the others."""
     kept = list(findings)
-    yield from kept[:SHOWN]
-    if len(kept) > SHOWN:
-        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")
+    yield from kept[:most]
+    if len(kept) > most:
+        yield kept[most]._replace(message=f"and {len(kept) - most} more such findings, starting with this one")
 
 
 def listed(names: Sequence[object], most: int = LISTED) -> str:

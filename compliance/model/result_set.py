@@ -183,11 +183,6 @@ class ResultSet(Struct, frozen=True):
         return bool(self.runs) and all(run.only_rule for run in self.runs)
 
     @property
-    def comparable_runs(self) -> list[JudgedRun]:
-        """The runs that are not of another benchmark, which RUN08 reports: only their settings can be compared."""
-        return [run for run in self.runs if run.benchmark in (None, self.benchmark)]
-
-    @property
     def misnamed_logs(self) -> list[str]:
         """The other files and folders that seem to be logs of runs under another name than result_<i>.txt."""
         return [path for path in self.other_files if LIKE_A_LOG.fullmatch(os.path.basename(path))]

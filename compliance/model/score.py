@@ -11,6 +11,7 @@ clock. Only times of one clock can be compared, so each score also has the time 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable
 from math import inf
 from typing import Final
@@ -26,30 +27,38 @@ SHORTEST_STAGING: Final = 0.005
 IN, OUT, BOTH = "in", "out", "in and out"
 
 
-class TimeToTrain(Struct, frozen=True):
-    """Score of a time-to-train result, in minutes; None if the runs do not give one.
+class Score(Struct, frozen=True, kw_only=True):
+    """What the scores of both scalings have.
 
-    run_minutes: of the accepted runs, ascending. rejected: names of the others.
-    normalized: minutes times the RCP factor. scaled: minutes times the committee's factor of scaling.json.
-    staging_minutes: olympic mean of the staging time of the accepted runs. staging_clock: IN if `minutes` contains it,
-    OUT if it lies outside run_start to run_stop, BOTH, or "" without staging. time_with_staging_minutes,
-    time_without_staging_minutes: the score if all of it, or nothing, belonged to the time of each run.
-    mini: of runs on the mini problem, not an MLPerf result.
-    energy_joules: mean energy of the runs whose minutes are averaged, None if one of them lacks it.
+    minutes: None if the runs do not give a score. rejected: names of the runs that do not count. normalization: the
+    RCP factor. mini: of runs on the mini problem, not an MLPerf result. energy_joules: None if a run lacks it.
+    staging_clock: IN if `minutes` contains the staging, OUT if it lies outside run_start to run_stop, BOTH, or ""
+    without staging. time_with_staging_minutes, time_without_staging_minutes: the score if all of it, or nothing,
+    belonged to the time of each run.
     """
 
     minutes: float | None
-    run_minutes: tuple[float, ...]
-    rejected: tuple[str, ...]
+    rejected: tuple[str, ...] = ()
     normalization: float = 1.0
-    committee_factor: float | None = None
-    staging_minutes: float | None = None
-    convergence: float | None = None
     mini: bool = False
     energy_joules: float | None = None
+    staging_minutes: float | None = None
     staging_clock: str = ""
     time_with_staging_minutes: float | None = None
     time_without_staging_minutes: float | None = None
+
+
+class TimeToTrain(Score, frozen=True, kw_only=True):
+    """Score of a time-to-train result, in minutes.
+
+    run_minutes: of the accepted runs, ascending. normalized: minutes times the RCP factor. scaled: minutes times the
+    committee's factor of scaling.json. staging_minutes: olympic mean of the staging time of the accepted runs.
+    energy_joules: mean energy of the runs whose minutes are averaged.
+    """
+
+    run_minutes: tuple[float, ...]
+    committee_factor: float | None = None
+    convergence: float | None = None
 
     @property
     def normalized(self) -> float | None:
@@ -64,28 +73,18 @@ class TimeToTrain(Struct, frozen=True):
         return self.minutes * self.committee_factor
 
 
-class Throughput(Struct, frozen=True):
+class Throughput(Score, frozen=True, kw_only=True):
     """Score of a throughput result.
 
     system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
     instance_scale: S, accelerators of one instance (nodes if there are none). models: M'. minutes: TTTa.
-    mini: of runs on the mini problem, not an MLPerf result. energy_joules: of all models together, None
-    if one of them lacks it. staging_minutes: mean of the accepted instances; the rest as for TimeToTrain, where the
+    energy_joules: of all models together. staging_minutes: mean of the accepted instances; with and without it, the
     time of each instance begins earlier by the staging outside its clock, or later by that inside.
     """
 
     system_scale: int | None
     instance_scale: int | None
     models: int
-    minutes: float | None
-    rejected: tuple[str, ...] = ()
-    normalization: float = 1.0
-    mini: bool = False
-    energy_joules: float | None = None
-    staging_minutes: float | None = None
-    staging_clock: str = ""
-    time_with_staging_minutes: float | None = None
-    time_without_staging_minutes: float | None = None
 
     @property
     def models_per_minute(self) -> float | None:
@@ -104,26 +103,26 @@ def time_to_train(
 ) -> TimeToTrain:
     """Return the time to train of a result; no minutes if more than one run was rejected."""
     accepted, rejected = _sorted_out(runs)
-    run_minutes = sorted(run.minutes for run in accepted if run.minutes is not None)
+    timed = [(run, run.minutes) for run in accepted if run.minutes is not None]
+    run_minutes = sorted(minutes for _, minutes in timed)
     counts = [float(run.convergence) for run in accepted if isinstance(run.convergence, (int, float))]
 
     def mean(values: list[float]) -> float | None:
         return olympic_mean(values, len(rejected)) if len(rejected) <= 1 else None
 
-    timed = [(run, run.minutes) for run in accepted if run.minutes is not None]
     return TimeToTrain(
-        mean(run_minutes),
-        tuple(run_minutes),
-        tuple(rejected),
-        normalization,
-        committee_factor,
-        mean([run.staging_ms / 60_000 for run in accepted]),
-        mean(counts),
-        any(run.mini for run in runs),
-        _mean_energy(accepted, len(rejected)) if len(rejected) <= 1 else None,
-        staging_clock(accepted),
-        mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
-        mean([minutes - run.staging_inside_ms / 60_000 for run, minutes in timed]),
+        minutes=mean(run_minutes),
+        run_minutes=tuple(run_minutes),
+        rejected=tuple(rejected),
+        normalization=normalization,
+        committee_factor=committee_factor,
+        staging_minutes=mean([run.staging_ms / 60_000 for run in accepted]),
+        convergence=mean(counts),
+        mini=any(run.mini for run in runs),
+        energy_joules=_mean_energy(accepted, len(rejected)) if len(rejected) <= 1 else None,
+        staging_clock=staging_clock(accepted),
+        time_with_staging_minutes=mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
+        time_without_staging_minutes=mean([minutes - run.staging_inside_ms / 60_000 for run, minutes in timed]),
     )
 
 
@@ -143,18 +142,18 @@ def throughput(
     """Return the throughput of a set of instances, over the accepted ones."""
     accepted, rejected = _sorted_out(runs)
     return Throughput(
-        system_scale,
-        instance_scale,
-        len(accepted),
-        _minutes_of_all(accepted, lambda run: 0.0),
-        tuple(rejected),
-        normalization,
-        any(run.mini for run in runs),
-        _total_energy(accepted),
-        sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
-        staging_clock(accepted),
-        _minutes_of_all(accepted, lambda run: -run.staging_outside_ms),
-        _minutes_of_all(accepted, lambda run: run.staging_inside_ms),
+        system_scale=system_scale,
+        instance_scale=instance_scale,
+        models=len(accepted),
+        minutes=_minutes_of_all(accepted, lambda run: 0.0),
+        rejected=tuple(rejected),
+        normalization=normalization,
+        mini=any(run.mini for run in runs),
+        energy_joules=_total_energy(accepted),
+        staging_minutes=sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
+        staging_clock=staging_clock(accepted),
+        time_with_staging_minutes=_minutes_of_all(accepted, lambda run: -run.staging_outside_ms),
+        time_without_staging_minutes=_minutes_of_all(accepted, lambda run: run.staging_inside_ms),
     )
 
 
@@ -182,16 +181,10 @@ def _minutes_of_all(runs: list[JudgedRun], later_ms: Callable[[JudgedRun], float
 
 def most_at_once(runs: list[JudgedRun], end_ms: float | None = None) -> int:
     """Return the largest number of runs that were active at the same time; end_ms: the stop of a run without one."""
-    events: list[tuple[float, int]] = []
-    for run in runs:
-        stop_ms = end_ms if run.stop_ms is None else run.stop_ms
-        if run.start_ms is not None and stop_ms is not None:
-            events += [(run.start_ms, 1), (stop_ms, -1)]
-    count = most = 0
-    for _, step in sorted(events):
-        count += step
-        most = max(most, count)
-    return most
+    ends = [(run.start_ms, end_ms if run.stop_ms is None else run.stop_ms) for run in runs]
+    starts = sorted(start for start, stop in ends if start is not None and stop is not None)
+    stops = sorted(stop for start, stop in ends if start is not None and stop is not None)
+    return max((0, *(started - bisect_right(stops, start) for started, start in enumerate(starts, 1))))
 
 
 def _mean_energy(accepted: list[JudgedRun], rejected: int) -> float | None:
@@ -208,9 +201,6 @@ def _total_energy(runs: list[JudgedRun]) -> float | None:
 
 
 def _sorted_out(runs: list[JudgedRun]) -> tuple[list[JudgedRun], list[str]]:
-    accepted = [run for run in runs if _may_count(run)]
-    return accepted, [os.path.basename(run.path) for run in runs if not _may_count(run)]
-
-
-def _may_count(run: JudgedRun) -> bool:
-    return run.verdict != FAIL and not run.without_target
+    """Return the runs that may count, and the names of the others."""
+    accepted = [run for run in runs if run.verdict != FAIL and not run.without_target]
+    return accepted, [os.path.basename(run.path) for run in runs if run.verdict == FAIL or run.without_target]

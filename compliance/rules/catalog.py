@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 from common.benchmarks import list_search_path
@@ -20,7 +21,7 @@ from common.errors import UsageError
 from common.own_code import FILE, import_source
 from common.values import group_pairs
 from common.version import FOLDERS_VARIABLE
-from compliance.rules.rule import RULES, Rule, forget
+from compliance.rules.rule import RULES, Rule, rules_of
 
 LOG_MODULES: Final = (
     "amounts census closed epochs evaluations evidence form learning_rate order pace privacy quality settings".split()
@@ -70,11 +71,6 @@ def own_rules() -> dict[str, list[str]]:
     return group_pairs((module.removeprefix(FILE), id_) for module, id_ in own)
 
 
-def sources() -> list[str]:
-    """Return what another process has to load in order to have the same rules."""
-    return [source for source in own_rules() if source != "__main__"]
-
-
 def _load_source(source: str, name: str) -> None:
     """Import one source; `name` is what a message calls it."""
     before = dict(RULES)
@@ -98,7 +94,7 @@ def _restore_rules(before: dict[str, type[Rule]]) -> None:
         sys.modules.pop(RULES[id_].__module__, None)
     RULES.clear()
     RULES.update(before)
-    forget()
+    rules_of.cache_clear()
 
 
 # -- installed packages ------------------------------------------------------------------------------------
@@ -110,30 +106,11 @@ def _load_installed() -> None:
     named = filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
     for_benchmarks = set(map(os.path.realpath, named))  # which may be what is judged
     path = [folder for folder in list_search_path() if os.path.realpath(folder) not in for_benchmarks]
-    if not any(map(_names_the_group, path)):
+    files = (file for folder in path for file in Path(folder).glob("*-info/entry_points.txt"))
+    if not any(os.access(file, os.R_OK) and GROUP.encode() in file.read_bytes() for file in files):
         return
     from importlib.metadata import distributions  # costs as much as reading a log: only where there is something
 
     for distribution in distributions(path=path):
         for point in distribution.entry_points.select(group=GROUP):
             _load_source(point.module, f"{point.module} (an installed package, entry point {GROUP})")
-
-
-def _names_the_group(folder: str) -> bool:
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return False
-    return any(
-        GROUP.encode() in _read_content(os.path.join(folder, name, "entry_points.txt"))
-        for name in names
-        if name.endswith((".dist-info", ".egg-info"))
-    )
-
-
-def _read_content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

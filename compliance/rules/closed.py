@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from common.benchmarks import PACKAGES
 from common.own_code import OWN_CODE
@@ -34,6 +34,7 @@ from compliance.logs.run import (
     configuration,
     describe_own_code,
     names_suite,
+    read_mark,
     read_suite_version,
     variant_of,
 )
@@ -127,17 +128,18 @@ class Configuration(SuiteRule):
 
 
 class Provenance(SuiteRule):
-    """A closed log of this suite has a provenance with versions, sources and configuration, and its network's size."""
+    """A closed log of this suite has its network's size, and a provenance with versions, sources and configuration."""
 
     id = "SET12"
-    cite = OURS
+    cite = f"{OURS}; training_rules.adoc#graph-definition"
     divisions = ("closed",)
     why = "The suite's own records show that a run is closed, and its trainer always writes them."
     fix = "Submit the log as the trainer wrote it."
     bad = (lambda log: log().by_suite().drop(PROVENANCE),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        mark, line = _find_mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET10
+        yield from self._check_size(log, case)
+        mark, line = _find_mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET07
         if not mark:
             return
         record, start = log.first(PROVENANCE), log.first("run_start")
@@ -162,6 +164,15 @@ class Provenance(SuiteRule):
             message = f"{PARAMETERS} is not logged; this suite always logs it"
             yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
         yield from self._check_revision(log, record, case)
+
+    def _check_size(self, log: Log, case: Case) -> Iterator[Finding]:
+        """Yield where the network, whoever logs its size, is another one: a smaller network trains faster."""
+        expected = case.reference.parameters.get(case.round) if case.reference is not None else None
+        for record in log[PARAMETERS] if expected is not None else ():
+            if not is_integer(record.value) or record.value != expected:
+                fix = "Train the network of the reference, or submit to the open division."
+                message = f"the network has {show(record.value)} parameters"
+                yield self.finding_at(log, record, message, f"{expected:,}", fix=fix)
 
     def _check_revision(self, log: Log, record: Record, case: Case) -> Iterator[Finding]:
         """Yield a contradiction between revision and sources, and a note on a revision that is not the whole code."""
@@ -188,36 +199,12 @@ class Provenance(SuiteRule):
             yield self.finding_at(log, record, message, "keys of the trainer", WARNING)
 
 
-class NetworkSize(SuiteRule):
-    """The network has as many parameters as that of the closed division."""
-
-    id = "SET13"
-    cite = "training_rules.adoc#graph-definition"
-    divisions = ("closed",)
-    why = "A smaller network trains faster."
-    fix = "Train the network of the reference, or submit to the open division."
-    bad = (lambda log: log().add(PARAMETERS, 207_472),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        expected = case.reference.parameters.get(case.round) if case.reference is not None else None
-        if expected is None:
-            return
-        for record in log[PARAMETERS]:
-            if not is_integer(record.value) or record.value != expected:
-                yield self.finding_at(log, record, f"the network has {show(record.value)} parameters", f"{expected:,}")
-
-
 def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
     if log.value(VARIANT) == FULL:
         return f"{VARIANT} is logged", log[VARIANT][0].line
-    writers: dict[str, Record] = {}
-    for records in log.records.values():
-        fields = records[0].metadata
-        file = fields.get("file") if type(fields) is dict else None
-        if type(file) is str:
-            writers[file] = records[0]
-    for file, record in writers.items():
+    for record, *_ in log.records.values():
+        file, _line = read_mark(record)
         if f"/{file}".endswith(WRITERS):
             return f"{record.key} was written by {file}", record.line
     for record in log[PROVENANCE]:
@@ -289,58 +276,45 @@ class OwnCode(SuiteRule):
                 yield self.finding(log.path, record.line, message, "the suite's code alone", OWN_CODE, severity)
 
 
+UNUSUAL = (
+    (
+        BAGGING,
+        "instances.bagging",
+        (None, "none"),
+        "the training samples are drawn at random (bagging {})",
+        "a run on the whole training set",
+    ),
+    (INIT_WEIGHTS, "train.init_from", (), "the run starts from given weights ({})", "random initial weights"),
+)
+"""Key of a record, key of the configuration, values of both that say nothing, message and what would be right."""
+
+
 class UsualTraining(LogRule, strict_only=True):
-    """Base of the rules about a training that a record of this suite, or its configuration, says is another one.
-
-    key: of the record. configured_by: key of the configuration. usual: values of both that say nothing of it.
-    message: with the value in it. expected: what would have been right.
-    """
-
-    differs = "the official tool does not know the records of this suite"
-    key: ClassVar[str]
-    configured_by: ClassVar[str]
-    usual: ClassVar[tuple[Any, ...]] = ()
-    message: ClassVar[str]
-    expected: ClassVar[str]
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for record, value in self._stated_values(log):
-            message = f"{self.message.format(show(value))}, so this is not an MLPerf result"
-            severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
-            yield self.finding(log.path, record.line, message, self.expected, self.key, severity)
-            return
-
-    def _stated_values(self, log: Log) -> Iterator[tuple[Record, Any]]:
-        yield from ((record, record.value) for record in log[self.key] if record.value not in self.usual)
-        for record in log[PROVENANCE]:
-            config = configuration(record.value)
-            value = None if config is None else configured(take(self.configured_by), config)
-            if value is not None and value not in self.usual:
-                yield record, value
-
-
-class NoBagging(UsualTraining):
-    """The run trains on the training set, not on samples drawn from it for a member of an ensemble."""
+    """The run starts from random weights and trains on the training set, not on samples drawn for an ensemble."""
 
     id = "SET15"
-    cite = "training_rules.adoc#training-and-test-sets; hpc_training_rules.adoc#benchmarks"
-    why = "A member of a bagged ensemble sees 63 % of the samples; its result cannot be compared with others."
-    fix = "Train with instances.bagging=none. With --allow-mini it is a note in a mini run."
-    good = (lambda log: log(division="open").by_suite({"instances.bagging": "none"}),)
+    cite = "training_rules.adoc#training-and-test-sets; training_rules.adoc#pre-training-is-not-allowed"
+    differs = "the official tool does not know the records of this suite"
+    why = (
+        "A member of a bagged ensemble sees 63 % of the samples, and trained weights reach the target sooner: neither "
+        "can be compared with other results."
+    )
+    fix = "Train with instances.bagging=none and train.init_from=null. With --allow-mini it is a note in a mini run."
+    good = (lambda log: log(division="open").by_suite({"instances.bagging": "none", "train.init_from": None}),)
     bad = (lambda log: log().by_suite({"instances.bagging": "bootstrap"}),)
-    key, configured_by, usual = BAGGING, "instances.bagging", (None, "none")
-    message = "the training samples are drawn at random (bagging {})"
-    expected = "a run on the whole training set"
 
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for key, configured_by, usual, message, expected in UNUSUAL:
+            for record, value in self._find_values(log, key, configured_by):
+                if value not in usual:
+                    message = f"{message.format(show(value))}, so this is not an MLPerf result"
+                    severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
+                    yield self.finding(log.path, record.line, message, expected, key, severity)
+                    break
 
-class NoPretraining(UsualTraining):
-    """The run starts from random weights, not from those of an earlier training."""
-
-    id = "SET16"
-    cite = "training_rules.adoc#pre-training-is-not-allowed"
-    why = "Trained weights reach the target sooner, which says nothing about the system."
-    fix = "Train with train.init_from=null. With --allow-mini it is a note in a mini run."
-    good = (lambda log: log(division="open").by_suite({"train.init_from": None}),)
-    bad = (lambda log: log().by_suite({"train.init_from": "cosmoflow.safetensors"}),)
-    key, configured_by = INIT_WEIGHTS, "train.init_from"
-    message, expected = "the run starts from given weights ({})", "random initial weights"
+    def _find_values(self, log: Log, key: str, configured_by: str) -> Iterator[tuple[Record, Any]]:
+        yield from ((record, record.value) for record in log[key])
+        for record in log[PROVENANCE]:
+            value = configured(take(configured_by), configuration(record.value) or {})
+            if value is not None:
+                yield record, value

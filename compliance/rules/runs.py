@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from posixpath import basename
 from typing import Any, Final
 
 from common.command import counted
-from common.values import are_same, group_pairs, identity, is_stated, to_plain
+from common.values import group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, NOT_A_RESULT, NOTE, WARNING, Finding, JudgedRun, listed
@@ -20,6 +19,7 @@ from compliance.model.score import TimeToTrain, range_with_rejected
 from compliance.rules.rule import SetRule, show
 
 SIZE = "number of accelerators"
+VARIANT = "dataset_variant"
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 
 
@@ -69,24 +69,18 @@ class NumberOfRuns(SetRule):
 
 
 def _missing_files(results: ResultSet) -> str:
-    """Return which files are missing: `: result_8.txt and result_9.txt are missing`.
+    """Return which files are missing: `: result_8.txt, result_9.txt missing`.
 
     The suite numbers from 0. Where result_0 is absent, others may number from 1: then, and of loose logs, only their
     count is certain.
     """
-    if not results.missing_runs:
+    count, present = results.missing_runs, {result_name(run.path) for run in results.runs}
+    if not count:
         return ""
-    present = {result_name(run.path) for run in results.runs}
     if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
-        return f": {results.missing_runs} {'is' if results.missing_runs == 1 else 'are'} missing"
-    free = [at for at in range(results.missing_runs + len(present)) if f"result_{at}" not in present]
-    free = free[: results.missing_runs]
-    names = [f"result_{at}.txt" for at in free]
-    if len(names) == 1:
-        return f": {names[0]} is missing"
-    if len(names) > 2 and free[-1] - free[0] == len(free) - 1:
-        return f": {names[0]} to {names[-1]} are missing"
-    return f": {', '.join(names[:-1])} and {names[-1]} are missing"
+        return f": {count} missing"
+    free = [f"result_{at}.txt" for at in range(count + len(present)) if f"result_{at}" not in present]
+    return f": {listed(free[:count], SHOWN)} missing"
 
 
 class TellableResult(SetRule, strict_only=True):
@@ -206,37 +200,14 @@ class FailingRuns(SetRule):
         return self.finding(run.path, 0, message, severity=WARNING, fix=fix)
 
 
-class SameInstanceSize(SetRule, strict_only=True):
-    """All instances of a throughput result use the same number of accelerators."""
-
-    id = "RUN19"
-    cite = "hpc_training_rules.adoc#results (throughput: the score is the tuple T, S, M', TTTa)"
-    differs = "the official tool takes S from one of the logs"
-    why = "S, the accelerators of an instance, is one number of the score; a mixture of sizes has none."
-    fix = "Run all instances on the same number of accelerators; submit those of another size as another result."
-    good = (lambda package: package(scaling="weak", division="open"),)
-    bad = (
-        lambda package: package(scaling="weak", division="open").edit(3, lambda log: log.set("number_of_nodes", 64)),
-    )
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        if results.scaling != WEAK:
-            return
-        groups = _group_runs((run for run in results.runs if run.scale is not None), lambda run: run.scale)
-        if len(groups) > 1:
-            sizes = "; ".join(f"{runs[0].scale} accelerators in {names_of(runs)}" for runs in groups)
-            odd, expected = min(groups, key=len)[0], "one number_of_nodes and accelerators_per_node"
-            yield self.finding_in(odd, "number_of_nodes", f"instances of different size: {sizes}", expected)
-
-
 class PrunedComply(SetRule, strict_only=True):
-    """Pruned logs also comply with the rules, and are of instances like those that count."""
+    """Pruned logs also comply with the rules."""
 
     id = "RUN11"
     cite = "hpc_training_rules.adoc#results; training_policies#493, #499"
     differs = "the official tools never read pruned_results"
-    why = "Pruning is for slow instances and repeated seeds, not for runs that break the rules or have other settings."
-    fix = "Submit complete pruned logs; a run that was killed, or had other settings, is not a pruned instance."
+    why = "Pruning is for slow instances and repeated seeds, not for runs that break the rules."
+    fix = "Submit complete pruned logs; a run that was killed is not a pruned instance."
     good = (lambda package: package(scaling="weak").with_time_to_train().prune(2),)
     bad = (lambda package: package(scaling="weak").prune(1, lambda log: log.drop("run_stop")),)
 
@@ -250,221 +221,136 @@ class PrunedComply(SetRule, strict_only=True):
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
             finding = self.finding(failing[0].path, 0, message, "compliant logs")
             yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
-        if results.pruned:
-            yield from self._other_instances(results)
-
-    def _other_instances(self, results: ResultSet) -> Iterator[Finding]:
-        """Yield a warning for each setting that pruned logs state as no counted log does."""
-        counted = [_settings_of(run, results) for run in results.runs]
-        differing: dict[str, list[tuple[JudgedRun, Any]]] = defaultdict(list)
-        for run in results.pruned:
-            for key, value in _settings_of(run, results).items():
-                usual = [stated[key] for stated in counted if key in stated]
-                if usual and value not in usual and not any(are_same(value, usual_value) for usual_value in usual):
-                    differing[key].append((run, value))
-        for key, differing_runs in differing.items():
-            run, value = differing_runs[0]
-            names = names_of([run for run, _ in differing_runs])
-            message = f"other instances than those that count: {key} is {show(to_plain(value))} in {names}"
-            line = run.lines.get("number_of_nodes" if key == SIZE else key, 0)
-            texts = dict.fromkeys(show(to_plain(stated[key])) for stated in counted if key in stated)
-            yield self.finding(run.path, line, message, f"{key} {listed(list(texts), 2)}", key, WARNING)
-
-
-def _settings_of(run: JudgedRun, results: ResultSet) -> dict[str, Any]:
-    """Return what an instance must have in common with the others of its result, as far as its log states it."""
-    stated = {"global_batch_size": run.batch_size}
-    stated |= run.settings if results.judged_as == "closed" else {SIZE: run.scale}
-    return {key: value for key, value in stated.items() if is_stated(value)}
 
 
 BATCH_SIZE: Final = "global_batch_size"
 SHOWN: Final = 4
-SHOWN_CHARACTERS: Final = 32
+Groups = list[tuple[Any, list[JudgedRun]]]
+"""Values that runs state under a key, and the runs of each."""
 
 
-class SameBatchSize(SetRule):
-    """All runs of a result have the same global batch size."""
+class SameSettings(SetRule):
+    """All runs of a result, pruned ones too, state the same problem, batch size, settings and size of an instance."""
 
     id = "RUN06"
-    cite = RESULTS
-    why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
-    fix = "Repeat the runs that differ."
-    differs = "the official package checker crashes on it in the closed division, also where a run states none"
+    cite = f"{RESULTS}; hpc_training_rules.adoc#results (throughput: the score is the tuple T, S, M', TTTa)"
+    why = (
+        "The runs of a closed result differ in nothing but the seed, those of an open one not in the problem or batch "
+        "size, which decides how many epochs a run needs; S, the accelerators of an instance, is one number of the "
+        "score."
+    )
+    fix = "Repeat the runs that differ, or submit them as another result; such a run is no pruned instance either."
+    differs = (
+        "the official tool compares the batch size alone, of closed results: it crashes where runs differ, also where "
+        "one states none"
+    )
     good = (lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 512.0)),)
     bad = (lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 1024)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        if results.strict:
-            runs = [run for run in results.comparable_runs if is_stated(run.batch_size)]
-            groups = _group_runs(runs, lambda run: identity(run.batch_size))
-        elif results.round != "0.7" and results.division == "closed":
-            # The official tool compares each size with that of the first run.
-            read = [(run, run.official.batch_size) for run in results.runs if run.official is not None]
-            groups = list(group_pairs((size == read[0][1], run) for run, size in read).values())
-        else:
+        if not results.strict:
+            yield from self._compare_officially(results)
             return
+        pruned = {id(run) for run in results.pruned}
+        # Of another benchmark, which RUN08 reports, nothing can be compared.
+        runs = [run for run in (*results.runs, *results.pruned) if run.benchmark in (None, results.benchmark)]
+        for key, groups in _find_differences(runs, partial(_read_settings, results)).items():
+            odd = _find_odd(groups)
+            line = odd.lines.get("number_of_nodes" if key == SIZE else key, 0)
+            message = f"settings differ between runs: {key} is {_list_groups(groups)}"
+            of_counted = [of_value for _, of_value in groups if not pruned.issuperset(map(id, of_value))]
+            severity = ERROR if len(of_counted) > 1 else WARNING
+            yield self.finding(odd.path, line, message, f"one {key}", key, severity)
+
+    def _compare_officially(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield a difference to the batch size of the first run."""
+        if results.round == "0.7" or results.division != "closed":
+            return
+        read = [(run, run.official.batch_size) for run in results.runs if run.official is not None]
+        parts = group_pairs((size == read[0][1], run) for run, size in read).values()
+        groups = [(part[0].batch_size, part) for part in parts]
         if len(groups) > 1:
-            message = f"batch sizes differ: {_list_groups(groups, lambda run: run.batch_size)}"
-            yield self.finding_in(min(groups, key=len)[0], BATCH_SIZE, message, f"one {BATCH_SIZE}")
+            message = f"batch sizes differ: {_list_groups(groups)}"
+            yield self.finding_in(_find_odd(groups), BATCH_SIZE, message, f"one {BATCH_SIZE}")
 
 
-class SameSettings(SetRule, strict_only=True):
-    """All runs of a result have the same hyperparameters."""
-
-    id = "RUN07"
-    cite = RESULTS
-    divisions = ("closed",)
-    differs = "the official tool does not compare the runs"
-    why = "The runs of a result differ in nothing but the seed."
-    fix = "Repeat the runs that differ."
-    good = (lambda package: package().edit(3, lambda log: log.set("opt_learning_rate_warmup_epochs", 6.0)),)
-    bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        runs = results.comparable_runs
-        for key in dict.fromkeys(key for run in runs for key in run.settings):
-            if key != BATCH_SIZE:  # RUN06
-                yield from self._compare_runs([run for run in runs if is_stated(run.settings.get(key))], key)
-
-    def _compare_runs(self, runs: list[JudgedRun], key: str) -> Iterator[Finding]:
-        if len({repr(run.settings[key]) for run in runs}) < 2:
-            return  # mostly; it saves most of the time
-        groups = _group_runs(runs, lambda run: identity(run.settings[key]))
-        if len(groups) > 1:
-            values = _list_groups(groups, lambda run: run.settings[key])
-            message = f"hyperparameters differ between runs: {key} is {values}"
-            yield self.finding_in(min(groups, key=len)[0], key, message, f"one {key}")
+def _read_settings(results: ResultSet, run: JudgedRun) -> dict[str, Any]:
+    """Return what a run must have in common with the others of its result."""
+    stated: dict[str, Any] = {VARIANT: run.variant, BATCH_SIZE: run.batch_size}
+    if results.scaling == WEAK:
+        stated[SIZE] = run.scale
+    return {**stated, **run.settings} if results.judged_as == "closed" else stated
 
 
-class SettingsStated(SetRule, strict_only=True):
-    """Every run of a result states the settings that its other runs state."""
-
-    id = "RUN17"
-    cite = RESULTS
-    differs = "the official package checker crashes where only some runs of a closed result state global_batch_size"
-    why = "A run that does not state what the others do cannot be compared with them."
-    fix = "Repeat the run. One that died before it logged its settings may be the one run that is allowed to fail."
-    bad = (lambda package: package().edit(3, lambda log: log.drop("dropout")),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        compared = [run for run in results.comparable_runs if not run.damage]
-        settings = {id(run): {BATCH_SIZE: run.batch_size, **run.settings} for run in compared}
-        stated = {run: tuple(key for key in own if is_stated(own[key])) for run, own in settings.items()}
-        keys = sorted({key for settings in stated.values() for key in settings})
-        yield from self._compare_staging(compared, results.round)
-        for runs in _group_runs(compared, lambda run: stated[id(run)]):
-            missing = [key for key in keys if key not in stated[id(runs[0])]]
-            if missing:
-                contradicts = results.judged_as == "closed" and any(run.verdict != FAIL for run in runs)
-                absence = "no settings" if len(missing) == len(keys) else f"no {', '.join(missing)}"
-                verb = "states" if len(runs) == 1 else "state"
-                message = f"{names_of(runs)} {verb} {absence}; other runs of the result do"
-                severity = ERROR if contradicts else WARNING
-                yield self.finding(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
-
-    def _compare_staging(self, runs: list[JudgedRun], round_: str) -> Iterator[Finding]:
-        """Yield a warning about runs without staging among others with it, where the time contains the staging."""
-        without = [run for run in runs if not run.staging_ms]
-        if round_ in ("1.0", "2.0") and 0 < len(without) < len(runs):
-            message = f"no staging in {names_of(without)}, although the other runs log theirs: it counts as 0 minutes"
-            fix = "Restore staging_start and staging_stop from the original log, or let each run log them."
-            yield self.finding(without[0].path, 0, message, "staging in all runs", "staging_start", WARNING, fix)
-
-
-class SameSoftware(SetRule, strict_only=True):
-    """All runs of a result were made by one version of the code, with the same software, machine and data."""
+class SameCode(SetRule, strict_only=True):
+    """All runs of a result were made by the same code, with the same software, machine and data, and log the same."""
 
     id = "RUN20"
     severity = WARNING
     cite = "training_rules.adoc#system-and-framework-must-be-consistent; training_rules.adoc#definitions"
-    differs = "the official tool ignores the records of this suite"
-    why = "A result belongs to one implementation on one system, with one set of software versions."
-    fix = "Repeat the runs that differ."
-    good = (lambda package: package().by_suite().edit(3, lambda log: log.provenance(git_revision="another")),)
-    bad = (lambda package: package().by_suite().edit(3, lambda log: log.provenance(source_sha256="6" * 64)),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        names = dict.fromkeys(name for run in results.runs for name in run.software)
-        differing = {name: groups for name in names if len(groups := _by_version(results.runs, name)) > 1}
-        code = {name: groups for name, groups in differing.items() if name in (SOURCES, DISTRIBUTION)}
-        if code:
-            severity = ERROR if results.division == "closed" else WARNING
-            yield self._report_differences(code, "the code differs between runs", "one version of the suite", severity)
-        others = {name: groups for name, groups in differing.items() if name not in code}
-        if others:
-            expected = "the same software, machine and data for all runs"
-            yield self._report_differences(others, "software, machine or data differ between runs", expected, WARNING)
-
-    def _report_differences(
-        self, differing: dict[str, list[list[JudgedRun]]], subject: str, expected: str, severity: str
-    ) -> Finding:
-        parts = [f"{name} is {_list_groups(groups, _start_of(name))}" for name, groups in differing.items()]
-        odd = min(next(iter(differing.values())), key=len)[0]
-        return self.finding_in(odd, PROVENANCE, f"{subject}: {listed(parts, SHOWN)}", expected, severity)
-
-
-class SameCode(SetRule, strict_only=True):
-    """The records of all runs of a result were written by the same lines of the same files."""
-
-    id = "RUN22"
-    severity = WARNING
-    cite = "training_rules.adoc#system-and-framework-must-be-consistent"
     differs = "the official tool compares the file and line of seeds only"
     why = (
-        "A result belongs to one version of the code; two published results have runs of several. All runs of each log "
-        "the same keys."
+        "A result belongs to one version of the code on one system, with one set of software versions; two published "
+        "results have runs of several. All runs of each log the same keys."
     )
     fix = "Repeat the runs that differ. If the code was only moved, say so in its README."
     good = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "/other/place/train.py")),)
     bad = (lambda package: package().edit(3, lambda log: log.meta("run_stop", "file", "train_fast.py")),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
+        software = _find_differences(results.runs, lambda run: run.software)
+        code: dict[str, Groups] = {name: software.pop(name) for name in (SOURCES, DISTRIBUTION) if name in software}
+        severity = ERROR if results.division == "closed" else WARNING
+        yield from self._report_differences(code, "the code differs between runs", PROVENANCE, severity)
+        yield from self._report_differences(software, "software, machine or data differ between runs", PROVENANCE)
         runs = [run for run in results.runs if run.keys and not run.damage]
-        yield from self._compare_marks(runs)
-        groups = _group_runs((run for run in runs if run.verdict != FAIL), lambda run: run.keys)
+        marks = dict(sorted(_find_differences(runs, _read_marks).items()))
+        subject = "runs of different code, by file and line of their records"
+        yield from self._report_differences(marks, subject, next(iter(marks), ""), most=1)
+        groups = list(group_pairs((run.keys, run) for run in runs if run.verdict != FAIL).values())
         usual = max(groups, key=len, default=[])
         for odd in groups:
-            lacking = sorted(usual[0].keys - odd[0].keys)
-            if lacking and 2 * len(usual) > sum(map(len, groups)):
-                message = f"no {listed(lacking, SHOWN)} in {names_of(odd)}; in the other runs there is"
-                yield self.finding_in(odd[0], "", message, "the same keys in all runs", NOTE)
+            lacking = usual[0].keys - odd[0].keys
+            if lacking:
+                key = min(lacking.intersection(usual[0].settings), default="")
+                contradiction = ERROR if results.judged_as == "closed" else WARNING
+                message = f"no {listed(sorted(lacking), SHOWN)} in {names_of(odd)}; in other runs there is"
+                severity = contradiction if key else NOTE
+                yield self.finding(odd[0].path, 0, message, "the same keys in all runs", key, severity)
 
-    def _compare_marks(self, runs: list[JudgedRun]) -> Iterator[Finding]:
-        if not runs or all(run.marks == runs[0].marks for run in runs):
-            return
-        differing: dict[str, list[list[JudgedRun]]] = {}
-        marks = group_pairs((key, (run, (basename(file), line))) for run in runs for key, file, line in run.marks)
-        for key, of_key in sorted(marks.items()):
-            groups = list(group_pairs((mark, run) for run, mark in of_key).values())
+    def _report_differences(
+        self, differing: dict[str, Groups], subject: str, key: str, severity: str = "", most: int = SHOWN
+    ) -> Iterator[Finding]:
+        parts = [f"{name} is {_list_groups(groups)}" for name, groups in differing.items()]
+        if parts:
+            keys = " keys" if len(parts) > most else ""
+            odd = _find_odd(next(iter(differing.values())))
+            yield self.finding_in(odd, key, f"{subject}: {listed(parts, most)}{keys}", "the same in all runs", severity)
+
+
+def _read_marks(run: JudgedRun) -> dict[str, str]:
+    """Return what file and line wrote the records of a run, by their keys."""
+    return {key: f"{basename(file)}, line {line}" for key, file, line in run.marks}
+
+
+def _find_differences(runs: Iterable[JudgedRun], read: Callable[[JudgedRun], Mapping[str, Any]]) -> dict[str, Groups]:
+    """Return, by key, what runs state, where that is several values; read: returns what a run states."""
+    stated = group_pairs((key, (value, run)) for run in runs for key, value in read(run).items() if is_stated(value))
+    differing: dict[str, Groups] = {}
+    for key, pairs in stated.items():
+        if len({repr(value) for value, _ in pairs}) > 1:  # mostly not; it saves most of the time
+            parts = group_pairs((identity(value), (value, run)) for value, run in pairs).values()
+            groups = [(part[0][0], [run for _, run in part]) for part in parts]
             if len(groups) > 1:
                 differing[key] = groups
-        for key, groups in list(differing.items())[:1]:
-            texts = _list_groups(groups, partial(_describe_mark, key))
-            others = f"; likewise {len(differing) - 1} more keys" if len(differing) > 1 else ""
-            message = f"runs of different code: {key} was written by {texts}{others}"
-            yield self.finding_in(min(groups, key=len)[0], key, message, "the same file and line in all runs")
+    return differing
 
 
-def _describe_mark(key: str, run: JudgedRun) -> str:
-    file, line = next((file, line) for marked, file, line in run.marks if marked == key)
-    return f"{basename(file)}, line {line}"
+def _find_odd(groups: Groups) -> JudgedRun:
+    """Return the first of the runs that fewest are like."""
+    _, runs = min(groups, key=lambda group: len(group[1]))
+    return runs[0]
 
 
-def _start_of(name: str) -> Callable[[JudgedRun], str]:
-    """Return the function that gives the first characters of a version, or of a hash."""
-    return lambda run: run.software[name][:SHOWN_CHARACTERS]
-
-
-def _by_version(runs: list[JudgedRun], name: str) -> list[list[JudgedRun]]:
-    """Return the runs that state the version of something, grouped by it."""
-    return _group_runs((run for run in runs if name in run.software), lambda run: run.software[name])
-
-
-def _group_runs(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hashable]) -> list[list[JudgedRun]]:
-    """Return the runs grouped by what is the same in them."""
-    return list(group_pairs((identify(run), run) for run in runs).values())
-
-
-def _list_groups(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:
-    return "; ".join(f"{show(to_plain(value(runs[0])))} in {names_of(runs)}" for runs in groups)
+def _list_groups(groups: Groups) -> str:
+    return "; ".join(f"{show(to_plain(value))} in {names_of(runs)}" for value, runs in groups)

@@ -17,16 +17,13 @@ from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import BAGGING, variant_of
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
-from compliance.model.result_set import ResultSet
 from compliance.model.system import is_blank, is_placeholder
-from compliance.rules.rule import LogRule, SetRule, show
+from compliance.rules.rule import LogRule, show
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 DIVISIONS = one_of("closed", "open")
 STATUSES = one_of("cloud", "onprem", "preview", "research")
-MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"
-UNKNOWN = "the official tool does not know the mini round"
 KEY = "dataset_variant"
 A_NAME = Check("a name", lambda value: isinstance(value, str) and not is_blank(value))
 
@@ -226,7 +223,10 @@ class SeedLogged(LogRule, strict_only=True):
     bad = (lambda log: log().drop("seed"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        yield from self._check_seeds(log, case)
+        differing = [record for record in log["seed"][1:] if record.value != log["seed"][0].value]
+        if differing and any(setting.key == "seed" and setting.required for setting in case.settings):
+            message = f"{len(log['seed'])} seed records with different values: the official log checker fails on them"
+            yield self.finding_at(log, differing[0], message, "one seed record, from rank 0", WARNING)
         if not log["seed"]:
             severity = "an error" if case.round == "3.0" else "a warning"
             message = f"seed missing: the log states none ({severity} in a closed submission)"
@@ -235,111 +235,58 @@ class SeedLogged(LogRule, strict_only=True):
             if problem := seed_problem(record.value):
                 yield self.finding_at(log, record, problem, "a whole number", severity="error")
 
-    def _check_seeds(self, log: Log, case: Case) -> Iterator[Finding]:
-        """Yield a warning about several different seeds where the official log checker fails on them."""
-        first, *others = log["seed"] or (None,)
-        if first is None or all(record.value == first.value for record in others):
-            return
-        if any(setting.key == "seed" and setting.required for setting in case.settings):
-            message = f"{1 + len(others)} seed records with different values: the official log checker fails on them"
-            yield self.finding_at(log, others[0], message, "one seed record, from rank 0", WARNING)
 
-
-class MiniRule(LogRule, strict_only=True):
-    """Base of the rules about the variant of the problem that a log names."""
-
-    cite = MINI_ROUND
-    differs = UNKNOWN
-
-
-class NoMini(MiniRule):
-    """The run is on the full problem of an MLPerf benchmark, not on a mini one or on the user's own data."""
+class NoMini(LogRule, strict_only=True):
+    """The run is on the full problem of an MLPerf benchmark; on another that exists, with --allow-mini, it is open."""
 
     id = "SET07"
-    why = "Mini problems, benchmarks from outside the suite and your own data give no MLPerf results."
-    fix = (
-        "Pass --allow-mini to check mini problems and benchmarks from outside the suite by their own rules, with this"
-        " as a note. Do not submit runs on your own data."
+    cite = "docs/reference/profiles.md (the mini round of this suite)"
+    differs = "the official tool does not know the mini round"
+    why = (
+        "Mini problems, benchmarks from outside the suite and your own data give no MLPerf results. Target, dataset "
+        "sizes and reference runs depend on the problem; the closed division has the full ones only."
     )
+    fix = (
+        "Pass --allow-mini to check mini problems and benchmarks from outside the suite by their own rules, with this "
+        "as a note. Do not submit runs on your own data."
+    )
+    good = (lambda log: log(),)
     bad = (lambda log: log(division="open", variant=MINI),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         variant, plugin = variant_of(log), describe_plugin(case.benchmark)
+        mini = variant in VARIANTS
         if plugin:
             named, severity = log.first("submission_benchmark"), NOTE if case.allow_mini else ERROR
             line, key = named.line if named else 0, "submission_benchmark"
             other = named and named.value != case.benchmark
             message = f"{plugin}, but the log names {show(named.value)}" if named and other else plugin
             yield self.finding(log.path, line, message, "a benchmark of MLPerf HPC", key, severity)
-            if variant != OWN:
-                return
         first = next((record for record in log[KEY] if record.value == variant), None)
-        if variant != FULL and first is not None:
-            mini = variant in VARIANTS
+        if variant != FULL and first is not None and not (plugin and mini):
             noun = "is a mini run" if mini else "is about the user's own data, without target and sizes to check"
             message = f"the log {noun} ({KEY} {variant}), not an MLPerf result"
             severity = NOTE if mini and case.allow_mini else ERROR
             yield self.finding_at(log, first, message, "a run on the full dataset", severity)
+        if log[KEY]:
+            yield from self._check_variant(log, case, variant)
+        for record in log["submission_division"]:
+            if variant != FULL and record.value != "open":
+                message = f"a {'mini run' if mini else 'run on own data'} whose {record.key} is {show(record.value)}"
+                yield self.finding_at(log, record, message, '"open"', fix="Log submission_division open.")
 
-
-class KnownVariant(MiniRule):
-    """The dataset_variant, if logged, is logged once and exists for the benchmark."""
-
-    id = "SET09"
-    why = "Target, dataset sizes and reference runs depend on it."
-    fix = "Log the name of the mini problem as dataset_variant, or own; for the full problem log full, or nothing."
-    good = (lambda log: log(division="open", variant=MINI),)
-    bad = (lambda log: log().add(KEY, "tiny"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if not log[KEY]:
-            return
+    def _check_variant(self, log: Log, case: Case, variant: str) -> Iterator[Finding]:
+        """Yield what is wrong with the name of the problem: it is logged once, and the benchmark has it."""
         yield from self.exactly_once(log, KEY)
         for record in log[KEY]:
             if record.value not in (*VARIANTS, OWN):
-                yield self.finding_at(log, record, f"{KEY} is {show(record.value)}", " or ".join(map(show, VARIANTS)))
-        variant = variant_of(log)
+                fix = "Log the name of the mini problem, or own; for the full problem log full, or nothing."
+                expected = " or ".join(map(show, VARIANTS))
+                yield self.finding_at(log, record, f"{KEY} is {show(record.value)}", expected, fix=fix)
         if case.benchmark and case.reference is None and variant != OWN:
             variants = [mini.variant for mini in list_references(case.benchmark)[1:]] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
             yield self.finding_at(log, log[KEY][0], message, f"of {case.benchmark}: {' or '.join(variants)}")
-
-
-class MiniIsOpen(MiniRule):
-    """A mini run belongs to the open division."""
-
-    id = "SET10"
-    why = "The closed division is for the full problem; a mini run in it could be mistaken for an MLPerf result."
-    fix = "Log submission_division open."
-    good = (lambda log: log(division="open", variant=MINI),)
-    bad = (lambda log: log(division="closed", variant=MINI),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if variant_of(log) == FULL:
-            return
-        for record in log["submission_division"]:
-            if record.value != "open":
-                kind = "mini run" if variant_of(log) in VARIANTS else "run on own data"
-                message = f"a {kind} whose submission_division is {show(record.value)}"
-                yield self.finding_at(log, record, message, '"open"')
-
-
-class OneVariant(SetRule, strict_only=True):
-    """All runs of a result are on the same problem, full or mini."""
-
-    id = "RUN13"
-    cite = MINI_ROUND
-    differs = UNKNOWN
-    why = "A mini run takes minutes and cannot replace a run on the full dataset, or vice versa."
-    fix = "Keep runs of the two problems in separate folders."
-    good = (lambda package: package(division="open", variant=MINI),)
-    bad = (lambda package: package().edit(3, lambda log: log.add(KEY, MINI)),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        odd = [run for run in (*results.runs, *results.pruned) if run.variant != results.variant]
-        if odd:
-            message = f"runs on the {odd[0].variant} problem ({len(odd)}) among runs on the {results.variant} one"
-            yield self.finding(odd[0].path, 0, message, f"only runs on the {results.variant} problem", KEY)
 
 
 def seed_of(value: Any) -> int | None:

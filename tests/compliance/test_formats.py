@@ -229,7 +229,9 @@ def test_text_has_no_verdict_of_a_rule_that_is_not_selected(tmp_path):
 
 def test_text_says_what_scaling_staging_and_a_waiver_did():
     too_fast = judge(load_points("cosmoflow", "3.0", 10), 512, [10 + i / 10 for i in range(10)], 10)
-    times = score.TimeToTrain(30.0, (30.0,), (), 1.0, 2.0, 1.5, 25.0)
+    times = score.TimeToTrain(
+        minutes=30.0, run_minutes=(30.0,), committee_factor=2.0, staging_minutes=1.5, convergence=25.0
+    )
     results = result(score=times, convergence=too_fast, waiver="agreed in review")
     results.findings.append(Finding("RCP01", "error", "", 0, "RCP test failed"))
     text = FORMATS["text"](report_of(results), STYLE)

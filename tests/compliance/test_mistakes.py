@@ -289,7 +289,7 @@ class Answer(NamedTuple):
 HARMLESS = Answer("PASS")
 LOG = "/deepcam/result_1.txt"
 ANSWERS = {
-    "m01": Answer("INCOMPLETE", "RUN01.* 4.* 5.*1 is missing", "strong/deepcam", "missing run"),
+    "m01": Answer("INCOMPLETE", "RUN01.* 4.* 5.*1 missing", "strong/deepcam", "missing run"),
     "m02": Answer(
         "FAIL", "RUN05.*(identical|copy|same).*result_1.txt", "result_6.txt", "(delete|remove) .*result_6.txt"
     ),
@@ -354,7 +354,7 @@ ANSWERS = {
     "w01": Answer("WARN", "'pruned'.*pruned_results", "weak/deepcam/pruned", "rename .*pruned_results"),
     "w02": Answer("FAIL", "QUA01.*target", "weak/deepcam/result_1.txt:75", "target"),
     "w03": Answer("FAIL", "RUN01.* 8.* 5", "strong/deepcam", "weak"),
-    "w04": Answer("INCOMPLETE", "RUN01.* 3.* 5.*2 are missing", "weak/deepcam", "repeat all"),
+    "w04": Answer("INCOMPLETE", "RUN01.* 3.* 5.*2 missing", "weak/deepcam", "repeat all"),
     "w05": HARMLESS,
     "w06": Answer("FAIL", f"PKG04.*{SYSTEM}", "systems/", f"rename systems/{SYSTEM.upper()}.json to .*{SYSTEM}.json"),
     "w07": Answer("WARN", "PKG06.*number_of_nodes.*16", DESCRIPTION, "quotes"),

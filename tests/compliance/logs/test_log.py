@@ -256,16 +256,6 @@ def test_any_bytes_in_any_pieces(data, sizes):
     assert contents(in_pieces(data, sizes)) == contents(in_pieces(data, []))
 
 
-def test_a_snapshot_is_the_log_so_far():
-    fed = LogReader("x.txt")
-    fed.feed(line("run_start") + line("other") + line("run_stop", end=b""))
-    early = fed.snapshot()
-    assert set(early.records) == {"run_start"} and early.record_count == early.line_count == 2
-    fed.feed(b"\n")
-    assert set(fed.snapshot().records) == {"run_start", "run_stop"} and set(early.records) == {"run_start"}
-    assert contents(fed.close()) == contents(parse_log(line("run_start") + line("other") + line("run_stop")))
-
-
 # -- limits --------------------------------------------------------------------------------------------------
 
 

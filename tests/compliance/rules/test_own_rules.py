@@ -15,7 +15,7 @@ from compliance.check import main
 from compliance.model.judging import OFFICIAL_RULE
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules, load_rules
-from compliance.rules.rule import FAMILIES, RETIRED, LogRule, forget, prefix
+from compliance.rules.rule import FAMILIES, RETIRED, LogRule, prefix, rules_of
 from compliance.samples.log import SampleLog
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "new-rule.md"
@@ -25,7 +25,7 @@ class Never(LogRule):
     """Nothing is logged."""
     id = "{id}"
     def check(self, log, case):
-        yield self.found(log.path, 1, "something is logged")
+        yield self.finding(log.path, 1, "something is logged")
 '''
 
 
@@ -36,7 +36,7 @@ def registry():
     yield
     all_rules().clear()
     all_rules().update(rules)
-    forget()
+    rules_of.cache_clear()
     for name in set(sys.modules) - modules:
         if name.startswith(("file ", "own_")):
             del sys.modules[name]
@@ -87,7 +87,7 @@ def test_a_rule_that_is_defined_late_is_applied(log):
         id = "OWN02"
 
         def check(self, log, case):
-            yield self.found(log.path, 0, "late")
+            yield self.finding(log.path, 0, "late")
 
     assert [found.message for found in compliance.check_logs(log, select=("OWN",)).findings] == ["late"]
 
@@ -183,7 +183,7 @@ def test_what_is_not_a_source_of_rules_is_one_message(source, message):
 def test_a_rule_that_fails_itself_is_an_error_of_the_check(base, body, reason, tmp_path, log, capsys):
     text = BODY.format(id="OWN06").replace("LogRule", base).replace("self, log, case", "self, log, case=None")
     own, folder = tmp_path / "own.py", tmp_path / "logs"
-    own.write_text(text.replace('yield self.found(log.path, 1, "something is logged")', body))
+    own.write_text(text.replace('yield self.finding(log.path, 1, "something is logged")', body))
     folder.mkdir()
     for number in range(2):
         (folder / f"result_{number}.txt").write_bytes(SampleLog(run=number).bytes())

@@ -310,7 +310,7 @@ def copied(name: str, rules: str, *edits: Disguise, place: Place | None = None) 
     return Case(name, copy_runs(*edits, place=place), tuple(rules.split()), "distinct runs", "a copy", allowed=allowed)
 
 
-OTHER_RULES = ("ORD", "PKG", "RCP", "SET", "RUN01", "RUN02", "RUN03", "RUN06", "RUN07", "RUN09")
+OTHER_RULES = ("ORD", "PKG", "RCP", "SET", "RUN01", "RUN02", "RUN03", "RUN06", "RUN09")
 """Rules that may complain of an unseen copy: of where it was put."""
 ALIKE = "RUN05 RUN14"
 NEARLY = "RUN05 RUN14 RUN15 RUN16"

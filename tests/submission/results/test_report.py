@@ -127,7 +127,7 @@ def test_the_page_opens_with_the_best_results_and_what_failed(tmp_path):
         "FAIL .*Fast: closed cosmoflow on example_n64 .*RCP test failed .* RCP01",
         text,
     )
-    assert re.search("INCOMPLETE .*Few: closed deepcam on example_n64 .*deepcam needs 5: 2 are missing", text)
+    assert re.search("INCOMPLETE .*Few: closed deepcam on example_n64 .*deepcam needs 5: 2 missing", text)
     causes = [address for address in page.all("href") if re.fullmatch(r"#result-\d+-(RCP|RUN)01", address)]
     assert len(causes) == 2 and "#what-failed" in page.all("href"), "checked_page has shown that they lead somewhere"
 

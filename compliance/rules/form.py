@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
-from common.command import counted
 from compliance.logs.file_kind import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES, Record
@@ -41,8 +40,11 @@ MESSAGES: Final = {
     "long line": f"the line is longer than {MAX_LINE_BYTES >> 20} MiB: not decoded",
     "long record": "parse error: the record is very long and not of the usual form: not decoded",
     "compressed": "the file {}",
+    "near record": "looks like a record, but no tool reads it",
+    "writing": "not written as the first record: other blanks, order of members, or line end",
+    "time order": "{}",
 }
-"""What is said of each kind of problem, with its detail."""
+"""What is said of each kind of problem or oddity, with its detail."""
 
 
 def problems(log: Log, *kinds: str) -> list[FormProblem]:
@@ -51,7 +53,10 @@ def problems(log: Log, *kinds: str) -> list[FormProblem]:
 
 
 class FormRule(LogRule):
-    """Base of the rules that report some kinds of problems. EXPECTED: what would have been right, by kind."""
+    """Base of the rules that report some kinds of problems or oddities.
+
+    EXPECTED: what would have been right, by kind.
+    """
 
     EXPECTED: ClassVar[dict[str, str]]
 
@@ -59,6 +64,9 @@ class FormRule(LogRule):
         for kind, expected in self.EXPECTED.items():
             for problem in problems(log, kind)[:SHOWN]:
                 yield self.finding(log.path, problem.line, MESSAGES[kind].format(problem.detail), expected)
+            if odd := log.oddities.get(kind):
+                more = f" (the first of {odd.count} such lines)" if odd.count > 1 else ""
+                yield self.finding(log.path, odd.line, MESSAGES[kind].format(odd.detail) + more, expected)
 
 
 class Readable(FormRule):
@@ -109,7 +117,7 @@ class HoldsRecords(LogRule):
             yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=kind.fix)
 
 
-class NearRecords(LogRule, strict_only=True):
+class NearRecords(FormRule, strict_only=True):
     """No line looks like a record that no tool reads."""
 
     id = "FRM11"
@@ -120,16 +128,10 @@ class NearRecords(LogRule, strict_only=True):
     fix = "Write each record with mllog: `:::MLLOG `, one blank, and a JSON object; remove lines that are no records."
     good = (lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow run\n" + line),)
     bad = (lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        count, line = log.near_records
-        if count:
-            more = f", the first of {count} such lines" if count > 1 else ""
-            message = f"looks like a record, but no tool reads it{more}"
-            yield self.finding(log.path, line, message, "`:::MLLOG {json object}`")
+    EXPECTED = {"near record": "`:::MLLOG {json object}`"}
 
 
-class OneWriter(LogRule, strict_only=True):
+class OneWriter(FormRule, strict_only=True):
     """All records of a log are written in one way."""
 
     id = "FRM12"
@@ -140,15 +142,10 @@ class OneWriter(LogRule, strict_only=True):
     fix = "Submit the log as the run wrote it; nothing to fix if two programs write to it."
     good = (lambda log: log().text().replace('": ', '":').encode(),)
     bad = (lambda log: log().raw("seed", lambda line: line.replace(b'": ', b'":')),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        count, line = log.written_otherwise
-        if 0 < count < log.record_count:
-            message = f"{counted(count, 'record')} of {log.record_count} not written as the others: other blanks, order"
-            yield self.finding(log.path, line, f"{message} of members, or line end", "one way of writing")
+    EXPECTED = {"writing": "one way of writing"}
 
 
-class InOrderOfTime(LogRule, strict_only=True):
+class InOrderOfTime(FormRule, strict_only=True):
     """Records of all kinds follow one another in time."""
 
     id = "FRM13"
@@ -160,12 +157,7 @@ class InOrderOfTime(LogRule, strict_only=True):
     fix = "Submit the log as the run wrote it; nothing to fix if ranks with other clocks write to it."
     good = (lambda log: log().add("train_loss", 0.5, before="run_stop"),)
     bad = (lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        key, line, by_ms, newest_key = log.earlier
-        if line:
-            message = f"{key} is {by_ms / 1000:,.1f} s earlier than a record of {newest_key} before it"
-            yield self.finding(log.path, line, message, "times that increase from record to record", key)
+    EXPECTED = {"time order": "times that increase from record to record"}
 
 
 class Parses(LogRule):

@@ -201,9 +201,10 @@ class NoFailureInText(LogRule, strict_only=True):
     bad = (lambda log: log().raw("run_stop", lambda line: b"CUDA out of memory. Tried to allocate 20 MiB\n" + line),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        stop, (text, line) = log.last("run_stop"), log.failure
-        if stop and stop.meta("status") == "success" and 0 < line < stop.line:
-            yield self.finding(log.path, line, f"the run ended with success, but the log says {show(text)}")
+        stop, failure = log.last("run_stop"), log.oddities.get("failure")
+        if stop and failure and stop.meta("status") == "success" and failure.line < stop.line:
+            message = f"the run ended with success, but the log says {show(failure.detail)}"
+            yield self.finding(log.path, failure.line, message)
 
 
 class SamePrecision(LogRule, strict_only=True):

@@ -411,8 +411,8 @@ def test_standard_input(monkeypatch):
 def test_lines_that_look_like_records_are_counted():
     record = b'{"namespace": "", "time_ms": 1690000000000, "key": "seed", "value": 1, "metadata": {}}\n'
     text = b"start\n:::mllog " + record + b":::MLLOG " + record + b"srun: :: {\n" + b":::MLLOG" + record
-    assert parse_log(text).near_records == (2, 2)
-    assert parse_log(b"start\n" + b"0: :::MLLOG\t" + record).near_records == (1, 2)
+    assert parse_log(text).oddities["near record"] == (2, "", 2)
+    assert parse_log(b"start\n" + b"0: :::MLLOG\t" + record).oddities["near record"] == (2, "", 1)
 
 
 def test_many_lines_with_colons_take_no_time():

@@ -42,15 +42,12 @@ from compliance.logs.file_kind import (
 from compliance.logs.privacy import Mention, Watch
 from compliance.logs.record import (
     FILE_ORDER,
-    LONG_RECORD_BYTES,
     MAX_DEPTH,
     STRING,
     NumberedRecords,
     Record,
     Sharing,
-    decode_long,
-    depth,
-    is_long,
+    find_excess,
     repeated_field,
     show_json,
 )
@@ -309,7 +306,7 @@ class LogReader:
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
         self._member = b""  # as in the first record
-        self._newest = (0.0, "")  # time and key of the latest record so far
+        self._newest: Record | None = None  # the record with the latest time so far
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -389,9 +386,10 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> list[tuple[int, bytes]]:  # noqa: PLR0915  (calls would cost much)
         """Keep the records of these lines; return the other lines with their numbers."""
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
-        earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
+        earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
         order, others, light = log.record_count, log.others, kept_bytes < UNWEIGHED_BYTES
-        (newest, newest_key), member = self._newest, self._member
+        newest, member = self._newest, self._member
+        newest_ms = newest.time_ms if newest else 0
         texts: list[tuple[int, bytes]] = []
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
@@ -401,27 +399,28 @@ class LogReader:
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
             size = len(text)
-            if shallow_bytes < size <= long_bytes and depth(text) > MAX_DEPTH:
-                log.problem("deep", line)
+            if size > shallow_bytes and (kind := find_excess(text)):
+                log.problem(kind, line)
                 continue
             try:
-                record = decode(text) if size <= shallow_bytes or not is_long(text) else decode_long(text)
+                record = decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 if (slow := self._decode_slowly(text, line)) is None:
                     continue
                 record = slow
-            if not earliest < record.time_ms < latest:
-                if self._parse_time(record.time_ms, line) is None:
+            time_ms = record.time_ms
+            if not earliest < time_ms < latest:
+                if self._parse_time(time_ms, line) is None:
                     continue
-                log.problem("time", line, repr(record.time_ms))
+                log.problem("time", line, repr(time_ms))
             # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
             # nested field, or a colon in a string.
             if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
                 self._find_repeated_field(record, text, line)
-            if record.time_ms > newest:
-                newest, newest_key = record.time_ms, record.key
-            elif newest - record.time_ms > MOST_BACK_MS:
-                self._note_earlier(record, line, newest - record.time_ms, newest_key)
+            if time_ms > newest_ms:
+                newest, newest_ms = record, time_ms
+            elif newest and newest_ms - time_ms > MOST_BACK_MS:
+                self._note_earlier(record, line, newest)
             slot = slots.get(record.key)
             if slot is None:
                 other = others.get(record.key) or self._open_other(record.key)
@@ -437,7 +436,7 @@ class LogReader:
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
-        self._newest = (newest, newest_key)
+        self._newest = newest
         log.line_count, log.record_count = log.line_count + len(lines) - 1, order
         self._limit_memory(kept_bytes)
         return texts
@@ -463,11 +462,12 @@ class LogReader:
                     self._slots[key] = self.log.others.pop(key, [])
             self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
-    def _note_earlier(self, record: Record, line_number: int, by_ms: float, newest_key: str) -> None:
+    def _note_earlier(self, record: Record, line_number: int, newest: Record) -> None:
         """Note a record after a later one of another kind; all ranks may write the header."""
         seen = self._slots.get(record.key) or self.log.others.get(record.key)
-        if not {record.key, newest_key} <= COURSE_KEYS and (not seen or self._slots.get("run_start")):
-            detail = f"{record.key} is {by_ms / 1000:,.1f} s earlier than a record of {newest_key} before it"
+        if not {record.key, newest.key} <= COURSE_KEYS and (not seen or self._slots.get("run_start")):
+            seconds = (newest.time_ms - record.time_ms) / 1000
+            detail = f"{record.key} is {seconds:,.1f} s earlier than a record of {newest.key} before it"
             self.log.note("time order", line_number, detail)
 
     def _look_at_texts(self, texts: list[tuple[int, bytes]]) -> None:
@@ -513,25 +513,16 @@ class LogReader:
         return lines
 
     def _find_repeated_field(self, record: Record, text: bytes, line_number: int) -> None:
-        """Report a repeated field; a record that no rule needs may have too many fields to compare."""
+        """Report a repeated field."""
         members = len(record.value) if isinstance(record.value, dict) else 0
         if record.event_type is not UNSET and text.count(b":") == 6 + len(record.metadata) + members:
             return
-        try:
-            name = repeated_field(text)
-        except ValueError:
-            if record.key in self._open_slots:
-                self.log.problem("long record", line_number)
-        else:
-            if name:
-                self.log.problem("repeated field", line_number, name)
+        if name := repeated_field(text):
+            self.log.problem("repeated field", line_number, name)
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder rejects, as the official parser would; None if it has a problem."""
         log = self.log
-        if len(text) > LONG_RECORD_BYTES:
-            log.problem("long record", line_number)
-            return None
         try:
             fields = parse_json(text)
         except RecursionError:

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from compliance.logs.file_kind import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
-from compliance.logs.record import LONG_RECORD_BYTES, Record
+from compliance.logs.record import LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import NOTE, Case, Finding, listed
 from compliance.rules.rule import LogRule
@@ -38,7 +38,7 @@ MESSAGES: Final = {
     "two records": "two or more records on one line",
     "repeated field": "duplicate JSON field {!r}",
     "long line": f"the line is longer than {MAX_LINE_BYTES >> 20} MiB: not decoded",
-    "long record": "parse error: the record is very long and not of the usual form: not decoded",
+    "long record": "parse error: the record is very long: not decoded",
     "compressed": "the file {}",
     "near record": "looks like a record, but no tool reads it",
     "writing": "not written as the first record: other blanks, order of members, or line end",
@@ -210,7 +210,7 @@ class NoRepeatedMember(FormRule, strict_only=True):
 
 
 class LineLength(FormRule):
-    """No line is longer than 16 MiB, and long records are of the usual form."""
+    """No line is longer than 16 MiB, no record longer than 512 KiB."""
 
     id = "FRM07"
     cite = "docs/reference/profiles.md (a limit of this checker)"
@@ -221,7 +221,7 @@ class LineLength(FormRule):
     bad = (lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),)
     EXPECTED = {
         "long line": f"at most {MAX_LINE_BYTES >> 20} MiB",
-        "long record": f"at most {LONG_RECORD_BYTES >> 10} KiB, or the usual fields",
+        "long record": f"at most {LONG_RECORD_BYTES >> 10} KiB and {MOST_LISTS:,} lists and objects",
     }
 
 

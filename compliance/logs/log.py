@@ -79,8 +79,8 @@ LONGEST_HEAD: Final = 400
 MOST_COMPARED: Final = 1000
 """Lines of a block that are compared with it; published logs have none."""
 
-MEMBER: Final = rb'[{,]\s*"event_type"\s*:\s*'
-"""A member of a record: each program writes it in one way, and so are all records of each published log."""
+BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
+"""How a record begins: each program writes it in one way, and so are all records of each published log."""
 FAILURES: Final = (
     *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
     *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),
@@ -305,7 +305,7 @@ class LogReader:
         self._skipping = False
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
-        self._member = b""  # as in the first record
+        self._begin = b""  # of the first record
         self._newest: Record | None = None  # the record with the latest time so far
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
@@ -376,8 +376,8 @@ class LogReader:
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
         else:
-            if not self._member and (match := re.search(MEMBER, data)):
-                self._member = match[0]
+            if not self._begin and (match := re.search(BEGIN, data)):
+                self._begin = match[1]
             texts = self._read_records(self._lines_of(data))
             self._limit_others()
             self._look_at_texts(texts)
@@ -388,7 +388,7 @@ class LogReader:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
         order, others, light = log.record_count, log.others, kept_bytes < UNWEIGHED_BYTES
-        newest, member = self._newest, self._member
+        newest, begin = self._newest, self._begin
         newest_ms = newest.time_ms if newest else 0
         texts: list[tuple[int, bytes]] = []
         for line, text in enumerate(lines, log.line_count + 1):
@@ -430,7 +430,7 @@ class LogReader:
                 if record.key in RATES:
                     self._take_rate(record, line)
             else:
-                if member not in text:
+                if not text.startswith(begin):
                     log.note("writing", line)
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
-from compliance.logs.file_kind import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
+from compliance.logs.file_kind import MAX_FILE_BYTES
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.logs.timeline import clock, epoch_number
@@ -269,11 +269,8 @@ class Inflates(FormRule):
     why = "A small file can inflate to more text than anybody can read; the rest of it was not read."
     fix = "Submit logs as plain text (gunzip), as the official tools need them; cut what does not belong to the log."
     good = (lambda log: log().gzip(),)
-    bad = (lambda log: log().raw("seed", lambda line: b"\n" * ANY_RATIO_BYTES + line).gzip(),)
-    EXPECTED = {
-        "compressed": f"at most {MAX_FILE_BYTES >> 20} MiB of text, {MAX_RATIO} times its size from "
-        f"{ANY_RATIO_BYTES >> 20} MiB on, {MAX_MEMBERS:,} members"
-    }
+    bad = (lambda log: log().raw("seed", lambda line: b"\n" * MAX_FILE_BYTES + line).gzip(),)
+    EXPECTED = {"compressed": f"at most {MAX_FILE_BYTES >> 20} MiB of text, in few gzip members"}
 
 
 HEADER: Final = ("init_start", "submission_benchmark")

@@ -5,7 +5,6 @@ import zlib
 from common.ending import COMPLETED
 from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN, TARGET_RECORD
 from common.version import DISTRIBUTION, VERSION
-from compliance.logs.file_kind import MAX_MEMBERS
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE
 from compliance.rules.closed import PARAMETERS, WRITERS
 from compliance.rules.evidence import MINI_DATA
@@ -226,7 +225,7 @@ EXAMPLES = (
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", False)),
     ("FRM08", "error", lambda log: log().shift("run_stop", -1_692_300_000_000)),
     ("FRM09", "", lambda log: log().raw("seed", lambda line: b"epoch\n" * 100_000 + line).gzip()),
-    ("FRM09", "error", lambda log: log().gzip() + EMPTY_MEMBER * MAX_MEMBERS),
+    ("FRM09", "error", lambda log: log().gzip() + EMPTY_MEMBER * 5000),
     ("FRM10", "", lambda log: log().double("init_start").double("cache_clear")),
     ("FRM10", "error", lambda log: log().bytes()[:9000]),
     ("FRM10", "error", lambda log: log().bytes() * 2),

@@ -55,7 +55,7 @@ EXAMPLES = (
         lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(shorten_later)),
     ),
     (
-        "RUN14",
+        "RUN12",
         "error",
         lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(shorten_later)),
     ),

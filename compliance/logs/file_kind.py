@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator, Set
 from io import BufferedReader
+from itertools import chain
 from typing import BinaryIO, Final, NamedTuple
 
 from common.tree import Tree, size_text
@@ -45,13 +46,8 @@ class PlainFiles(Tree):
 def pieces(stream: BinaryIO) -> tuple[bool, Iterator[bytes]]:
     """Return whether a file is compressed, and its text in pieces; to read them may raise as `inflated` does."""
     block = stream.read(PIECE_BYTES)
-    return (True, inflated(block, stream)) if block.startswith(GZIP) else (False, _read_plain(block, stream))
-
-
-def _read_plain(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    while block:
-        yield block
-        block = stream.read(PIECE_BYTES)
+    plain = chain((block,), iter(lambda: stream.read(PIECE_BYTES), b""))
+    return (True, inflated(block, stream)) if block.startswith(GZIP) else (False, plain)
 
 
 def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:

@@ -193,8 +193,8 @@ class StatusSuccess(LogRule, strict_only=True):
                 message = f"run_stop status is success, but it also says {listed(failures)}"
                 ended = has_field(stop, "status") and str(stop.meta("ended")).casefold() in FAILURES
                 yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', ERROR if ended else WARNING)
-        stop, failure = log.last("run_stop"), log.oddities.get("failure")
-        if stop and failure and stop.meta("status") == "success" and failure.line < stop.line:
+        last, failure = log.last("run_stop"), log.oddities.get("failure")
+        if last and failure and last.meta("status") == "success" and failure.line < last.line:
             message = f"the run ended with success, but the log says {show(failure.detail)}"
             fix = "Nothing to fix if the run went on after it."
             yield self.finding(log.path, failure.line, message, severity=NOTE, fix=fix)

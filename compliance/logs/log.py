@@ -157,7 +157,7 @@ class Oddity(NamedTuple):
 
     line: int
     detail: str
-    count: int
+    lines: int
 
 
 class FormProblem(NamedTuple):
@@ -281,7 +281,7 @@ class Log:
     def note(self, kind: str, line: int, detail: str = "", lines: int = 1) -> None:
         """Count odd lines; keep the first of each kind."""
         first = self.oddities.setdefault(kind, Oddity(line, detail, 0))
-        self.oddities[kind] = first._replace(count=first.count + lines)
+        self.oddities[kind] = first._replace(lines=first.lines + lines)
 
 
 def _numbered(records: list[Record], field: str) -> NumberedRecords:

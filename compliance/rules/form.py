@@ -65,7 +65,7 @@ class FormRule(LogRule):
             for problem in problems(log, kind)[:SHOWN]:
                 yield self.finding(log.path, problem.line, MESSAGES[kind].format(problem.detail), expected)
             if odd := log.oddities.get(kind):
-                more = f" (the first of {odd.count} such lines)" if odd.count > 1 else ""
+                more = f" (the first of {odd.lines} such lines)" if odd.lines > 1 else ""
                 yield self.finding(log.path, odd.line, MESSAGES[kind].format(odd.detail) + more, expected)
 
 
@@ -117,47 +117,37 @@ class HoldsRecords(LogRule):
             yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=kind.fix)
 
 
-class NearRecords(FormRule, strict_only=True):
-    """No line looks like a record that no tool reads."""
-
-    id = "FRM11"
-    severity = NOTE
-    cite = FORMAT
-    differs = "the official parser skips such lines"
-    why = "A person would count this line, but no tool does."
-    fix = "Write each record with mllog: `:::MLLOG `, one blank, and a JSON object; remove lines that are no records."
-    good = (lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow run\n" + line),)
-    bad = (lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line),)
-    EXPECTED = {"near record": "`:::MLLOG {json object}`"}
-
-
 class OneWriter(FormRule, strict_only=True):
-    """All records of a log are written in one way."""
+    """Lines are as one program writes them: records in one way and in order of time, and none that no tool reads."""
 
     id = "FRM12"
     severity = NOTE
-    cite = FORMAT
-    differs = "the official parser reads any JSON"
-    why = "A program writes its records with the same blanks, order and line ends: others may be edited, or added."
-    fix = "Submit the log as the run wrote it; nothing to fix if two programs write to it."
-    good = (lambda log: log().text().replace('": ', '":').encode(),)
-    bad = (lambda log: log().raw("seed", lambda line: line.replace(b'": ', b'":')),)
-    EXPECTED = {"writing": "one way of writing"}
-
-
-class InOrderOfTime(FormRule, strict_only=True):
-    """Records of all kinds follow one another in time."""
-
-    id = "FRM13"
-    severity = NOTE
     follows = ("ORD09", "ORD18")
     cite = FORMAT
-    differs = "the official tool compares no times except the length of the initialisation"
-    why = "Times of some records may be edited, and those of others left; or several ranks write to the log."
-    fix = "Submit the log as the run wrote it; nothing to fix if ranks with other clocks write to it."
-    good = (lambda log: log().add("train_loss", 0.5, before="run_stop"),)
-    bad = (lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000),)
-    EXPECTED = {"time order": "times that increase from record to record"}
+    differs = "the official parser reads any JSON, compares no times but those of the initialisation, skips other lines"
+    why = (
+        "A program writes its records with the same blanks, order and line ends, one after the other: others may be"
+        " edited, or added. A person would count a line that looks like a record, but no tool does."
+    )
+    fix = (
+        "Submit the log as the run wrote it, each record with mllog: `:::MLLOG `, one blank, and a JSON object; nothing"
+        " to fix if two programs write to it, or ranks with other clocks."
+    )
+    good = (
+        lambda log: log().text().replace('": ', '":').encode(),
+        lambda log: log().add("train_loss", 0.5, before="run_stop"),
+        lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow run\n" + line),
+    )
+    bad = (
+        lambda log: log().raw("seed", lambda line: line.replace(b'": ', b'":')),
+        lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000),
+        lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line),
+    )
+    EXPECTED = {
+        "near record": "`:::MLLOG {json object}`",
+        "writing": "one way of writing",
+        "time order": "times that increase from record to record",
+    }
 
 
 class Parses(LogRule):

@@ -163,10 +163,7 @@ class ScalingFile(SetRule, strict_only=True):
     )
     fix = 'Ask the committee for its file, {"scaling_factor": 1.05}; remove one that does not come from it.'
     good = (lambda package: package().file("scaling.json", '{"scaling_factor": 1}'),)
-    bad = (
-        lambda package: package().file("scaling.json", "1.05 (agreed)"),
-        lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}'),
-    )
+    bad = (lambda package: package().file("scaling.json", "1.05 (agreed)"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         scaling = results.scaling_file

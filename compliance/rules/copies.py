@@ -226,12 +226,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
         "warning. Intervals never repeat: of the published runs, no two agree even within ten times their resolution."
     )
     fix = "Make new runs for each result; do not submit a result of an earlier round as new."
-    bad = (
-        lambda package: package().copy_to("other_system"),
-        lambda package: (
-            package().copy_to("other_system").edit(1, lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
-        ),
-    )
+    bad = (lambda package: package().copy_to("other_system"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies in _of_kind(submissions, TIMES):

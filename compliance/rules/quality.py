@@ -170,10 +170,7 @@ class StatusSuccess(LogRule, strict_only=True):
     )
     fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
     good = (lambda log: log().meta("run_stop", "ended", TARGET_MET).meta("run_stop", "cause", "target reached"),)
-    bad = (
-        lambda log: log().meta("run_stop", "status", "aborted"),
-        lambda log: log().raw("run_stop", lambda line: b"CUDA out of memory. Tried to allocate 20 MiB\n" + line),
-    )
+    bad = (lambda log: log().meta("run_stop", "status", "aborted"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for stop in log["run_stop"]:
@@ -263,10 +260,7 @@ class StopsAtTarget(LogRule, strict_only=True):
         " meets the target as well, the run is longer than necessary, which is a note."
     )
     fix = "Stop at the first evaluation that meets the target, unless the run was meant to go on."
-    bad = (
-        lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),
-        lambda log: log().evaluation(2, 0.12),
-    )
+    bad = (lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if case.reference is None or find_completion(log):

@@ -184,6 +184,10 @@ EXAMPLES = (
     ("FRM03", "error", lambda log: b"<html><body>\n" + log().text().replace('"', "&quot;").encode()),
     ("FRM03", "error", lambda log: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
     ("FRM03", "error", lambda log: b'{"division": "closed", "system_name": "example_n64"}'),
+    ("FRM12", "", lambda log: log().add("train_loss", 0.5, before="run_stop")),
+    ("FRM12", "note", lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000)),
+    ("FRM12", "", lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow\n" + line)),
+    ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line)),
     ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"\t", 1) + b"\n" + line)),
     (
         "FRM12",
@@ -321,6 +325,8 @@ EXAMPLES = (
     ("QUA02", "error", lambda log: log().meta("eval_error", "epoch_num", "23")),
     ("QUA02", "error", lambda log: log().field("eval_error", "metadata", None)),
     ("QUA03", "error", lambda log: log().meta("run_stop", "status", True)),
+    ("QUA03", "note", lambda log: log().raw("run_stop", lambda line: b"CUDA out of memory. Tried 20 MiB\n" + line)),
+    ("QUA04", "note", lambda log: log().evaluation(2, 0.12)),
     ("QUA03", "error", lambda log: log(round_="0.7").meta("run_stop", "status", "aborted")),
     ("QUA03", "error", lambda log: log(round_="0.7").meta("run_stop", "status", "SUCCESS")),
     (

@@ -30,6 +30,7 @@ EXAMPLES = (
     ("RCP04", "", lambda package: package(settings={RATE: 0.012, WARMUP_FACTOR: 2})),
     ("RCP04", "", lambda package: package(settings={DECAY_FACTOR: 0.5})),
     ("RCP06", "warning", lambda package: package().waive("3.0/Example/example_n64/strong/cosmoflow")),
+    ("RCP07", "warning", lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}')),
     ("RCP07", "warning", lambda package: package().file("scaling.json", "[1.05]")),
     ("RCP07", "warning", lambda package: package().file("scaling.json", '{"factor": 1.05}')),
     ("RCP07", "warning", lambda package: package().file("scaling.json", '{"scaling_factor": NaN}')),

@@ -52,7 +52,7 @@ NOISES = (0, 1e-5, 3e-5, 5e-5, 1e-4, 2e-4, 1e-3)
 
 HEAD = """# How alike different runs are
 
-Rules about copies count evidence in bits: how improbable it is that the intervals (RUN05, RUN14) or the evaluation
+Rules about copies count evidence in bits: how improbable it is that the intervals (RUN05, RUN12) or the evaluation
 results (RUN15, RUN16) of two different runs agree as well. Written by
 `python bench/likeness.py -o docs/reference/likeness.md`; do not edit.
 """
@@ -128,7 +128,7 @@ def _rows(within: Pairs, between: Pairs) -> Iterator[str]:
 
 def _most(pairs: Pairs, kind: str, tolerance: float, share: float) -> float:
     levels = ((tolerance, share, 0.0),)
-    found = (best_alignment(getattr(a, kind), getattr(b, kind), True, levels) for a, b in pairs)
+    found = (best_alignment(getattr(a, kind), getattr(b, kind), levels) for a, b in pairs)
     return max((like.bits for like in found if like), default=0.0)
 
 

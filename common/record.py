@@ -51,8 +51,8 @@ class Record(msgspec.Struct, gc=False):
 decode = msgspec.json.Decoder(Record).decode
 
 
-def parse_json(text: bytes) -> Any:
-    """Parse as Python's json does (NaN allowed); read text that is not UTF-8 as Latin-1.
+def parse_json(text: bytes, **options: Any) -> Any:
+    """Parse as Python's json does (NaN allowed), with its options; read text that is not UTF-8 as Latin-1.
 
     The official parser reads all text as Latin-1 and strips Latin-1 white space at the end of the line.
     """
@@ -61,7 +61,7 @@ def parse_json(text: bytes) -> Any:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError:
         decoded = text.decode("latin-1")
-    return json.loads(decoded)
+    return json.loads(decoded, **options)
 
 
 def parse_object(text: bytes) -> dict[str, Any]:

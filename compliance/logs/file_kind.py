@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator, Set
 from io import BufferedReader
+from itertools import chain
 from typing import BinaryIO, Final, NamedTuple
 
 from common.tree import Tree, size_text
@@ -19,12 +20,10 @@ from common.tree import Tree, size_text
 GZIP: Final = b"\x1f\x8b"
 READ_BYTES: Final = 64 << 10
 PIECE_BYTES: Final = 1 << 20
-MAX_FILE_BYTES: Final = 64 << 20
+MAX_FILE_BYTES: Final = 16 << 20
 MAX_PACKAGE_BYTES: Final = 512 << 20
-MAX_RATIO: Final = 200
-ANY_RATIO_BYTES: Final = 8 << 20
-"""Up to this size the ratio does not matter."""
-MAX_MEMBERS: Final = 1000
+MEMBER_BYTES: Final = 4 << 10
+"""As much of a file's limit is taken by each of its gzip members, which may be empty."""
 
 
 class InflateError(ValueError):
@@ -47,48 +46,31 @@ class PlainFiles(Tree):
 def pieces(stream: BinaryIO) -> tuple[bool, Iterator[bytes]]:
     """Return whether a file is compressed, and its text in pieces; to read them may raise as `inflated` does."""
     block = stream.read(PIECE_BYTES)
-    return (True, inflated(block, stream)) if block.startswith(GZIP) else (False, _read_plain(block, stream))
-
-
-def _read_plain(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    while block:
-        yield block
-        block = stream.read(PIECE_BYTES)
+    plain = chain((block,), iter(lambda: stream.read(PIECE_BYTES), b""))
+    return (True, inflated(block, stream)) if block.startswith(GZIP) else (False, plain)
 
 
 def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
     """Yield the contents of a gzip file that starts with this block; skip zeros after a member.
 
-    Raises InflateError beyond the limits, EOFError and zlib.error for a damaged file.
+    Raises InflateError beyond the limit, EOFError and zlib.error for a damaged file.
     """
-    size, members, packed = 0, 0, len(block)
+    size, inflate = 0, zlib.decompressobj(wbits=31)
     while block:
-        inflate = zlib.decompressobj(wbits=31)
-        members += 1
-        if members > MAX_MEMBERS:
-            raise InflateError(f"has more than {MAX_MEMBERS:,} gzip members")
-        while not inflate.eof:
-            piece = inflate.decompress(block, PIECE_BYTES)
-            size += len(piece)
-            if size > MAX_FILE_BYTES:
-                raise InflateError(f"contains more than {size_text(MAX_FILE_BYTES)} of compressed text")
-            if size > ANY_RATIO_BYTES and size > MAX_RATIO * packed:
-                limit = size_text(ANY_RATIO_BYTES)
-                raise InflateError(f"contains more than {limit}, over {MAX_RATIO} times its size")
-            yield piece
-            block = inflate.unconsumed_tail
-            if not block and not inflate.eof:
+        piece = inflate.decompress(block, PIECE_BYTES)
+        size += len(piece)
+        if size > MAX_FILE_BYTES:
+            raise InflateError(f"contains more than {size_text(MAX_FILE_BYTES)} of compressed text")
+        yield piece
+        block = inflate.unconsumed_tail or inflate.unused_data or stream.read(READ_BYTES)
+        if inflate.eof:
+            while block and not (block := block.lstrip(b"\0")):
                 block = stream.read(READ_BYTES)
-                packed += len(block)
-                if not block:
-                    raise EOFError("the gzip file is truncated")
-        block = inflate.unused_data.lstrip(b"\0")
-        while not block:
-            read = stream.read(READ_BYTES)
-            if not read:
-                return
-            packed += len(read)
-            block = read.lstrip(b"\0")
+            if block:
+                size += MEMBER_BYTES
+                inflate = zlib.decompressobj(wbits=31)
+    if not inflate.eof:
+        raise EOFError("the gzip file is truncated")
 
 
 HEAD_BYTES: Final = 4096

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
+from itertools import islice
 from operator import le
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -41,15 +42,12 @@ from compliance.logs.file_kind import (
 from compliance.logs.privacy import Mention, Watch
 from compliance.logs.record import (
     FILE_ORDER,
-    LONG_RECORD_BYTES,
     MAX_DEPTH,
     STRING,
     NumberedRecords,
     Record,
     Sharing,
-    decode_long,
-    depth,
-    is_long,
+    find_excess,
     repeated_field,
     show_json,
 )
@@ -73,14 +71,16 @@ LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
 
+MARKS: Final = (b":::", b"LLOG", b'"time_ms"')
+"""What lines that are meant as records have."""
 NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"|\{.*"time_ms".*"key"'
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
-"""Lines of a log that are compared with it; published logs have none."""
+"""Lines of a block that are compared with it; published logs have none."""
 
-MEMBER: Final = rb'[{,]\s*"event_type"\s*:\s*'
-"""A member of a record: each program writes it in one way, and so are all records of each published log."""
+BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
+"""How a record begins: each program writes it in one way, and so are all records of each published log."""
 FAILURES: Final = (
     *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
     *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),
@@ -103,7 +103,7 @@ STRUCTURE: Final = tuple(
 UNORDERED: Final = ("init_start", "cache_clear")
 COURSE_KEYS: Final = frozenset(STRUCTURE)
 BENCHMARK: Final = "submission_benchmark"
-BENCHMARK_BYTES: Final = BENCHMARK.encode()
+NAMED_BENCHMARK: Final = rb'"submission_benchmark"[^\n]{1,99}?"value"\s*:\s*"([^"\n]{1,99})"'
 SUBMISSION: Final = tuple(f"submission_{name}" for name in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     TARGET_RECORD,
@@ -152,6 +152,14 @@ class Rate(NamedTuple):
     alone: bool = True
 
 
+class Oddity(NamedTuple):
+    """What is odd in a log but no fault of its form: the first line, what is odd there, and how many lines are."""
+
+    line: int
+    detail: str
+    lines: int
+
+
 class FormProblem(NamedTuple):
     """A fault in the form of the file; `kind` is one of those in `rules/form.py`."""
 
@@ -166,11 +174,10 @@ class Log:
     others: the first and last records of further keys. personal: the first mail addresses and home directories in any
     line, record or not. rates: the speed that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
-    cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
-    but not to tools, and the first of these lines. written_otherwise: how many records are not written as the first
-    one is, and the line of the first of them. earlier: the record whose time is furthest behind that of a record
-    before it, which is not of the course: its key and line, how far in ms, and the key of the other. failure: the first
-    line of text that tells of one, and its number. metrics: the keys of results.
+    cut_line: the last line, if the file ends in its middle. oddities: by kind, "near record": lines that look like
+    records to people but not to tools; "writing": records that are not written as the first one is; "time order":
+    records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one.
+    metrics: the keys of results.
     """
 
     def __init__(self, path: str) -> None:
@@ -182,10 +189,7 @@ class Log:
         self.rates: dict[float, Rate] = {}
         self.inflated_bytes = 0
         self.cut_line = 0
-        self.near_records = (0, 0)
-        self.written_otherwise = (0, 0)
-        self.earlier = ("", 0, 0.0, "")
-        self.failure = ("", 0)
+        self.oddities: dict[str, Oddity] = {}
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -274,6 +278,11 @@ class Log:
         if self._problem_counts[kind] <= PROBLEMS_KEPT:
             self.problems.append(FormProblem(kind, line, detail))
 
+    def note(self, kind: str, line: int, detail: str = "", lines: int = 1) -> None:
+        """Count odd lines; keep the first of each kind."""
+        first = self.oddities.setdefault(kind, Oddity(line, detail, 0))
+        self.oddities[kind] = first._replace(lines=first.lines + lines)
+
 
 def _numbered(records: list[Record], field: str) -> NumberedRecords:
     numbers: list[Any] = [record.meta(field) for record in records]
@@ -296,14 +305,12 @@ class LogReader:
         self._skipping = False
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
-        self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
-        self._member = b""  # as in the first record
-        self._newest = (0.0, "")  # time and key of the latest record so far
+        self._begin = b""  # of the first record
+        self._newest: Record | None = None  # the record with the latest time so far
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
         self._unnamed = BENCHMARK in self._slots  # while none is named
-        self._unnamed_bytes = BLOCK_BYTES  # in which one may still be named
         self._keep_keys(benchmark)
 
     def feed(self, data: bytes) -> None:
@@ -354,86 +361,81 @@ class LogReader:
 
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line ending."""
-        if b"\r" in data:
-            if 0 < (ends := data.count(b"}\r\n")) < data.count(b"}\n") + data.count(b"}\r\n"):
-                self._note_otherwise(ends, self.log.line_count + 1 + data.count(b"\n", 0, data.find(b"}\r\n")))
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if self._unnamed:  # of the lines up to the name, other records are kept, of the rest not
-            end = data.find(b"\n", data.find(BENCHMARK_BYTES)) + 1
-            if BENCHMARK_BYTES in data and end < len(data):
-                self._read_lines(data[:end])
-                data = data[end:]
         first = self.log.line_count + 1
+        if b"\r" in data:
+            if 0 < (ends := data.count(b"}\r\n")) < data.count(b"}\n") + ends:
+                self.log.note("writing", first + data.count(b"\n", 0, data.find(b"}\r\n")), lines=ends)
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._unnamed and (named := re.search(NAMED_BENCHMARK, data)):
+            self._unnamed = False
+            self._keep_keys(read_name(named[1].decode("utf-8", "replace")))
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
         else:
-            lines = self._lines_of(data)
-            records_before = self.log.record_count
-            if not self._member and (match := re.search(MEMBER, data)):
-                self._member = match[0]
-            self._read_records(lines)
-            if self._unnamed:
-                self._find_benchmark(len(data))
-            else:
-                self._limit_others()
-            records = self.log.record_count - records_before
-            if self._near_left > 0 and records < len(lines) - 1:
-                self._find_near_records(data, lines, first)
-                self._find_failure(data, lines, first)
+            if not self._begin and (match := re.search(BEGIN, data)):
+                self._begin = match[1]
+            texts = self._read_records(self._lines_of(data))
+            self._limit_others()
+            self._look_at_texts(texts)
         self._watch.look(data, first)
 
-    def _read_records(self, lines: list[bytes]) -> None:  # noqa: PLR0915  (a call for each line would cost much)
+    def _read_records(self, lines: list[bytes]) -> list[tuple[int, bytes]]:  # noqa: PLR0915  (calls would cost much)
+        """Keep the records of these lines; return the other lines with their numbers."""
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
-        earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
+        earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
         order, others, light = log.record_count, log.others, kept_bytes < UNWEIGHED_BYTES
-        longest_other = BLOCK_BYTES if self._unnamed else LONGEST_OTHER
-        (newest, newest_key), member = self._newest, self._member
+        newest, begin = self._newest, self._begin
+        newest_ms = newest.time_ms if newest else 0
+        texts: list[tuple[int, bytes]] = []
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
+                texts.append((line, text))
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
             size = len(text)
-            if shallow_bytes < size <= long_bytes and depth(text) > MAX_DEPTH:
-                log.problem("deep", line)
+            if size > shallow_bytes and (kind := find_excess(text)):
+                log.problem(kind, line)
                 continue
             try:
-                record = decode(text) if size <= shallow_bytes or not is_long(text) else decode_long(text)
+                record = decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 if (slow := self._decode_slowly(text, line)) is None:
                     continue
                 record = slow
-            if not earliest < record.time_ms < latest:
-                if self._parse_time(record.time_ms, line) is None:
+            time_ms = record.time_ms
+            if not earliest < time_ms < latest:
+                if self._parse_time(time_ms, line) is None:
                     continue
-                log.problem("time", line, repr(record.time_ms))
+                log.problem("time", line, repr(time_ms))
             # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
             # nested field, or a colon in a string.
             if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
                 self._find_repeated_field(record, text, line)
-            if record.time_ms > newest:
-                newest, newest_key = record.time_ms, record.key
-            elif newest - record.time_ms > MOST_BACK_MS:
-                self._note_earlier(record, line, newest - record.time_ms, newest_key)
+            if time_ms > newest_ms:
+                newest, newest_ms = record, time_ms
+            elif newest and newest_ms - time_ms > MOST_BACK_MS:
+                self._note_earlier(record, line, newest)
             slot = slots.get(record.key)
             if slot is None:
                 other = others.get(record.key) or self._open_other(record.key)
-                if size <= longest_other:
+                if size <= LONGEST_OTHER:
                     record.line, record.order = line, order
                     other.append(record)
                 if record.key in RATES:
                     self._take_rate(record, line)
             else:
-                if member not in text:
-                    self._note_otherwise(1, line)
+                if not text.startswith(begin):
+                    log.note("writing", line)
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
-        self._newest = (newest, newest_key)
+        self._newest = newest
         log.line_count, log.record_count = log.line_count + len(lines) - 1, order
         self._limit_memory(kept_bytes)
+        return texts
 
     def _open_other(self, key: str) -> list[Record]:
         """Return where the records of a further key are kept, or a list for nobody."""
@@ -447,14 +449,6 @@ class LogReader:
             if len(other) > most:
                 del other[most // 2 : -(most // 2)]
 
-    def _find_benchmark(self, size: int) -> None:
-        """If the log names a plug-in, keep the records of its keys; size: of what was read last, in bytes."""
-        self._unnamed_bytes -= size
-        named = self._slots[BENCHMARK]
-        if named:
-            self._keep_keys(read_name(named[0].value))
-        self._unnamed = not named and self._unnamed_bytes > 0
-
     def _keep_keys(self, benchmark: str | None) -> None:
         """From now on keep the records of a plug-in's keys, and those of them that were read so far."""
         for reference in list_references(benchmark) if benchmark not in REFERENCES else ():
@@ -464,41 +458,26 @@ class LogReader:
                     self._slots[key] = self.log.others.pop(key, [])
             self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
-    def _note_earlier(self, record: Record, line_number: int, by_ms: float, newest_key: str) -> None:
-        """Keep which record comes furthest after a later one of another kind; all ranks may write the header."""
-        log, of_course = self.log, {record.key, newest_key} <= COURSE_KEYS
-        seen = self._slots.get(record.key) or log.others.get(record.key)
-        if by_ms > log.earlier[2] and not of_course and (not seen or self._slots.get("run_start")):
-            log.earlier = (record.key, line_number, by_ms, newest_key)
+    def _note_earlier(self, record: Record, line_number: int, newest: Record) -> None:
+        """Note a record after a later one of another kind; all ranks may write the header."""
+        seen = self._slots.get(record.key) or self.log.others.get(record.key)
+        if not {record.key, newest.key} <= COURSE_KEYS and (not seen or self._slots.get("run_start")):
+            seconds = (newest.time_ms - record.time_ms) / 1000
+            detail = f"{record.key} is {seconds:,.1f} s earlier than a record of {newest.key} before it"
+            self.log.note("time order", line_number, detail)
 
-    def _note_otherwise(self, number: int, line_number: int) -> None:
-        count, first = self.log.written_otherwise
-        self.log.written_otherwise = (count + number, first or line_number)
-
-    def _find_failure(self, data: bytes, lines: list[bytes], first_line: int) -> None:
-        if self.log.failure[1] or not any(word in data for word in FAILURES):
-            return
-        for line, text in enumerate(lines, first_line):
-            if TOKEN not in text and any(word in text for word in FAILURES):
-                self.log.failure = (text[:LONGEST_HEAD].decode("utf-8", "replace").strip(), line)
-                return
-
-    def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
-        """Count the lines of the data that only people take for records."""
-        if data.count(b":::") == data.count(TOKEN) == data.count(b"LLOG") == data.count(b'"time_ms"'):
-            return
-        for line, text in enumerate(lines, first_line):
-            if (b":::" in text or b"LLOG" in text or b'"time_ms"' in text) and TOKEN not in text:
-                self._note_near_record(text, line)
-
-    def _note_near_record(self, text: bytes, line_number: int) -> None:
-        self._near_left -= 1
-        if b"{" not in text or self._near_left < 0:
-            return
-        plain = unicodedata.normalize("NFKC", text[:LONGEST_HEAD].decode("utf-8", "replace"))
-        if re.search(NEAR_RECORD, "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
-            count, first = self.log.near_records
-            self.log.near_records = (count + 1, first or line_number)
+    def _look_at_texts(self, texts: list[tuple[int, bytes]]) -> None:
+        """Note the lines that only people take for records, and those that tell of a failure."""
+        whole = b"\n".join(text for _, text in texts)
+        if b"{" in whole and any(mark in whole for mark in MARKS):
+            meant = (pair for pair in texts if b"{" in pair[1] and any(mark in pair[1] for mark in MARKS))
+            for line, text in islice(meant, MOST_COMPARED):
+                if _is_near_record(text):
+                    self.log.note("near record", line)
+        if any(word in whole for word in FAILURES):
+            for line, text in texts:
+                if any(word in text for word in FAILURES):
+                    self.log.note("failure", line, _head_of(text).strip())
 
     def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""
@@ -530,25 +509,16 @@ class LogReader:
         return lines
 
     def _find_repeated_field(self, record: Record, text: bytes, line_number: int) -> None:
-        """Report a repeated field; a record that no rule needs may have too many fields to compare."""
+        """Report a repeated field."""
         members = len(record.value) if isinstance(record.value, dict) else 0
         if record.event_type is not UNSET and text.count(b":") == 6 + len(record.metadata) + members:
             return
-        try:
-            name = repeated_field(text)
-        except ValueError:
-            if record.key in self._open_slots:
-                self.log.problem("long record", line_number)
-        else:
-            if name:
-                self.log.problem("repeated field", line_number, name)
+        if name := repeated_field(text):
+            self.log.problem("repeated field", line_number, name)
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder rejects, as the official parser would; None if it has a problem."""
         log = self.log
-        if len(text) > LONG_RECORD_BYTES:
-            log.problem("long record", line_number)
-            return None
         try:
             fields = parse_json(text)
         except RecursionError:
@@ -593,6 +563,16 @@ class LogReader:
         if isinstance(raw, str | bool):
             self.log.problem("time text", line_number, show_json(raw))
         return time_ms
+
+
+def _head_of(text: bytes) -> str:
+    return text[:LONGEST_HEAD].decode("utf-8", "replace")
+
+
+def _is_near_record(text: bytes) -> bool:
+    """Tell whether people take a line for a record."""
+    plain = unicodedata.normalize("NFKC", _head_of(text))
+    return re.search(NEAR_RECORD, "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")) is not None
 
 
 def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None) -> Log:

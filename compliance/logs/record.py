@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
@@ -12,35 +13,11 @@ from typing import Any, Final, cast, overload
 import msgspec
 
 from common.record import Record as Record  # also for rules
+from common.record import parse_json
 
-LONG_RECORD_BYTES: Final = 512 << 10  # of longer records, only what rules need is decoded
-MOST_LISTS: Final = 10_000  # and objects, in a record that is decoded as a whole
-MOST_FIELDS: Final = 200_000  # and strings, in one record; more are not compared
+LONG_RECORD_BYTES: Final = 512 << 10  # longer records are not decoded
+MOST_LISTS: Final = 10_000  # and objects, in a record that is decoded
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
-
-
-class _LongRecord(msgspec.Struct):
-    """A record whose value and metadata are not decoded yet: as objects they might take much memory."""
-
-    time_ms: int | float
-    key: str
-    value: msgspec.Raw
-    metadata: msgspec.Raw
-
-
-Scalar = int | float | str | bool | None
-
-
-class _KnownMetadata(msgspec.Struct, omit_defaults=True):
-    """The metadata fields that rules need."""
-
-    file: Scalar | msgspec.UnsetType = msgspec.UNSET
-    lineno: Scalar | msgspec.UnsetType = msgspec.UNSET
-    epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
-    first_epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
-    epoch_count: Scalar | msgspec.UnsetType = msgspec.UNSET
-    status: Scalar | msgspec.UnsetType = msgspec.UNSET
-
 
 EPOCH_METADATA: Final = {"file", "lineno", "epoch_num"}
 COMPACT_BYTES: Final = 260
@@ -156,51 +133,18 @@ NAME_OR_BRACE: Final = rb'(?s)("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]'
 LEVELS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 """How each bracket changes the depth, as signed bytes: by 1 or by -1."""
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_decode_raw = msgspec.json.Decoder(_LongRecord).decode
-_decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
-
-
-def decode_long(text: bytes) -> Record:
-    """Return a long record without what no rule needs.
-
-    Only the known fields of long metadata are decoded. A long value is cut to its first characters.
-    Raises MsgspecError if a field does not have its usual type.
-    """
-    raw = _decode_raw(text)
-    value, metadata = bytes(raw.value), bytes(raw.metadata)
-    if any(not is_long(part) and depth(part) > MAX_DEPTH for part in (value, metadata)):
-        raise msgspec.DecodeError("nested too deeply")
-    kept = value[:80].decode("utf-8", "replace") if is_long(value) else msgspec.json.decode(value)
-    if not is_long(metadata):
-        fields = msgspec.json.decode(metadata, type=dict)
-    else:
-        needed = msgspec.structs.asdict(_decode_metadata(metadata))
-        fields = {name: field for name, field in needed.items() if field is not msgspec.UNSET}
-    return Record(raw.time_ms, raw.key, kept, fields, None, msgspec.UNSET)
 
 
 def repeated_field(text: bytes) -> str:
-    """Return a field name that an object in this valid JSON repeats, or "".
+    """Return a field name that an object in this valid JSON repeats, or ""."""
+    repeated: list[str] = []
 
-    Raises ValueError if there are more fields than can be compared.
-    """
-    names: list[set[bytes]] = []
-    for number, match in enumerate(re.finditer(NAME_OR_BRACE, text)):
-        name, colon = match.groups()
-        if number > MOST_FIELDS:
-            raise ValueError(f"more than {MOST_FIELDS} strings")
-        if name is None and match[0] == b"{":
-            names.append(set())
-        elif name is None:
-            names.pop()
-        elif colon:
-            if b"\\" in name:
-                normal = json.dumps(json.loads(name.decode("utf-8", "surrogateescape")), ensure_ascii=False)
-                name = normal.encode("utf-8", "surrogatepass")
-            if name in names[-1]:
-                return name[1:-1][:80].decode("utf-8", "replace")
-            names[-1].add(name)
-    return ""
+    def compare_names(fields: list[tuple[str, Any]]) -> None:
+        if len(dict(fields)) < len(fields):
+            repeated.extend(name for name, count in Counter(name for name, _ in fields).items() if count > 1)
+
+    parse_json(text, object_pairs_hook=compare_names, parse_int=str)
+    return repeated[0][:80] if repeated else ""
 
 
 def show_json(value: Any) -> str:
@@ -210,22 +154,14 @@ def show_json(value: Any) -> str:
     return json.dumps(value)[:80]
 
 
-def is_long(text: bytes) -> bool:
-    """Return whether a record or a part of it takes too much time or memory to be decoded as a whole."""
-    return len(text) > LONG_RECORD_BYTES or _count_lists(text) > MOST_LISTS
-
-
-def _count_lists(text: bytes) -> int:
-    """Return the number of lists and objects, or more, since brackets in strings count."""
-    return text.count(b"[") + text.count(b"{")
-
-
-def depth(text: bytes) -> int:
-    """Return how deeply lists and objects are nested, 0 if there are few; for damaged text, what a parser may reach."""
-    if _count_lists(text) <= MAX_DEPTH:
-        return 0
-    brackets = re.sub(STRING, b"", text).translate(LEVELS, NO_BRACKETS)
-    return max(accumulate(memoryview(brackets).cast("b"), initial=0))
+def find_excess(text: bytes) -> str:
+    """Return the problem of a record that takes too much time, memory or depth to be decoded; "" if it has none."""
+    lists = text.count(b"[") + text.count(b"{")  # or more, since brackets in strings count
+    if lists > MAX_DEPTH and len(text) <= LONG_RECORD_BYTES:
+        brackets = re.sub(STRING, b"", text).translate(LEVELS, NO_BRACKETS)
+        if max(accumulate(memoryview(brackets).cast("b"), initial=0)) > MAX_DEPTH:
+            return "deep"
+    return "long record" if len(text) > LONG_RECORD_BYTES or lists > MOST_LISTS else ""
 
 
 def memory_bytes(text: bytes) -> int:

@@ -130,26 +130,6 @@ class ReferenceSettings(ConvergenceRule, strict_only=True):
             yield self.finding_in(run, key, message, "the values in brackets")
 
 
-class CommitteeScaling(SetRule, strict_only=True):
-    """A scaling.json, if present, agrees with the convergence test."""
-
-    id = "RCP05"
-    severity = NOTE
-    cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
-    differs = "the official tools delete and write this file during the check, so two checks may differ"
-    why = "The file belongs to the review committee; this checker reads it, shows it and never writes it."
-    fix = "Remove a scaling.json that does not come from the committee."
-    bad = (lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}'),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        factor = results.committee_factor
-        computed = results.convergence.normalization if results.convergence else 1.0
-        if factor is not None and abs(factor - computed) > 1e-9:
-            message = f"scaling.json says {factor}, the convergence test gives {computed}"
-            severity = WARNING if results.strict else NOTE
-            yield self.finding(results.folder, 0, message, "the factor of the convergence test", severity=severity)
-
-
 class WaiversUsed(SubmissionsRule):
     """Every waiver names a result that is checked and needs it."""
 
@@ -168,13 +148,19 @@ class WaiversUsed(SubmissionsRule):
 
 
 class ScalingFile(SetRule, strict_only=True):
-    """A scaling.json, if present, can be read and has a factor of at least 1."""
+    """A scaling.json, if present, can be read, has a factor of at least 1 and agrees with the convergence test."""
 
     id = "RCP07"
     severity = WARNING
     cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
-    differs = "the official summary crashes on a broken file, and multiplies the score by any number, also by 0.5"
-    why = "A factor of the committee that is not applied, or one that improves the score, makes the score wrong."
+    differs = (
+        "the official summary crashes on a broken file, and multiplies the score by any number, also by 0.5; the"
+        " official tools delete and write this file during the check, so two checks may differ"
+    )
+    why = (
+        "A factor of the committee that is not applied, or one that improves the score, makes the score wrong. This"
+        " checker reads the file, shows it and never writes it."
+    )
     fix = 'Ask the committee for its file, {"scaling_factor": 1.05}; remove one that does not come from it.'
     good = (lambda package: package().file("scaling.json", '{"scaling_factor": 1}'),)
     bad = (lambda package: package().file("scaling.json", "1.05 (agreed)"),)
@@ -185,6 +171,11 @@ class ScalingFile(SetRule, strict_only=True):
             expected = '{"scaling_factor": a number of at least 1}'
             fix = "Correct it; until then no factor is applied to the score." if scaling.line else ""
             yield self.finding(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected, fix=fix)
+        factor = results.committee_factor
+        computed = results.convergence.normalization if results.convergence else 1.0
+        if factor is not None and abs(factor - computed) > 1e-9:
+            message = f"scaling.json says {factor}, the convergence test gives {computed}"
+            yield self.finding(results.folder, 0, message, "the factor of the convergence test")
 
 
 def _is_logged_otherwise(key: str, reference: Mapping[str, Any], logged: Mapping[str, Any]) -> bool:

@@ -159,12 +159,15 @@ class EvaluationValues(LogRule):
 
 
 class StatusSuccess(LogRule, strict_only=True):
-    """The run stops with status success, and nothing else in run_stop contradicts that."""
+    """The run stops with status success, and nothing else in run_stop, or in the text before it, contradicts that."""
 
     id = "QUA03"
     cite = CONVERGENCE
-    differs = "the official tool accepts any status"
-    why = "A run that was aborted did not train to the target."
+    differs = "the official tool accepts any status, and reads no text"
+    why = (
+        "A run that was aborted did not train to the target. No published log of a successful run has a text that tells"
+        " of a failure before run_stop; a resumed run may have it, so that is a note."
+    )
     fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
     good = (lambda log: log().meta("run_stop", "ended", TARGET_MET).meta("run_stop", "cause", "target reached"),)
     bad = (lambda log: log().meta("run_stop", "status", "aborted"),)
@@ -187,23 +190,11 @@ class StatusSuccess(LogRule, strict_only=True):
                 message = f"run_stop status is success, but it also says {listed(failures)}"
                 ended = has_field(stop, "status") and str(stop.meta("ended")).casefold() in FAILURES
                 yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', ERROR if ended else WARNING)
-
-
-class NoFailureInText(LogRule, strict_only=True):
-    """No text in the log of a successful run tells of a failure."""
-
-    id = "QUA12"
-    severity = NOTE
-    cite = CONVERGENCE
-    differs = "the official tool reads no text"
-    why = "No published log of a successful run has such a text before run_stop; a resumed run may have it."
-    fix = "Nothing to fix if the run went on after it."
-    bad = (lambda log: log().raw("run_stop", lambda line: b"CUDA out of memory. Tried to allocate 20 MiB\n" + line),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        stop, (text, line) = log.last("run_stop"), log.failure
-        if stop and stop.meta("status") == "success" and 0 < line < stop.line:
-            yield self.finding(log.path, line, f"the run ended with success, but the log says {show(text)}")
+        last, failure = log.last("run_stop"), log.oddities.get("failure")
+        if last and failure and last.meta("status") == "success" and failure.line < last.line:
+            message = f"the run ended with success, but the log says {show(failure.detail)}"
+            fix = "Nothing to fix if the run went on after it."
+            yield self.finding(log.path, failure.line, message, severity=NOTE, fix=fix)
 
 
 class SamePrecision(LogRule, strict_only=True):
@@ -258,43 +249,18 @@ def tells_failure(name: str, value: Any) -> bool:
     return bool(re.fullmatch(REPORTS, name)) and bool(value) and not is_success(value)
 
 
-class LastMeetsTarget(LogRule, strict_only=True):
-    """The last evaluation before run_stop meets the target."""
+class StopsAtTarget(LogRule, strict_only=True):
+    """The run stops at the first evaluation that meets the target, and the last one meets it."""
 
     id = "QUA04"
     cite = CONVERGENCE
     differs = "the official tool accepts any evaluation that meets the target"
-    why = "The run counts up to its last evaluation: a model that lost the quality again is not trained."
-    fix = "Stop at the first evaluation that meets the target."
+    why = (
+        "The run counts up to its last evaluation: a model that lost the quality again is not trained. If the last one"
+        " meets the target as well, the run is longer than necessary, which is a note."
+    )
+    fix = "Stop at the first evaluation that meets the target, unless the run was meant to go on."
     bad = (lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target = case.reference.target
-        counted = log.course(target.key).counted
-        if not counted or target.met(counted[-1].value) or find_completion(log):
-            return
-        met = [record for record in counted if target.met(record.value)]
-        if met:
-            last = counted[-1]
-            message = (
-                f"last evaluation misses the quality target: {target.key} {show(last.value)}"
-                f" (it was met in line {met[0].line})"
-            )
-            yield self.finding_at(log, last, message, target.range_text)
-
-
-class StopsAtTarget(LogRule, strict_only=True):
-    """The run stops at the first evaluation that meets the target."""
-
-    id = "QUA05"
-    severity = NOTE
-    cite = CONVERGENCE
-    differs = "the official tool does not check it"
-    why = "Time to train ends at run_stop, so the run wastes time; convergence counts up to the last evaluation."
-    fix = "Stop at the target, unless the run was meant to go on."
-    bad = (lambda log: log().evaluation(2, 0.12),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if case.reference is None or find_completion(log):
@@ -302,13 +268,19 @@ class StopsAtTarget(LogRule, strict_only=True):
         target = case.reference.target
         counted = log.course(target.key).counted
         first = next((record for record in counted if target.met(record.value)), None)
-        if first is not None and first is not counted[-1] and target.met(counted[-1].value):
-            unit = case.reference.epoch_unit
+        if first is None or first is counted[-1]:
+            return
+        last = counted[-1]
+        if target.met(last.value):
             message = (
                 f"target reached at epoch {show(first.meta('epoch_num'))} but run_stop at"
-                f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
+                f" {show(last.meta('epoch_num'))} ({case.reference.epoch_unit}): the run is longer than necessary"
             )
-            yield self.finding_at(log, first, message, "run_stop after this evaluation")
+            yield self.finding_at(log, first, message, "run_stop after this evaluation", NOTE)
+        else:
+            message = f"last evaluation misses the quality target: {target.key} {show(last.value)}"
+            message += f" (it was met in line {first.line})"
+            yield self.finding_at(log, last, message, target.range_text)
 
 
 def _has_metric(case: Case) -> bool:

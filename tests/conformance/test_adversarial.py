@@ -40,7 +40,7 @@ MUST_NAME = {
     "target not reached": {"QUA01", "FRM10"},
     "quality target": {"QUA01", "QUA04"},
     "target reached only after run_stop": {"QUA01"},
-    "warn: target reached at epoch 1 but run_stop at 23": {"QUA05"},
+    "warn: target reached at epoch 1 but run_stop at 23": {"QUA04"},
     "value type": {"QUA02", "SET04"},
     "eval_error count": {"QUA01"},
     "benchmark name": {"SET02"},
@@ -89,7 +89,7 @@ LINES = {
     "d04_eval_without_result.txt": ("QUA06", 51),
     "d08_target_negative.txt": ("QUA01", 142),
     "d10_target_null.txt": ("QUA02", 142),
-    "d12_target_hit_early_only.txt": ("QUA05", 32),
+    "d12_target_hit_early_only.txt": ("QUA04", 32),
     "d14_eval_without_epoch_num.txt": ("QUA02", 142),
     "e02_benchmark_case.txt": ("SET02", 1),
     "e04_division_typo.txt": ("SET01", 3),
@@ -112,7 +112,7 @@ RULES_OF = {
     "time": {"FRM08", "FRM10", "ORD01", "ORD03", "ORD09", "ORD13"},
     "evaluation": {"ORD14", "ORD15", "QUA01", "QUA08", "QUA09"},
     "settings": {"QUA01", "SET01", "SET04", "SET05", "SET07", "SET08"},
-    "copies": {"RUN05", "RUN14"},
+    "copies": {"RUN05", "RUN12"},
     "convergence": {"ORD14", "QUA08", "QUA09", "RCP07"},
     "seeds": {"RUN03", "RUN04", "SET08"},
     "throughput": {"QUA01", "RUN01", "RUN02", "RUN06"},
@@ -141,7 +141,7 @@ PLACES = {
     "s45_OC_opt_base_learning_rate.txt": ("SET04", "", 16),
     "s105_org_zero_width.txt": ("SET01", "", 2),
     "c01_shifted_copy": ("RUN05", "result_1.txt", 0),
-    "c09_other_system_shifted": ("RUN14", "result_0.txt", 0),
+    "c09_other_system_shifted": ("RUN12", "result_0.txt", 0),
     "r03_fast_renumbered": ("ORD14", "result_1.txt", 29),
     "r05_fast_last_eval_inflated": ("QUA08", "result_1.txt", 77),
     "r12_scaling_json_half": ("RCP07", "scaling.json", 0),
@@ -401,7 +401,7 @@ def test_a_planted_scaling_file_is_shown_but_not_used(tmp_path):
     package = SamplePackage().file("scaling.json", '{"scaling_factor": 1.05}')
     report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
     score = report.sets[0].score
-    assert {finding.rule for finding in report.findings if finding.severity == "warning"} == {"RCP05"}
+    assert {finding.rule for finding in report.findings if finding.severity == "warning"} == {"RCP07"}
     assert score.committee_factor == 1.05 and score.normalized == score.minutes != score.scaled
     before = (tmp_path / "Example" / package.folder / "scaling.json").read_text()
     again = check_paths([tmp_path / "Example"], Options(round="3.0"))

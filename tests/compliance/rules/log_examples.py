@@ -5,7 +5,6 @@ import zlib
 from common.ending import COMPLETED
 from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN, TARGET_RECORD
 from common.version import DISTRIBUTION, VERSION
-from compliance.logs.file_kind import MAX_MEMBERS
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE
 from compliance.rules.closed import PARAMETERS, WRITERS
 from compliance.rules.evidence import MINI_DATA
@@ -185,20 +184,24 @@ EXAMPLES = (
     ("FRM03", "error", lambda log: b"<html><body>\n" + log().text().replace('"', "&quot;").encode()),
     ("FRM03", "error", lambda log: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
     ("FRM03", "error", lambda log: b'{"division": "closed", "system_name": "example_n64"}'),
-    ("FRM11", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"\t", 1) + b"\n" + line)),
+    ("FRM12", "", lambda log: log().add("train_loss", 0.5, before="run_stop")),
+    ("FRM12", "note", lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000)),
+    ("FRM12", "", lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow\n" + line)),
+    ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line)),
+    ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"\t", 1) + b"\n" + line)),
     (
-        "FRM11",
+        "FRM12",
         "note",
         lambda log: log().raw("seed", lambda line: line.replace(b":::MLLOG", b":::mllog") + b"\n" + line),
     ),
-    ("FRM11", "note", lambda log: log().raw("seed", lambda line: line.replace(b":", b"", 1) + b"\n" + line)),
+    ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b":", b"", 1) + b"\n" + line)),
     (
-        "FRM11",
+        "FRM12",
         "note",
         lambda log: log().raw("seed", lambda line: line.replace(b"M", "\uff2d".encode(), 1) + b"\n" + line),
     ),
     (
-        "FRM11",
+        "FRM12",
         "note",
         lambda log: log().raw("seed", lambda line: line.replace(b"M", "M\u200b".encode(), 1) + b"\n" + line),
     ),
@@ -219,14 +222,14 @@ EXAMPLES = (
         "error",
         lambda log: log().raw("seed", lambda line: line + b"\n" + line.replace(b'"seed"', b'"a", "key": "b"')),
     ),
-    ("FRM07", "", lambda log: log().meta("seed", "comment", "x" * (1 << 20))),
-    ("FRM07", "error", lambda log: log().field("seed", "time_ms", "1" * (1 << 20))),
+    ("FRM07", "", lambda log: log().meta("seed", "comment", "x" * (1 << 18))),
+    ("FRM07", "error", lambda log: log().meta("seed", "comment", "x" * (1 << 20))),
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", -1)),
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", "1690000000000")),
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", False)),
     ("FRM08", "error", lambda log: log().shift("run_stop", -1_692_300_000_000)),
     ("FRM09", "", lambda log: log().raw("seed", lambda line: b"epoch\n" * 100_000 + line).gzip()),
-    ("FRM09", "error", lambda log: log().gzip() + EMPTY_MEMBER * MAX_MEMBERS),
+    ("FRM09", "error", lambda log: log().gzip() + EMPTY_MEMBER * 5000),
     ("FRM10", "", lambda log: log().double("init_start").double("cache_clear")),
     ("FRM10", "error", lambda log: log().bytes()[:9000]),
     ("FRM10", "error", lambda log: log().bytes() * 2),
@@ -322,6 +325,8 @@ EXAMPLES = (
     ("QUA02", "error", lambda log: log().meta("eval_error", "epoch_num", "23")),
     ("QUA02", "error", lambda log: log().field("eval_error", "metadata", None)),
     ("QUA03", "error", lambda log: log().meta("run_stop", "status", True)),
+    ("QUA03", "note", lambda log: log().raw("run_stop", lambda line: b"CUDA out of memory. Tried 20 MiB\n" + line)),
+    ("QUA04", "note", lambda log: log().evaluation(2, 0.12)),
     ("QUA03", "error", lambda log: log(round_="0.7").meta("run_stop", "status", "aborted")),
     ("QUA03", "error", lambda log: log(round_="0.7").meta("run_stop", "status", "SUCCESS")),
     (

@@ -30,6 +30,7 @@ EXAMPLES = (
     ("RCP04", "", lambda package: package(settings={RATE: 0.012, WARMUP_FACTOR: 2})),
     ("RCP04", "", lambda package: package(settings={DECAY_FACTOR: 0.5})),
     ("RCP06", "warning", lambda package: package().waive("3.0/Example/example_n64/strong/cosmoflow")),
+    ("RCP07", "warning", lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}')),
     ("RCP07", "warning", lambda package: package().file("scaling.json", "[1.05]")),
     ("RCP07", "warning", lambda package: package().file("scaling.json", '{"factor": 1.05}')),
     ("RCP07", "warning", lambda package: package().file("scaling.json", '{"scaling_factor": NaN}')),
@@ -55,7 +56,7 @@ EXAMPLES = (
         lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(shorten_later)),
     ),
     (
-        "RUN14",
+        "RUN12",
         "error",
         lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(shorten_later)),
     ),

@@ -128,7 +128,7 @@ def _rows(within: Pairs, between: Pairs) -> Iterator[str]:
 
 def _most(pairs: Pairs, kind: str, tolerance: float, share: float) -> float:
     levels = ((tolerance, share, 0.0),)
-    found = (best_alignment(getattr(a, kind), getattr(b, kind), levels) for a, b in pairs)
+    found = (best_alignment(getattr(a, kind), getattr(b, kind), True, levels) for a, b in pairs)
     return max((like.bits for like in found if like), default=0.0)
 
 

@@ -20,7 +20,7 @@ from common.tree import Tree, size_text
 GZIP: Final = b"\x1f\x8b"
 READ_BYTES: Final = 64 << 10
 PIECE_BYTES: Final = 1 << 20
-MAX_FILE_BYTES: Final = 16 << 20
+MAX_FILE_BYTES: Final = 64 << 20
 MAX_PACKAGE_BYTES: Final = 512 << 20
 MEMBER_BYTES: Final = 4 << 10
 """As much of a file's limit is taken by each of its gzip members, which may be empty."""

@@ -60,7 +60,7 @@ KEPT: Final = 12
 FEW_PERIODS: Final = 4
 MANY_PERIODS: Final = 12
 """With this many, only they give keys."""
-SPAN_MS: Final = 100
+SPAN_MS: Final = 50
 STEPS: Final = 120
 MOST_STEPS: Final = 120_000
 """How finely shares of a sum are told apart: STEPS times the square of the number of intervals."""
@@ -145,33 +145,40 @@ def same_times(first: Fingerprint, second: Fingerprint) -> bool:
 # -- the intervals -----------------------------------------------------------------------------------------
 
 
-def alike(first: Fingerprint, second: Fingerprint) -> Likeness | None:
-    """Return how the intervals of two runs agree, None if no better than those of different runs."""
-    like = best_alignment(first.lengths, second.lengths, LEVELS)
-    if like:
+def alike(first: Fingerprint, second: Fingerprint, moved: bool = True) -> Likeness | None:
+    """Return how the intervals of two runs agree, None if no better than those of different runs.
+
+    moved: whether to look at intervals of other places, too.
+    """
+    like = best_alignment(first.lengths, second.lengths, moved, LEVELS)
+    if like or (not moved and len(first.lengths) == len(second.lengths)):
         return like
-    like = best_alignment(first.periods, second.periods, LEVELS_OF_PERIODS)
+    like = best_alignment(first.periods, second.periods, moved, LEVELS_OF_PERIODS)
     return replace(like, periods=True) if like else None
 
 
-def best_alignment(first: array[float], second: array[float], levels: Levels) -> Likeness | None:
+def best_alignment(first: array[float], second: array[float], moved: bool, levels: Levels) -> Likeness | None:
     """Return how the intervals agree at the best of some alignments."""
+    alignments = _likely_alignments(first, second) if moved else _unmoved_alignments(first, second)
     longer = first if len(first) >= len(second) else second
     likenesses = []
-    # The length n + shift of the first lies beside the length n of the second.
-    for shift, scale in _likely_alignments(first, second):
+    for shift, scale in alignments:  # the length n + shift of the first lies beside the length n of the second
         ours, theirs = first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
         likenesses.append(_compare_lengths(ours, theirs, scale, levels, longer))
     return max((like for like in likenesses if like), key=lambda like: like.bits, default=None)
 
 
-def _likely_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
-    """Yield by how many places, and by which factor, the intervals of the other run may be moved."""
+def _unmoved_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
     yield 0, 1.0
     if len(first) == len(second) and len(first):
         scale = sum(first) / sum(second)
         if abs(scale - 1) >= SAME_SCALE:
             yield 0, scale
+
+
+def _likely_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
+    """Yield by how many places, and by which factor, the intervals of the other run may be moved."""
+    yield from _unmoved_alignments(first, second)
     places = {pair: at for at, pair in enumerate(pairwise(first))}
     pairs = enumerate(pairwise(second))
     shifts = Counter(places[pair] - at for at, pair in pairs if pair in places)
@@ -243,10 +250,20 @@ def interval_keys(run: Fingerprint) -> Keys:
         keys.update(_pair_keys(lengths))
     if not lengths:
         return list(keys), ()
-    # Of copies these have the same number: short ones may come and go.
-    steady = run.periods if len(run.periods) >= FEW_PERIODS else lengths
+    steady = _steady_intervals(run)
     span, shape = int(sum(steady) / SPAN_MS) * NEXT + len(steady), _shape_key(steady)
     return [*keys, span, shape], (span - NEXT, span + NEXT, *map(shape.__add__, NEXT_SHAPES))
+
+
+def middle(run: Fingerprint) -> float:
+    """Return the share of the first half in the sum of the intervals, which copies keep roughly."""
+    steady = _steady_intervals(run)
+    return sum(steady[: len(steady) // 2]) / sum(steady) if steady else 0.0
+
+
+def _steady_intervals(run: Fingerprint) -> array[float]:
+    """Return the intervals of which copies keep the number: short ones may come and go."""
+    return run.periods if len(run.periods) >= FEW_PERIODS else run.lengths
 
 
 def _pair_keys(numbers: Sequence[float]) -> list[int]:

@@ -15,7 +15,7 @@ import msgspec
 from common.record import Record as Record  # also for rules
 from common.record import parse_json
 
-LONG_RECORD_BYTES: Final = 512 << 10  # longer records are not decoded
+LONG_RECORD_BYTES: Final = 2 << 20  # longer records are not decoded
 MOST_LISTS: Final = 10_000  # and objects, in a record that is decoded
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 

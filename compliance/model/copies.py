@@ -5,14 +5,15 @@ The time is linear in the number of runs, because only those that share a key ar
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from compliance.logs.fingerprint import Keys, alike, interval_keys, match_values, same_times, value_keys
+from compliance.logs.fingerprint import Keys, alike, interval_keys, match_values, middle, same_times, value_keys
 from compliance.logs.power import shared_readings
 from compliance.model.judging import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
@@ -21,6 +22,10 @@ BUCKET: Final = 16
 """Items that are remembered for a key: a key that more of them share says little."""
 COMPARED: Final = 4
 """Items that an item is compared with: those that share most keys with it."""
+SIBLINGS: Final = 16
+"""The first runs of a result are compared with one another whatever keys they share, if their middles are near."""
+NEAR: Final = 1e-3
+"""How far the middles of copies may be apart, as a share of the time: those of jittered runs hardly move."""
 
 
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
@@ -30,9 +35,14 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
     files = [(log, result) for run, result in runs if run.power for log in run.power.nodes if log.sketch]
     other_ids = {id(result) for result in others}
-    times = group_items(runs, lambda run: interval_keys(run.fingerprint), _is_same_run)
-    values = group_items(runs, lambda run: value_keys(run.fingerprint), _has_same_values)
-    power = group_items(files, lambda log: (log.sketch, ()), shared_readings)
+    times = Groups(lambda run: interval_keys(run.fingerprint), _same_run, lambda run: middle(run.fingerprint)).collect(
+        runs
+    )
+    values = Groups(
+        lambda run: value_keys(run.fingerprint),
+        lambda run, other, _: bool(match_values(run.fingerprint, other.fingerprint)),
+    ).collect(runs)
+    power = Groups(lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other)).collect(files)
     copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
 
     def is_news(item: Any, other: Any) -> bool:
@@ -51,13 +61,9 @@ def _is_empty(run: JudgedRun) -> bool:
     return run.damage is not None and run.damage.rule in ("FRM01", "FRM03")
 
 
-def _is_same_run(run: JudgedRun, other: JudgedRun) -> bool:
+def _same_run(run: JudgedRun, other: JudgedRun, shared: int) -> bool:
     first, second = run.fingerprint, other.fingerprint
-    return same_times(first, second) or alike(first, second) is not None
-
-
-def _has_same_values(run: JudgedRun, other: JudgedRun) -> bool:
-    return bool(match_values(run.fingerprint, other.fingerprint))
+    return same_times(first, second) or alike(first, second, moved=shared > 1) is not None
 
 
 def _same_result(copies: Copies, other_ids: set[int]) -> bool:
@@ -72,28 +78,67 @@ def _same_result(copies: Copies, other_ids: set[int]) -> bool:
 Owned = tuple[Any, ResultSet]
 
 
-def group_items(
-    items: Sequence[Owned], find_keys: Callable[[Any], Keys], belong: Callable[[Any, Any], bool]
-) -> list[list[Owned]]:
-    """Return the items that belong together: each is compared with the earlier ones that share most keys with it."""
-    first_with: dict[float, int] = {}  # the first item with a key, and further ones
-    further: defaultdict[float, list[int]] = defaultdict(list)
-    groups: list[list[Owned]] = []
-    for number, (item, owner) in enumerate(items):
-        keys, near = find_keys(item)
-        shared = [at for key in near if key in first_with for at in (first_with[key], *further.get(key, ()))]
+class Groups:
+    """Put items that belong together into groups: each is compared with the earlier ones that share a key.
+
+    keys: of an item. belong: is asked with two items and the number of their common keys. position: a number by which
+    the first items of a result are compared without any, if it is nearly the same.
+    """
+
+    def __init__(
+        self,
+        keys: Callable[[Any], Keys],
+        belong: Callable[[Any, Any, int], bool],
+        position: Callable[[Any], float] | None = None,
+    ) -> None:
+        self._keys, self._belong, self._position = keys, belong, position
+        self._siblings: dict[int, list[tuple[int, float]]] = {}  # of each result, the first items and their places
+        self._first: dict[float, int] = {}  # the first item with a key, and further ones
+        self._further: dict[float, list[int]] = {}
+        self._items: list[Any] = []
+        self._groups: list[list[Owned]] = []  # of each item
+
+    def collect(self, items: Iterable[Owned]) -> list[list[Owned]]:
+        """Return the groups of several items."""
+        for item, owner in items:
+            self._add(item, owner)
+        return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
+
+    def _add(self, item: Any, owner: ResultSet) -> None:
+        """Put the item into the group of an earlier one, or into a new one."""
+        shared = dict(self._sharing_items(item))
+        near = chain(shared.items(), ((at, 0) for at in self._near_siblings(item, owner) if at not in shared))
+        fitting = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
+        group: list[Owned] = next(fitting, [])
+        group.append((item, owner))
+        self._items.append(item)
+        self._groups.append(group)
+
+    def _near_siblings(self, item: Any, owner: ResultSet) -> list[int]:
+        """Return earlier items of the same result at nearly the same place, and remember this one."""
+        siblings = self._siblings.setdefault(id(owner), [])
+        if self._position is None or len(siblings) == SIBLINGS:
+            return []
+        here = self._position(item)
+        near = [at for at, position in siblings if abs(here - position) <= NEAR]
+        siblings.append((len(self._items), here))
+        return near
+
+    def _sharing_items(self, item: Any) -> list[tuple[int, int]]:
+        """Return the earlier items that share most keys with this one, and remember its keys."""
+        keys, near = self._keys(item)
+        number, shared, first_with = len(self._items), [], self._first
         for key in keys:
             first = first_with.setdefault(key, number)
             if first != number:
-                shared += [first, *further[key]]
-                if len(further[key]) < BUCKET:
-                    further[key].append(number)
+                further = self._further.setdefault(key, [])
+                shared += [first, *further]
+                if len(further) < BUCKET:
+                    further.append(number)
+        for key in filter(first_with.__contains__, near):
+            shared += [first_with[key], *self._further.get(key, ())]
         # Of so few, sorting all is faster than most_common().
-        likely = sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED] if shared else []
-        group: list[Owned] = next((groups[at] for at, _ in likely if belong(items[at][0], item)), [])
-        group.append((item, owner))
-        groups.append(group)
-    return [group for group in {id(group): group for group in groups}.values() if len(group) > 1]
+        return sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED] if shared else []
 
 
 def _pair_results(kind: str, groups: Iterable[list[Owned]], other_ids: set[int]) -> Iterator[Copies]:

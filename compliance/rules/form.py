@@ -192,7 +192,7 @@ class NoRepeatedMember(FormRule, strict_only=True):
 
 
 class LineLength(FormRule):
-    """No line is longer than 16 MiB, no record longer than 512 KiB."""
+    """No line is longer than 16 MiB, no record longer than 2 MiB."""
 
     id = "FRM07"
     cite = "docs/reference/profiles.md (a limit of this checker)"

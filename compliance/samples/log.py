@@ -28,6 +28,21 @@ def varied(*what: int | str) -> float:
     return Random(repr(what)).random()
 
 
+def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record as the benchmarks log it."""
+    event_type = "POINT_IN_TIME"
+    if key.endswith(("_start", "_stop")):
+        event_type = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END"
+    return {
+        "namespace": "",
+        "time_ms": time_ms,
+        "event_type": event_type,
+        "key": key,
+        "value": value,
+        "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},
+    }
+
+
 class SampleLog:
     """The records of one run, to be changed and written; every method that changes it returns self."""
 
@@ -47,7 +62,7 @@ class SampleLog:
         self.reference, example = reference, reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
         self.records: list[dict[str, Any]] = []
-        self._edits: list[tuple[str, int, Callable[[bytes], bytes]]] = []
+        self._edits: list[tuple[str, Callable[[bytes], bytes]]] = []
         self._prefix = b""
         self._write_header({**example.settings[round_], **(settings or {})})
         self._write_run(epochs or example.epochs)
@@ -95,20 +110,7 @@ class SampleLog:
 
     def _add_record(self, key: str, value: Any, step_ms: int = 3, **metadata: Any) -> None:
         self.clock_ms += step_ms
-        self.records.append(self._make_record(key, value, self.clock_ms, metadata))
-
-    def _make_record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
-        event_type = "POINT_IN_TIME"
-        if key.endswith(("_start", "_stop")):
-            event_type = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END"
-        return {
-            "namespace": "",
-            "time_ms": time_ms,
-            "event_type": event_type,
-            "key": key,
-            "value": value,
-            "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},
-        }
+        self.records.append(make_record(key, value, self.clock_ms, metadata))
 
     # -- finding and changing -------------------------------------------------------------------------------
 
@@ -127,10 +129,10 @@ class SampleLog:
         records[0]["value"] = value
         return self
 
-    def add(self, key: str, value: Any, before: str = "init_stop", **metadata: Any) -> Self:
-        """Insert a record."""
-        at = self._record_index(before)
-        self.records.insert(at, self._make_record(key, value, self.records[at]["time_ms"], metadata))
+    def add(self, key: str, value: Any, before: str = "init_stop", which: int = 0, **metadata: Any) -> Self:
+        """Insert a record before one of a key (from 0), at its time."""
+        at = self._record_index(before, which)
+        self.records.insert(at, make_record(key, value, self.records[at]["time_ms"], metadata))
         return self
 
     def drop(self, key: str, which: int | None = None) -> Self:
@@ -183,11 +185,6 @@ class SampleLog:
         self.records[self._record_index(key, which)][name] = value
         return self
 
-    def without_field(self, key: str, name: str) -> Self:
-        """Remove a field of the key's last record."""
-        del self.records[self._record_index(key, -1)][name]
-        return self
-
     def shift(self, key: str, by_ms: int) -> Self:
         """Move the time of the key's last record."""
         self.records[self._record_index(key, -1)]["time_ms"] += by_ms
@@ -214,7 +211,7 @@ class SampleLog:
         """Insert an evaluation result, epoch 0 or one more than there are."""
         at = self._record_index(after)
         number = 0 if after == "run_start" else len(self.records_of("epoch_start")) + 1
-        record = self._make_record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
+        record = make_record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
         self.records.insert(at + 1, record)
         return self
 
@@ -225,7 +222,7 @@ class SampleLog:
         for record in self.records[at + 1 :]:
             record["time_ms"] += length_ms
         ends = {"staging_start": time_ms, "staging_stop": time_ms + length_ms}
-        self.records[at + 1 : at + 1] = [self._make_record(key, None, end_ms, {}) for key, end_ms in ends.items()]
+        self.records[at + 1 : at + 1] = [make_record(key, None, end_ms, {}) for key, end_ms in ends.items()]
         return self
 
     def blocks(self) -> Self:
@@ -267,16 +264,14 @@ class SampleLog:
                 start = self.records[self._record_index("epoch_start", number - 1)]
                 rate = samples_per_s or samples * 1000 / (stopped_ms - start["time_ms"])
                 metadata = {"epoch_num": number, "step": step or self._steps_per_epoch()}
-                stats = self._make_record("tracked_stats", {"throughput": rate}, stopped_ms, metadata)
+                stats = make_record("tracked_stats", {"throughput": rate}, stopped_ms, metadata)
                 self.records.insert(at + 1, stats)
         return self
 
     def learning_rate(self, rate: float) -> Self:
         """Log a learning rate at the end of each epoch, with the epoch's other metadata."""
-        for at, record in reversed([*enumerate(self.records)]):
-            if record["key"] == "epoch_stop":
-                metadata = record["metadata"]
-                self.records.insert(at, self._make_record("learning_rate", rate, record["time_ms"], metadata))
+        for number, stop in enumerate(self.records_of("epoch_stop")):
+            self.add("learning_rate", rate, "epoch_stop", number, **stop["metadata"])
         return self
 
     def _steps_per_epoch(self) -> int:
@@ -306,16 +301,14 @@ class SampleLog:
 
     def split_epoch(self, epoch: int, parts: int, at_once: bool = False) -> Self:
         """Count an epoch (from 1) as several, each a part of its time, or all of them at once."""
-        self.numbers(lambda number: number + (parts - 1) * (number > epoch))
         at, end = self._record_index("epoch_start", epoch - 1), self._record_index("epoch_stop", epoch - 1)
         begin_ms, length_ms = self.records[at]["time_ms"], self.records[end]["time_ms"] - self.records[at]["time_ms"]
-        self.numbers(lambda number: number + (parts - 1) * (number == epoch), "eval_start", "eval_stop")
-        self.numbers(lambda number: number + (parts - 1) * (number == epoch), self.reference.target.key)
+        self.numbers(lambda number: number + (parts - 1) * (number >= epoch))
         events = []
         for part in range(parts):
             first, last = (0, length_ms) if at_once else (part * length_ms // parts, (part + 1) * length_ms // parts)
             for key, time_ms in (("epoch_start", begin_ms + first), ("epoch_stop", begin_ms + last)):
-                events.append(self._make_record(key, None, time_ms, {"epoch_num": epoch + part}))
+                events.append(make_record(key, None, time_ms, {"epoch_num": epoch + part}))
         self.records[at : end + 1] = sorted(events, key=lambda record: record["time_ms"])
         return self
 
@@ -324,10 +317,6 @@ class SampleLog:
         self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]
         return self
 
-    def swap_epochs(self, first: int, second: int) -> Self:
-        """Exchange the numbers of two epochs."""
-        return self.numbers(lambda number: first + second - number if number in (first, second) else number)
-
     def replace(self, run: int) -> Self:
         """Take over the records of another run."""
         self.records = SampleLog(self.benchmark, self.round, self.division, run, variant=self.reference.variant).records
@@ -335,19 +324,23 @@ class SampleLog:
 
     def twice(self) -> Self:
         """Append a second run to the first, as a restarted job does."""
-        second = SampleLog(self.benchmark, self.round, self.division, self.run + 1, variant=self.reference.variant)
-        self.records += second.records
+        self.records = [*self.records, *self.replace(self.run + 1).records]
         return self
 
     # -- of this suite --------------------------------------------------------------------------------------
 
     def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> Self:
-        """Add the records by which this suite's logs show what was trained; changes: of the configuration."""
+        """Add the records by which this suite's logs show what was trained.
+
+        changes: of the configuration; `...` leaves a key out.
+        """
         config: dict[str, Any] = {}
         existing = find_rows_of(self.reference, version)
         rows = [(row.key, row.allowed.example) for row in existing if self.round in row.rounds]
         own = {"submission.division": self.division, "submission.round": self.round, "variant": self.reference.variant}
         for key, value in ({**dict(rows), **own, **(changes or {})}).items():
+            if value is ...:
+                continue
             *sections, name = key.split(".")
             section = config
             for part in sections:
@@ -369,13 +362,6 @@ class SampleLog:
         """Change versions in the provenance."""
         return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
-    def drop_keys(self, *keys: str) -> Self:
-        """Leave keys, section.name, out of the configuration in the provenance."""
-        for key in keys:
-            section, name = key.split(".")
-            del self.records_of("provenance")[0]["value"]["config"][section][name]
-        return self
-
     def erase_suite(self) -> Self:
         """Erase what names this suite, except for the configuration."""
         return self.drop("dataset_variant").drop("number_of_parameters").provenance(versions=None, source_sha256=None)
@@ -384,12 +370,7 @@ class SampleLog:
 
     def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:
         """Change the line of the key's first record as bytes."""
-        self._edits.append((key, 0, edit))
-        return self
-
-    def glue(self, key: str) -> Self:
-        """Put the key's first record on the line of the record before it."""
-        self._edits.append((key, -1, lambda line: line))
+        self._edits.append((key, edit))
         return self
 
     def prefix(self, text: bytes) -> Self:
@@ -408,10 +389,7 @@ class SampleLog:
     def bytes(self) -> bytes:
         """Return the file's contents."""
         lines = [self._prefix + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
-        ends = [b"\n"] * len(lines)
-        for key, what, edit in self._edits:
+        for key, edit in self._edits:
             at = self._record_index(key)
             lines[at] = edit(lines[at])
-            if what:
-                ends[at - 1] = b""
-        return b"".join(line + end for line, end in zip(lines, ends, strict=True))
+        return b"".join(line + b"\n" for line in lines)

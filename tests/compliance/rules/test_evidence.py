@@ -14,7 +14,7 @@ from tests.compliance.judged import edit_all, find_all, judge_sample
 
 HOST = {"cpu": "AMD EPYC 7763", "cores": 128, "usable_cores": 128, "machine": "x86_64"}
 EPOCHS = SampleLog().reference.example.epochs
-LEFT_OUT = ("model.conv_size", "data.augment", "train.init_from")
+LEFT_OUT = dict.fromkeys(("model.conv_size", "data.augment", "train.init_from"), ...)
 
 
 def log(changes: dict[str, Any] | None = None, version: str = "0.2.0") -> SampleLog:
@@ -56,7 +56,7 @@ def found_in(made: SampleLog) -> set[tuple[str, str]]:
         (log({"model.conv_size": 4}).erase_suite(), {("SET11", "error"), ("SET12", "error")}),
         (log({"data.augment": "symmetries"}), {("SET11", "error")}),
         (log().erase_suite(), {("SET12", "error")}),
-        *((log(version=version).drop_keys(*LEFT_OUT), {("SET12", "error")}) for version in ("0.1.9", "0.2.0", "9.0.0")),
+        *((log(LEFT_OUT, version=version), {("SET12", "error")}) for version in ("0.1.9", "0.2.0", "9.0.0")),
         (log(version="0.1.9").drop("number_of_parameters"), {("SET12", "error")}),
         (log(version="9.0.0").drop("number_of_parameters"), {("SET12", "error")}),
         (log().set("number_of_parameters", 207_472), {("SET13", "error")}),

@@ -555,6 +555,7 @@ def _edited(base: Base) -> Iterator[Case]:
             if base.has_turn(key, label):
                 yield Case(f"{base}: line of {key}: {label}", base, key, base.log().raw(key, line_edit).bytes())
     for key in base.keys()[1:]:
-        yield Case(f"{base}: line of {key}: glued to the one before", base, key, base.log().glue(key).bytes())
+        glued = base.log().raw(key, lambda line: b"^" + line).bytes().replace(b"\n^", b"")
+        yield Case(f"{base}: line of {key}: glued to the one before", base, key, glued)
     for label, file_edit in FILE_EDITS.items():
         yield Case(f"{base}: file: {label}", base, "", file_edit(valid.bytes()))

@@ -166,12 +166,6 @@ class SampleLog:
         self.records.insert(at, record)
         return self
 
-    def rename(self, key: str, new: str) -> Self:
-        """Give all records of a key another key."""
-        for record in self.records_of(key):
-            record["key"] = new
-        return self
-
     def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:
         """Set a field of the metadata; None removes it."""
         metadata = self.records[self._record_index(key, which)]["metadata"]

@@ -230,10 +230,6 @@ class SamplePackage:
         """Let all runs start at the same time (the times still differ a little)."""
         return self.edit_all(lambda log: log.times(lambda time_ms: time_ms - (log.run - 1) * 10_000_000))
 
-    def staged(self, after: str, length_ms: int) -> Self:
-        """Let all runs stage their data after the record of a key: run_start, or init_stop for before the clock."""
-        return self.edit_all(lambda log: log.stage(after, length_ms))
-
     def system(self, **fields: Any) -> Self:
         """Change fields of the system description; None removes one."""
         self.fields = {name: value for name, value in (self.fields | fields).items() if value is not None}

@@ -316,7 +316,7 @@ EXAMPLES = (
     ("QUA01", "error", lambda log: log().last_evaluation(-0.1)),
     ("QUA01", "error", lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_stop")),
     ("QUA01", "error", lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_start")),
-    ("QUA01", "error", lambda log: log().rename("eval_error", "eval_accuracy")),
+    ("QUA01", "error", lambda log: log().bytes().replace(b'"eval_error"', b'"eval_accuracy"')),
     ("QUA01", "error", lambda log: log(benchmark="deepcam").last_evaluation(0.8199999)),
     ("QUA01", "error", lambda log: log(division="open").add(TARGET_RECORD, NO_TARGET)),
     ("QUA01", "error", lambda log: log(division="open").by_suite({"train.target": NO_TARGET})),

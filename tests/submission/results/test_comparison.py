@@ -122,8 +122,8 @@ def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, compare
 
 
 def test_times_of_different_clocks_have_no_ratio(tmp_path, compare, compared):
-    a = SamplePackage(round_="2.0").staged("run_start", 30 * 60_000).write(tmp_path / "A")
-    b = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "B")
+    a = SamplePackage(round_="2.0").edit_all(lambda log: log.stage("run_start", 30 * 60_000)).write(tmp_path / "A")
+    b = SamplePackage().edit_all(lambda log: log.stage("init_stop", 30 * 60_000)).write(tmp_path / "B")
     (comparison,) = compared(a, b)
     about, score = lines(comparison, "Runs")["staging"], lines(comparison, "Score")
     assert (about["a"], about["b"]) == ("inside the time", "outside the time")

@@ -143,7 +143,7 @@ def test_errors_of_a_submission_and_a_round_without_errors_at_a_glance(tmp_path)
 
 
 def test_the_previous_round_at_a_glance(tmp_path, call):
-    now = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "v3.0" / "Example")
+    now = SamplePackage().edit_all(lambda log: log.stage("init_stop", 30 * 60_000)).write(tmp_path / "v3.0" / "Example")
     before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Other")
     output = tmp_path / "report.html"
     call(main, now, "--previous", before, "-o", output)

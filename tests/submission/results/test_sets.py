@@ -34,7 +34,7 @@ def analysed(tmp_path):
 
 
 def test_quantities_are_those_of_the_runs_without_fastest_and_slowest(analysed):
-    package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
+    package = SamplePackage(epochs=EPOCHS).edit_all(lambda log: log.stage("run_start", 60_000))
     one = analysed(package)
     found = flatten_quantities(one)
     kept = sorted(EPOCHS)[1:-1]
@@ -156,7 +156,7 @@ def test_facts_exclude_staging_and_normalise(analysed, tmp_path):
         f"staging_excluded:\n  {NAME}: it warms a cache\n"
         f"reference_epochs:\n  {NAME}: {{epochs: [10, 50, 60, 90], reason: agreed}}\n"
     )
-    package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
+    package = SamplePackage(epochs=EPOCHS).edit_all(lambda log: log.stage("run_start", 60_000))
     before, one = analysed(package), analysed(package, str(facts))
     factor = 55 / statistics.fmean(sorted(EPOCHS)[1:-1])
     assert one.excluded == {"run_staging_time": "it warms a cache", "normalised": "agreed"}

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from common.benchmarks import choose_plugins
 from common.command import OUTPUT_ERRORS
@@ -21,9 +21,6 @@ from compliance.rules.catalog import load_rules
 Path = str | os.PathLike[str]
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 T = TypeVar("T")
-
-PLAIN: Final = str.maketrans({"…": "...", "–": "-", "×": "x", "±": "+-"})
-"""Signs of the tables and messages in ASCII, for terminals without UTF-8."""
 
 
 def round_name(text: str) -> str:
@@ -119,8 +116,7 @@ def write_text(text: str, output: Path | None) -> None:
     """
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
-        sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8"))
-        sys.stdout.flush()
+        print(text, end="", flush=True)
         return
     try:
         os.makedirs(os.path.dirname(output) or os.curdir, exist_ok=True)
@@ -132,12 +128,3 @@ def write_text(text: str, output: Path | None) -> None:
             raise UsageError(problem) from None
         print_error(problem)
         raise SystemExit(1) from None
-
-
-def encodable(text: str, encoding: str) -> str:
-    """Return the text with characters that the encoding lacks, such as those of names, as ASCII or escapes."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
-    return text

@@ -186,38 +186,23 @@ def locate_table(reference: Reference) -> Path:
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
     """Return the points that results are compared with: the fastest, and larger batches that converge early enough.
 
-    points: by batch size, each size once. "envelope": the lower convex envelope of (batch size, mean).
-    "official": one walk that removes a point above the line through its neighbours and then goes on with the
-    next without testing the previous one again, so some points above the envelope stay.
+    points: by batch size, each size once. A walk removes each point above the line through its neighbours.
+    "envelope": then it tests the previous one again, so that the lower convex envelope of (batch size, mean) is left.
+    "official": it does not, so some points above the envelope stay.
     """
     if not points:
         return ()
     fastest = min(points, key=lambda point: point.mean)
-    rest = [point for point in points if point.batch_size >= fastest.batch_size]
-    return tuple(_walk_envelope(rest) if mode == "official" else _lower_hull(rest))
-
-
-def _is_above(low: ReferencePoint, point: ReferencePoint, high: ReferencePoint) -> bool:
-    return point.mean > _line_value(low, high, point.batch_size, "mean")
-
-
-def _walk_envelope(points: list[ReferencePoint]) -> list[ReferencePoint]:
-    kept, i = list(points), 1
-    while i < len(kept) - 1:
-        if _is_above(kept[i - 1], kept[i], kept[i + 1]):
-            del kept[i]
-        else:
-            i += 1
-    return kept
-
-
-def _lower_hull(points: list[ReferencePoint]) -> list[ReferencePoint]:
-    hull: list[ReferencePoint] = []
-    for point in points:
-        while len(hull) > 1 and _is_above(hull[-2], hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    return hull
+    kept, at = [point for point in points if point.batch_size >= fastest.batch_size], 1
+    while at < len(kept) - 1:
+        low, point, high = kept[at - 1 : at + 2]
+        if point.mean <= _line_value(low, high, point.batch_size, "mean"):
+            at += 1
+            continue
+        del kept[at]
+        if mode == "envelope":
+            at = max(at - 1, 1)
+    return tuple(kept)
 
 
 LOGGED_AS: Final = {"batchnorm_groupsize": "batchnorm_group_size"}

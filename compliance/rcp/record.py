@@ -178,9 +178,7 @@ def _only_benchmark(runs: Iterable[LoggedRun]) -> str | None:
 
 def _print_progress(entries: Iterable[RecordedPoint], wanted: int) -> None:
     for entry in entries:
-        if not entry.runs:
-            continue
-        converged = len(entry.epochs)
-        text = f"  {entry.name} ({entry.variant}): {converged} of {wanted} runs"
-        failed = len(entry.runs) - converged
-        print(f"{text}, {failed} more did not converge" if failed else text)
+        if entry.runs:
+            failed = len(entry.runs) - len(entry.epochs)
+            more = f", {failed} more did not converge" if failed else ""
+            print(f"  {entry.name} ({entry.variant}): {len(entry.epochs)} of {wanted} runs{more}")

@@ -123,10 +123,9 @@ class SampleLog:
 
     def set(self, key: str, value: Any) -> Self:
         """Change the value of the key's first record; add the key if it is not there."""
-        records = self.records_of(key)
-        if not records:
-            return self.add(key, value)
-        records[0]["value"] = value
+        if not self.records_of(key):
+            self.add(key, value)
+        self.records_of(key)[0]["value"] = value
         return self
 
     def add(self, key: str, value: Any, before: str = "init_stop", which: int = 0, **metadata: Any) -> Self:
@@ -151,10 +150,10 @@ class SampleLog:
     def double(self, key: str, which: int = 0, value: Any = ...) -> Self:
         """Repeat a record right after itself, with the same or another value."""
         at = self._record_index(key, which)
-        copy = json.loads(json.dumps(self.records[at]))
+        again = copy.deepcopy(self.records[at])
         if value is not ...:
-            copy["value"] = value
-        self.records.insert(at + 1, copy)
+            again["value"] = value
+        self.records.insert(at + 1, again)
         return self
 
     def move(self, key: str, before: str = "", after: str = "") -> Self:
@@ -252,14 +251,11 @@ class SampleLog:
     def throughput(self, samples_per_s: float = 0, step: int = 0) -> Self:
         """Log speed and steps of each epoch, as this suite does; 0: those that the epoch has."""
         samples = self.records_of("train_samples")[0]["value"]
-        for at, record in reversed([*enumerate(self.records)]):
-            if record["key"] == "epoch_stop":
-                number, stopped_ms = record["metadata"]["epoch_num"], record["time_ms"]
-                start = self.records[self._record_index("epoch_start", number - 1)]
-                rate = samples_per_s or samples * 1000 / (stopped_ms - start["time_ms"])
-                metadata = {"epoch_num": number, "step": step or self._steps_per_epoch()}
-                stats = make_record("tracked_stats", {"throughput": rate}, stopped_ms, metadata)
-                self.records.insert(at + 1, stats)
+        for start, stop in zip(self.records_of("epoch_start"), self.records_of("epoch_stop"), strict=True):
+            rate = samples_per_s or samples * 1000 / (stop["time_ms"] - start["time_ms"])
+            metadata = {"epoch_num": stop["metadata"]["epoch_num"], "step": step or self._steps_per_epoch()}
+            stats = make_record("tracked_stats", {"throughput": rate}, stop["time_ms"], metadata)
+            self.records.insert(self.records.index(stop) + 1, stats)
         return self
 
     def learning_rate(self, rate: float) -> Self:
@@ -285,7 +281,7 @@ class SampleLog:
         keys = ("eval_start", "eval_stop", self.reference.target.key)
         at = self._record_index(self.reference.target.key, epoch - 1)
         again = [r for r in self.records if r["key"] in keys and r["metadata"]["epoch_num"] == epoch]
-        self.records[at + 1 : at + 1] = json.loads(json.dumps(again))
+        self.records[at + 1 : at + 1] = copy.deepcopy(again)
         for record in self.records[at + 1 : at + 1 + len(again)]:
             record["time_ms"] = self.records[at]["time_ms"]
             record["value"] = value if record["key"] == keys[-1] else None

@@ -231,7 +231,13 @@ class OneMeaning(PackageRule, strict_only=True):
     differs = "the official tool silently takes the last of repeated members"
     why = "Readers take different ones, so the system could be in both divisions, or have two sizes."
     fix = "Keep the right one."
-    bad = (lambda package: package().system(**{"division": "open"}).again("division", "closed"),)
+    bad = (
+        lambda package: (
+            package()
+            .system(division="open")
+            .change("systems/example_n64.json", lambda text: text[:-2] + b',\n "division": "closed"\n}')
+        ),
+    )
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in readable(package):

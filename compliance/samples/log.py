@@ -82,9 +82,8 @@ class SampleLog:
         header += settings.items()
         if self.reference.variant != FULL:
             header.append(("dataset_variant", self.reference.variant))
-        dataset = self.reference.dataset
-        header.append(("train_samples", dataset.train_samples[self.round][0]))
-        header.append(("eval_samples", dataset.eval_samples[self.round][0]))
+        train_samples, eval_samples = self.reference.dataset.train_samples, self.reference.dataset.eval_samples
+        header += [("train_samples", train_samples[self.round][0]), ("eval_samples", eval_samples[self.round][0])]
         for key, value in header:
             self._add_record(key, value)
         self._add_record("init_stop", None, step_ms=10_000)
@@ -159,10 +158,9 @@ class SampleLog:
     def move(self, key: str, before: str = "", after: str = "") -> Self:
         """Move the first record of a key right before or after the first of another; times stay in order."""
         record = self.records.pop(self._record_index(key))
-        at = self._record_index(before) if before else self._record_index(after) + 1
-        neighbour = self.records[min(at, len(self.records) - 1)] if before else self.records[at - 1]
-        record["time_ms"] = neighbour["time_ms"]
-        self.records.insert(at, record)
+        at = self._record_index(before or after)
+        record["time_ms"] = self.records[at]["time_ms"]
+        self.records.insert(at if before else at + 1, record)
         return self
 
     def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:

@@ -72,18 +72,11 @@ class SamplePower:
         record["metadata"].update(metadata)
         return self
 
-    def scale(self, factor: float, watts: float = 0) -> Self:
-        """Multiply all readings, then add watts."""
-        for record in self._records_of(POWER_READING):
-            record["value"] = record["value"] * factor + watts
-        return self
-
-    def reverse(self) -> Self:
-        """Put the readings into the opposite order, at the same times."""
+    def convert(self, change: Callable[[list[float]], list[float]]) -> Self:
+        """Replace the readings, in the order of time, by as many others."""
         readings = self._records_of(POWER_READING)
-        values = [record["value"] for record in readings]
-        for record in readings:
-            record["value"] = values.pop()
+        for record, watts in zip(readings, change([record["value"] for record in readings]), strict=True):
+            record["value"] = watts
         return self
 
     def imitate(self, number: int) -> Self:
@@ -235,12 +228,6 @@ class SamplePackage:
         self.fields = {name: value for name, value in (self.fields | fields).items() if value is not None}
         self.files[f"systems/{SYSTEM}.json"] = json.dumps(self.fields, indent=1).encode()
         return self
-
-    def again(self, name: str, value: Any) -> Self:
-        """Name a field of the system description once more, at its end."""
-        path = f"systems/{SYSTEM}.json"
-        text = json.dumps(self.fields, indent=1)[:-2]
-        return self.replace(path, f"{text},\n {json.dumps(name)}: {json.dumps(value)}\n}}".encode())
 
     def rename_folder(self, name: str) -> Self:
         """Give the result folder, and that of its code, another benchmark's name."""

@@ -137,9 +137,25 @@ EXAMPLES = (
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", "420", 30)),
     ),
-    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.scale(0.001))),
-    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.scale(0.1))),
-    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.scale(0, 420))),
+    (
+        "POW11",
+        "warning",
+        lambda package: package("deepcam").power(
+            node=lambda file: file.convert(lambda watts: [each * 0.001 for each in watts])
+        ),
+    ),
+    (
+        "POW11",
+        "warning",
+        lambda package: package("deepcam").power(
+            node=lambda file: file.convert(lambda watts: [each * 0.1 for each in watts])
+        ),
+    ),
+    (
+        "POW11",
+        "warning",
+        lambda package: package("deepcam").power(node=lambda file: file.convert(lambda watts: [420.0] * len(watts))),
+    ),
     ("POW12", "error", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94"))),
     ("POW12", "warning", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5))),
     (
@@ -197,7 +213,11 @@ EXAMPLES = (
         "warning",
         lambda package: package().change("systems/example_n64.json", lambda text: b"\xef\xbb\xbf" + text),
     ),
-    ("PKG35", "warning", lambda package: package().again("cooling", "some")),
+    (
+        "PKG35",
+        "warning",
+        lambda package: package().change("systems/example_n64.json", lambda text: text[:-2] + b', "cooling": "some"}'),
+    ),
     ("PKG05", "error", lambda package: package().system(framework=None)),
     ("PKG05", "error", lambda package: package(round_="0.7").system(division=None)),
     ("PKG06", "error", lambda package: package().system(number_of_nodes="many")),
@@ -230,8 +250,18 @@ EXAMPLES = (
     ),
     ("POW03", "error", lambda package: move_power_file(package("deepcam").power(), "node_1.txt", "node_1.txt.old")),
     ("POW03", "error warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0))),
-    ("POW03", "warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01))),
-    ("POW03", "warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0).reverse())),
+    (
+        "POW03",
+        "warning",
+        lambda package: package("deepcam").power(
+            node=lambda file: file.imitate(0).convert(lambda watts: [each * 1.01 for each in watts])
+        ),
+    ),
+    (
+        "POW03",
+        "warning",
+        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).convert(lambda watts: watts[::-1])),
+    ),
     (
         "POW03",
         "warning",

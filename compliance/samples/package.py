@@ -149,9 +149,9 @@ class SamplePackage:
         assert isinstance(log, SampleLog)
         return log
 
-    def edit_all(self, change: Callable[[SampleLog], Any]) -> Self:
-        """Change all logs of the result, result_1.txt and so on."""
-        for number in range(1, self._count + 1):
+    def edit_all(self, change: Callable[[SampleLog], Any], count: int | None = None) -> Self:
+        """Change all logs of the result, or the first of them: result_1.txt and so on."""
+        for number in range(1, (count or self._count) + 1):
             self.edit(number, change)
         return self
 

@@ -10,7 +10,7 @@ from compliance.engine import Options, check_paths
 from compliance.rules.evidence import MINI_DATA
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from tests.compliance.judged import edit_all, find_all, judge_sample
+from tests.compliance.judged import find_all, judge_sample
 
 HOST = {"cpu": "AMD EPYC 7763", "cores": 128, "usable_cores": 128, "machine": "x86_64"}
 EPOCHS = SampleLog().reference.example.epochs
@@ -156,7 +156,7 @@ def test_records_of_the_reference_implementations(key: str, value: Any, is_usual
     ],
 )
 def test_runs_of_one_result_on_different_machines_or_data(change: Any, name: str, tmp_path: Path) -> None:
-    package = edit_all(SamplePackage().by_suite(), lambda made: change(made, made.run % 3))
+    package = SamplePackage().by_suite().edit_all(lambda made: change(made, made.run % 3))
     (finding,) = find_all(check_paths([package.write(tmp_path / "Example")], Options()), "RUN20")
     assert finding.severity == "warning" and f"{name} is" in finding.message
 

@@ -274,32 +274,6 @@ class SampleLog:
             record["time_ms"] -= earlier
         return self
 
-    def evaluate_again(self, epoch: int, value: Any, later_ms: int = 0) -> Self:
-        """Repeat an epoch's evaluation (from 1), so much after its result, with another one."""
-        keys = ("eval_start", "eval_stop", self.reference.target.key)
-        at = self._record_index(self.reference.target.key, epoch - 1)
-        again = [r for r in self.records if r["key"] in keys and r["metadata"]["epoch_num"] == epoch]
-        self.records[at + 1 : at + 1] = copy.deepcopy(again)
-        for record in self.records[at + 1 : at + 1 + len(again)]:
-            record["time_ms"] = self.records[at]["time_ms"]
-            record["value"] = value if record["key"] == keys[-1] else None
-        for record in self.records[at + 1 :]:
-            record["time_ms"] += later_ms
-        return self
-
-    def split_epoch(self, epoch: int, parts: int, at_once: bool = False) -> Self:
-        """Count an epoch (from 1) as several, each a part of its time, or all of them at once."""
-        at, end = self._record_index("epoch_start", epoch - 1), self._record_index("epoch_stop", epoch - 1)
-        begin_ms, length_ms = self.records[at]["time_ms"], self.records[end]["time_ms"] - self.records[at]["time_ms"]
-        self.numbers(lambda number: number + (parts - 1) * (number >= epoch))
-        events = []
-        for part in range(parts):
-            first, last = (0, length_ms) if at_once else (part * length_ms // parts, (part + 1) * length_ms // parts)
-            for key, time_ms in (("epoch_start", begin_ms + first), ("epoch_stop", begin_ms + last)):
-                events.append(make_record(key, None, time_ms, {"epoch_num": epoch + part}))
-        self.records[at : end + 1] = sorted(events, key=lambda record: record["time_ms"])
-        return self
-
     def drop_epoch(self, epoch: int) -> Self:
         """Remove all records of an epoch."""
         self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tempfile
 import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from common.command import clean
+from common.command import clean, suggest_name
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
@@ -40,9 +39,8 @@ def explain(rule_id: str) -> str:
     below = [rules[id_] for id_ in sorted(rules) if wanted and id_.startswith(wanted)]
     if below:
         return _rule_table(below)
-    near = difflib.get_close_matches(wanted, rules, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"an id looks like {min(rules)}"
-    raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
+    hint = suggest_name(wanted, rules) or f"; an id looks like {min(rules)}"
+    raise ValueError(f"no rule {clean(rule_id)!r}{hint}; --list-rules shows all")
 
 
 def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:

@@ -22,7 +22,6 @@ Source of the numbers: rcps_*.json of mlperf-logging (rcp_checker/hpc_*).
 from __future__ import annotations
 
 import math
-import re
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -100,11 +99,6 @@ class RcpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
                     raise ValueError(f"batch_size of point {number} ({entry.name}): {owned} by {by}")
 
 
-def is_digest(value: Any) -> bool:
-    """Tell whether the value is a SHA-256 in hexadecimal digits."""
-    return isinstance(value, str) and re.match(DIGEST, value) is not None
-
-
 def read_table(path: Path) -> RcpTable:
     """Return the checked content of a table file.
 
@@ -123,8 +117,9 @@ def read_table(path: Path) -> RcpTable:
                 raise yaml.YAMLError("it is nested too deeply, or has aliases")
         document = yaml.load(text, Loader=loader)
     except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        raise ValueError(f"{path}: {reason}; expected a table of convergence points") from error
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror}); expected a table of convergence points"
+        ) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error

@@ -43,7 +43,28 @@ def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any
     }
 
 
-class SampleLog:
+class SampleRecords:
+    """The records of a file."""
+
+    records: list[dict[str, Any]]
+
+    def records_of(self, key: str) -> list[dict[str, Any]]:
+        """Return the records of a key, in order."""
+        return [record for record in self.records if record.get("key") == key]
+
+    def drop(self, key: str, which: int | None = None) -> Self:
+        """Remove all records of a key, or one of them (from 0; -1 is the last)."""
+        if which is None:
+            self.records = [record for record in self.records if record.get("key") != key]
+        else:
+            del self.records[self._record_index(key, which)]
+        return self
+
+    def _record_index(self, key: str, which: int = 0) -> int:
+        return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
+
+
+class SampleLog(SampleRecords):
     """The records of one run, to be changed and written; every method that changes it returns self."""
 
     def __init__(  # noqa: PLR0913  (what tells one run from another)
@@ -61,7 +82,7 @@ class SampleLog:
         assert reference, f"{benchmark} has no problem {variant}"
         self.reference, example = reference, reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
-        self.records: list[dict[str, Any]] = []
+        self.records = []
         self._edits: list[tuple[str, Callable[[bytes], bytes]]] = []
         self._prefix = b""
         self._write_header({**example.settings[round_], **(settings or {})})
@@ -113,13 +134,6 @@ class SampleLog:
 
     # -- finding and changing -------------------------------------------------------------------------------
 
-    def records_of(self, key: str) -> list[dict[str, Any]]:
-        """Return the records of a key, in order."""
-        return [record for record in self.records if record.get("key") == key]
-
-    def _record_index(self, key: str, which: int = 0) -> int:
-        return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
-
     def set(self, key: str, value: Any) -> Self:
         """Change the value of the key's first record; add the key if it is not there."""
         if not self.records_of(key):
@@ -131,14 +145,6 @@ class SampleLog:
         """Insert a record before one of a key (from 0), at its time."""
         at = self._record_index(before, which)
         self.records.insert(at, make_record(key, value, self.records[at]["time_ms"], metadata))
-        return self
-
-    def drop(self, key: str, which: int | None = None) -> Self:
-        """Remove all records of a key, or one of them (from 0; -1 is the last)."""
-        if which is None:
-            self.records = [record for record in self.records if record.get("key") != key]
-        else:
-            del self.records[self._record_index(key, which)]
         return self
 
     def cut(self, key: str) -> Self:

@@ -18,16 +18,16 @@ from compliance.benchmarks import require_reference
 from compliance.logs.power import ESTIMATE
 from compliance.model.layout import IMPLEMENTATIONS, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.rules.package import FIELDS
-from compliance.samples.log import SampleLog, make_record, varied
+from compliance.samples.log import SampleLog, SampleRecords, make_record, varied
 
 
-class SamplePower:
+class SamplePower(SampleRecords):
     """The records of one power file; every method that changes it returns self."""
 
     def __init__(self, start_ms: int, stop_ms: int, host: str) -> None:
         """Make the file of a measurement from start_ms to stop_ms, in ms since 1970."""
         self.start_ms, self.stop_ms, self.host = start_ms, stop_ms, host
-        self.records: list[dict[str, Any]] = []
+        self.records = []
 
     @classmethod
     def node(cls, start_ms: int, stop_ms: int, number: int) -> Self:
@@ -51,30 +51,22 @@ class SamplePower:
         self.records.append(make_record(key, value, time_ms, own | metadata))
         return self
 
-    def _records_of(self, key: str) -> list[dict[str, Any]]:
-        return [record for record in self.records if record["key"] == key]
-
     def keep(self, wanted: Callable[[int, dict[str, Any]], bool]) -> Self:
         """Keep the readings for which `wanted(number, record)` is true; the number counts from 0."""
-        dropped = [record for at, record in enumerate(self._records_of(POWER_READING)) if not wanted(at, record)]
+        dropped = [record for at, record in enumerate(self.records_of(POWER_READING)) if not wanted(at, record)]
         self.records = [record for record in self.records if record not in dropped]
-        return self
-
-    def drop(self, key: str) -> Self:
-        """Remove all records of a key."""
-        self.records = [record for record in self.records if record["key"] != key]
         return self
 
     def set(self, key: str, value: Any, which: int = 0, **metadata: Any) -> Self:
         """Change the value of a record of the key."""
-        record = self._records_of(key)[which]
+        record = self.records_of(key)[which]
         record["value"] = value
         record["metadata"].update(metadata)
         return self
 
     def convert(self, change: Callable[[list[float]], list[float]]) -> Self:
         """Replace the readings, in the order of time, by as many others."""
-        readings = self._records_of(POWER_READING)
+        readings = self.records_of(POWER_READING)
         for record, watts in zip(readings, change([record["value"] for record in readings]), strict=True):
             record["value"] = watts
         return self
@@ -173,8 +165,15 @@ class SamplePackage:
         """Add the provenance.json that lists the files as they are now."""
         contents = {path: file if isinstance(file, bytes) else file.bytes() for path, file in self.files.items()}
         files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}
-        empty: dict[str, Any] = {"incomplete": {}, "logs": {}, "configurations": {}, "implementations": {}}
-        record = {"organisation": "Example", "complete": True, **empty, "files": files}
+        record = {
+            "organisation": "Example",
+            "complete": True,
+            "incomplete": {},
+            "logs": {},
+            "configurations": {},
+            "implementations": {},
+            "files": files,
+        }
         return self.replace(PROVENANCE_FILE, json.dumps(record).encode())
 
     def copy(self, source: int, target: int) -> Self:

@@ -22,6 +22,7 @@ Story = tuple[str, str, Callable[[Path], str], int]
 
 
 def _write_files(path: Path, data: bytes) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return str(path)
 

@@ -50,8 +50,3 @@ def check_logs(paths: Iterable[str | os.PathLike[str]] | os.PathLike[str] | str,
 
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     return check_paths(several, Options(**options))
-
-
-def __getattr__(name: str) -> Any:
-    hint = "; since version 0.3 the function is compliance.check_logs" if name == "check" else ""
-    raise AttributeError(f"module 'compliance' has no attribute {name!r}{hint}")

@@ -15,20 +15,17 @@ from common.console import use_styles
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
-    add_mini_option,
     add_plugin_options,
-    add_profile_option,
-    add_round_option,
-    add_rules_option,
-    add_waivers_option,
+    add_result_options,
     read_result_options,
-    refuse_to_overwrite,
+    refuse_inside,
     use_plugin_options,
     write_text,
 )
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
+from compliance.formats.table import output_width
 from compliance.model.judging import ERROR, SEVERITIES, STRICT
 from compliance.model.layout import write_slashes
 from compliance.model.settings_file import Settings, find_settings, read_settings
@@ -80,7 +77,8 @@ def _run_check(arguments: argparse.Namespace) -> int:
         from compliance.engine.follow import follow  # only this mode pays for it
 
         return follow(arguments.paths, replace(options, settings=Settings()), arguments.follow_timeout)
-    refuse_to_overwrite(arguments.output, arguments.paths)
+    if arguments.output and os.path.exists(arguments.output):
+        refuse_inside(arguments.output, arguments.paths)
     report = check_paths(arguments.paths, options)
     write_text(FORMATS[arguments.format](report, _choose_style(arguments)), arguments.output)
     return report.exit_code
@@ -98,13 +96,11 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     judging = parser.add_argument_group("rules to judge by (default: detected from folders and logs)")
-    add_round_option(judging)
+    add_result_options(judging)
     names = ", ".join(sorted(REFERENCES))
     judging.add_argument("--benchmark", metavar="NAME", help=f"judge as this benchmark: {names} or a plug-in")
     add_plugin_options(judging)
     judging.add_argument("--division", choices=("closed", "open"), help="judge by this division")
-    add_profile_option(judging)
-    add_mini_option(judging)
     judging.add_argument(
         "--against",
         action="append",
@@ -112,14 +108,12 @@ def _make_parser() -> argparse.ArgumentParser:
         metavar="TREE",
         help="also look for copies of runs in these submissions, without judging them; may be repeated",
     )
-    add_waivers_option(judging)
     config = judging.add_mutually_exclusive_group()
     config.add_argument(
         "--config", metavar="FILE", help="settings file (default: the nearest mlperf-hpc.toml, only stricter keys)"
     )
     config.add_argument("--no-config", action="store_true", help="read no settings file")
     rules = parser.add_argument_group("rules")
-    add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,...", help="only these ids or prefixes")
     rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out")
     rules.add_argument("--explain", metavar="ID", help="explain a rule and stop")
@@ -194,11 +188,7 @@ def _selected_prefixes(arguments: argparse.Namespace) -> tuple[str, ...]:
 def _choose_style(arguments: argparse.Namespace) -> Style:
     auto = arguments.color == "auto" and not arguments.output
     color = arguments.color == "always" or (auto and use_styles(sys.stdout))
-    width = 100
-    if sys.stdout.isatty() and not arguments.output:
-        import shutil
-
-        width = shutil.get_terminal_size().columns
+    width = (output_width() if not arguments.output else None) or 100
     try:
         base = write_slashes(os.getcwd())
     except FileNotFoundError:  # the folder was removed

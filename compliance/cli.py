@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from common.benchmarks import choose_plugins
 from common.command import OUTPUT_ERRORS
@@ -15,13 +15,12 @@ from common.errors import UsageError
 from common.reference import ROUNDS
 from compliance.engine.log_checker import Options
 from compliance.model.judging import PROFILES
-from compliance.model.waivers import Waiver, read_waivers
+from compliance.model.waivers import read_waivers
 from compliance.rules.catalog import load_rules
 
 Path = str | os.PathLike[str]
-
-PLAIN: Final = str.maketrans({"…": "...", "–": "-", "×": "x", "±": "+-"})
-"""Signs of the tables and messages in ASCII, for terminals without UTF-8."""
+Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+T = TypeVar("T")
 
 
 def round_name(text: str) -> str:
@@ -32,19 +31,40 @@ def round_name(text: str) -> str:
     return short
 
 
-def add_round_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add `--round`, the round whose rules apply."""
+def add_result_options(parser: Parser) -> None:
+    """Add what results are judged by: `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
     rounds = "{" + ",".join(ROUNDS) + "}"
     parser.add_argument("--round", type=round_name, metavar=rounds, help="round of the rules (default: detected)")
-
-
-def add_result_options(parser: argparse.ArgumentParser) -> None:
-    """Add what results are judged by: `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
-    add_round_option(parser)
-    add_mini_option(parser)
-    add_profile_option(parser)
-    add_waivers_option(parser)
+    parser.add_argument(
+        "--allow-mini", action="store_true", help="accept runs that are no MLPerf results: mini problems, plug-ins"
+    )
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default=PROFILES[0],
+        help="strict (default): the written rules, with the official tool's verdict beside them; official: that alone",
+    )
+    parser.add_argument(
+        "--waivers",
+        default={},
+        type=_argument_type(read_waivers),
+        metavar="FILE",
+        help="results for which the committee waives the convergence test (YAML: lines "
+        "round/organisation/system/scaling/benchmark: reason)",
+    )
     add_rules_option(parser)
+
+
+def _argument_type(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Return the `argparse` type that reads an argument; its UsageError becomes a message about the option."""
+
+    def read_argument(text: str) -> T:
+        try:
+            return read(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read_argument
 
 
 def read_result_options(arguments: argparse.Namespace, details: bool = False) -> Options:
@@ -53,14 +73,7 @@ def read_result_options(arguments: argparse.Namespace, details: bool = False) ->
     return Options(**shared, progress=sys.stderr.isatty(), details=details)
 
 
-def add_mini_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add `--allow-mini`."""
-    parser.add_argument(
-        "--allow-mini", action="store_true", help="accept runs that are no MLPerf results: mini problems, plug-ins"
-    )
-
-
-def add_plugin_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+def add_plugin_options(parser: Parser) -> None:
     """Add `--benchmarks-from` and `--no-plugins`, which `use_plugin_options` obeys."""
     parser.add_argument(
         "--benchmarks-from",
@@ -77,59 +90,15 @@ def use_plugin_options(arguments: argparse.Namespace) -> None:
     choose_plugins(arguments.benchmarks_from, arguments.no_plugins)
 
 
-def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+def add_rules_option(parser: Parser) -> None:
     """Add `--rules`, which loads rules of your own as soon as it is read."""
     parser.add_argument(
         "--rules",
         action="append",
-        default=[],
-        type=_loaded_rules,
+        type=_argument_type(lambda source: load_rules([source])),
         metavar="MODULE|FILE",
         help="add your own rules (runs the code of this module or .py file)",
     )
-
-
-def add_waivers_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add `--waivers`, which reads a file of waivers as soon as it is read."""
-    parser.add_argument(
-        "--waivers",
-        default={},
-        type=_parse_waivers,
-        metavar="FILE",
-        help="results for which the committee waives the convergence test (YAML: lines "
-        "round/organisation/system/scaling/benchmark: reason)",
-    )
-
-
-def _parse_waivers(path: str) -> dict[str, Waiver]:
-    try:
-        return read_waivers(path)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add `--profile`: the written rules or the official tool."""
-    parser.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default=PROFILES[0],
-        help="strict (default): the written rules, with the official tool's verdict beside them; official: that alone",
-    )
-
-
-def _loaded_rules(source: str) -> str:
-    try:
-        load_rules([source])
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return source
-
-
-def refuse_to_overwrite(output: Path | None, inputs: Iterable[Path]) -> None:
-    """Raise UsageError if the output would replace something inside what is read."""
-    if output is not None and os.path.exists(output):
-        refuse_inside(output, inputs)
 
 
 def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o") -> None:
@@ -147,8 +116,7 @@ def write_text(text: str, output: Path | None) -> None:
     """
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
-        sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8"))
-        sys.stdout.flush()
+        print(text, end="", flush=True)
         return
     try:
         os.makedirs(os.path.dirname(output) or os.curdir, exist_ok=True)
@@ -160,12 +128,3 @@ def write_text(text: str, output: Path | None) -> None:
             raise UsageError(problem) from None
         print_error(problem)
         raise SystemExit(1) from None
-
-
-def encodable(text: str, encoding: str) -> str:
-    """Return the text with characters that the encoding lacks, such as those of names, as ASCII or escapes."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
-    return text

@@ -96,9 +96,8 @@ def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
     with contextlib.ExitStack() as stack:
         if keep:
             keep.mkdir(parents=True)
-        folder = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="mlperf-hpc-demo-"))
-        if keep:
             print(f"$ cd {keep}")
+        folder = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="mlperf-hpc-demo-"))
         stack.enter_context(contextlib.chdir(folder))
         for number, (title, text, make, expected) in enumerate(STORIES, 1):
             path = make(Path())

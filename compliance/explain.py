@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tempfile
 import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from common.command import clean
+from common.command import clean, suggest_name
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
@@ -19,7 +18,7 @@ from compliance.formats.style import Style
 from compliance.formats.table import TextTable, plain_text
 from compliance.formats.words import write_location
 from compliance.logs.log import parse_log
-from compliance.model.judging import OFFICIAL, PROFILES, SKIPPED, STRICT, Case, Finding
+from compliance.model.judging import OFFICIAL, SKIPPED, STRICT, Case, Finding
 from compliance.model.layout import write_slashes
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix
@@ -40,18 +39,12 @@ def explain(rule_id: str) -> str:
     below = [rules[id_] for id_ in sorted(rules) if wanted and id_.startswith(wanted)]
     if below:
         return _rule_table(below)
-    near = difflib.get_close_matches(wanted, rules, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"an id looks like {min(rules)}"
-    raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
+    hint = suggest_name(wanted, rules) or f"; an id looks like {min(rules)}"
+    raise ValueError(f"no rule {clean(rule_id)!r}{hint}; --list-rules shows all")
 
 
 def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:
-    """Return a table of all rules, or of those of a profile, or with these ids or prefixes.
-
-    Raises ValueError for a profile that does not exist.
-    """
-    if profile is not None and profile not in PROFILES:
-        raise ValueError(f"no profile {profile!r}: known are {' and '.join(PROFILES)}")
+    """Return a table of all rules, or of those of a profile, or with these ids or prefixes."""
     selected = [rule for id_, rule in sorted(all_rules().items()) if not select or id_.startswith(select)]
     return _rule_table([rule for rule in selected if profile is None or profile in rule.profiles])
 

@@ -344,7 +344,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     from compliance.rcp.points import load_points
 
     try:
-        points = load_points(reference.name, results.round, reference.runs, reference.variant)
+        points = load_points(reference.name, results.round, reference.variant)
     except (ValueError, OSError) as error:
         if find_plugin(reference.name) is None:
             raise
@@ -384,7 +384,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     reference = REFERENCES.get(first.benchmark) if isinstance(first.benchmark, str) else None
     if reference is None or results.round not in reference.rounds:
         return no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")
-    points = load_points(reference.name, results.round, reference.runs)
+    points = load_points(reference.name, results.round)
     return judge(points, first.batch_size, epochs, reference.runs, "official")
 
 

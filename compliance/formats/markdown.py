@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from common.command import clean, counted
 from compliance.formats.findings import (
@@ -66,15 +67,11 @@ def render(report: Report, style: Style) -> str:
 
 def _fit_details(blocks: list[str], details: Iterable[str]) -> list[str]:
     """Return the blocks and as many details as fit into a comment; count the rest."""
-    kept, length, left_out = [], 0, 0
-    for block in (*blocks, *details):
-        length += len(block) + 2
-        if length < MOST_CHARACTERS:
-            kept.append(block)
-        else:
-            left_out += 1
-    if left_out:
-        kept.append(f"{counted(left_out, 'part')} of the report omitted: too long for a comment.")
+    parts = [*blocks, *details]
+    lengths = accumulate(len(part) + 2 for part in parts)
+    kept = [part for part, length in zip(parts, lengths, strict=True) if length < MOST_CHARACTERS]
+    if len(kept) < len(parts):
+        kept.append(f"{counted(len(parts) - len(kept), 'part')} of the report omitted: too long for a comment.")
     return kept
 
 

@@ -27,12 +27,9 @@ DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 
 def relative(path: str, style: Style) -> str:
     """Return the path relative to the style's base if it lies below; `.` for the base itself."""
-    if style.base and path == style.base:
-        return "."
-    path = path.removeprefix(posixpath.join(style.base, "")) if style.base else path
-    while path.startswith("./") and len(path) > 2:
-        path = path[2:]
-    return path
+    if style.base:
+        path = "." if path == style.base else path.removeprefix(posixpath.join(style.base, ""))
+    return path.removeprefix("./") or path
 
 
 def shown_path(path: str, style: Style) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
 from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_reference
 from compliance.cli import add_plugin_options, round_name, use_plugin_options
+from compliance.formats.table import TextTable, plain_text
 from compliance.rcp.points import Mode, ReferencePoint, list_points, locate_table, prune
 from compliance.rcp.record import record
 from compliance.rcp.table import read_table
@@ -49,15 +51,14 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
         print("  no reference points")
         return
     kept = {mode: {point.batch_size for point in prune(points, mode)} for mode in modes}
-    heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup"]
-    rows = [heads + [f"kept {mode}" for mode in modes]]
+    heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup", *(f"kept {mode}" for mode in modes)]
+    rows = []
     for point in points:
         numbers = [f"{number:.3f}" for number in (point.mean, point.std, point.min_mean)]
         marks = ["yes" if point.batch_size in kept[mode] else "no" for mode in modes]
-        rows.append([str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}", *marks])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+        rows.append((str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}", *marks))
+    table = TextTable("", tuple((head, "") for head in heads), tuple(rows), (True,) * len(heads))
+    print(textwrap.indent(plain_text(table), "  "))
 
 
 def print_table(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
@@ -66,7 +67,7 @@ def print_table(path: Path, round_: str, variant: str | None, modes: Sequence[Mo
     runs = require_reference(table.benchmark).runs
     for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
         print(f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs")
-        _print_points(list_points(table, path, runs, round_, name), modes)
+        _print_points(list_points(table, path, round_, name), modes)
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -110,17 +111,13 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{path}: no such file or folder")
     if arguments.command == "record":
         record(arguments.runs, arguments.output, arguments.name, arguments.benchmark)
-    else:
-        _show_points(arguments)
-    return 0
-
-
-def _show_points(arguments: argparse.Namespace) -> None:
+        return 0
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
-    for table in [arguments.table] if arguments.table else [locate_table(require_reference(name)) for name in names]:
+    for table in [path] if path else [locate_table(require_reference(name)) for name in names]:
         print_table(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
+    return 0
 
 
 if __name__ == "__main__":

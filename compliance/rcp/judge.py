@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from common.values import is_integer, is_number
+from common.values import is_number
 from compliance.rcp.means import olympic_mean
 from compliance.rcp.points import Mode, ReferencePoint, interpolate, prune
 
@@ -114,8 +114,7 @@ def judge(
     """
     if not points:
         return Verdict(False, "no table", "Cannot find any RCPs", "There are no reference points to compare with.")
-    is_size = isinstance(batch_size, (int, float)) if mode == "official" else is_integer(batch_size)
-    if batch_size is None or not is_size or not batch_size > 0:
+    if not isinstance(batch_size, int | float) or not batch_size > 0:
         text = "The batch size is unknown: every log of a result must state the same global_batch_size."
         return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
     failed = sum(not _has_converged(value, mode) for value in epochs)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from common.benchmarks import locate_package
 from common.reference import FULL, ROUNDS, Reference
-from compliance.benchmarks import find_reference, names_in_words
+from compliance.benchmarks import require_reference
 from compliance.rcp.means import olympic_mean
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ OFFICIAL_STEP: Final = 1e-4
 
 
 def _central_probability(angle: float, df: int) -> float:
-    """Return P(|T| < sqrt(df) tan(angle)) for Student's T with `df` degrees of freedom.
+    """Return P(|T| < sqrt(df) tan(angle)) for Student's T with `df` degrees of freedom; its negative below 0.
 
     Source: Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """
@@ -49,9 +49,7 @@ def t_quantile(p: float, df: int) -> float:
     """
     if not 0 < p < 1 or df != int(df) or df < 1:
         raise ValueError(f"t_quantile needs 0 < p < 1 and whole degrees of freedom >= 1; found p={p}, df={df}")
-    if p < 0.5:
-        return -t_quantile(1 - p, df)
-    low, high = 0.0, math.pi / 2
+    low, high = -math.pi / 2, math.pi / 2
     while low < (angle := (low + high) / 2) < high:
         if _central_probability(angle, df) < 2 * p - 1:
             low = angle
@@ -62,8 +60,7 @@ def t_quantile(p: float, df: int) -> float:
 
 def upper_tail(t: float, df: int) -> float:
     """Return P(T > t) for Student's T with `df` degrees of freedom, a whole number >= 1."""
-    central = _central_probability(math.atan(abs(t) / math.sqrt(df)), df)
-    return (1 - math.copysign(central, t)) / 2
+    return (1 - _central_probability(math.atan(t / math.sqrt(df)), df)) / 2
 
 
 def min_acceptable_mean(mean: float, std: float, n_reference_kept: int, required_runs: int) -> float:
@@ -103,7 +100,7 @@ class ReferencePoint:
     """Reference runs at one batch size and their statistics, all in `unit` ("epochs" or "samples").
 
     epochs: ascending. mean: olympic. std: population, over all runs. min_mean: the lowest acceptable mean of
-    a result (closed form). max_speedup: mean / min_mean, without unit.
+    a result (closed form).
     """
 
     name: str
@@ -113,7 +110,6 @@ class ReferencePoint:
     mean: float
     std: float
     min_mean: float
-    max_speedup: float
     unit: str = "epochs"
 
     @classmethod
@@ -125,9 +121,13 @@ class ReferencePoint:
         centre = math.fsum(entry.epochs) / count
         std = math.sqrt(math.fsum((value - centre) ** 2 for value in entry.epochs) / count)
         minimum = min_acceptable_mean(mean, std, count - 2, required_runs)
-        speedup = mean / minimum if minimum else math.inf
         epochs = tuple(sorted(entry.epochs))
-        return cls(entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, speedup, unit)
+        return cls(entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, unit)
+
+    @property
+    def max_speedup(self) -> float:
+        """The reference mean by the lowest mean that a result may have."""
+        return self.mean / self.min_mean if self.min_mean else math.inf
 
     def accepts_from(self, mode: Mode) -> float:
         """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
@@ -149,15 +149,14 @@ def interpolate(
     mean, std = (_line_value(low, high, batch_size, name) for name in ("mean", "std"))
     runs_counted = 2 * required_runs - (0 if mode == "official" else 2)
     minimum = min_acceptable_mean(mean, std, runs_counted, required_runs)
-    speedup = mean / minimum if minimum else math.inf
-    return ReferencePoint(f"{low.name} .. {high.name}", batch_size, (), {}, mean, std, minimum, speedup, low.unit)
+    return ReferencePoint(f"{low.name} .. {high.name}", batch_size, (), {}, mean, std, minimum, low.unit)
 
 
 def list_points(
-    table: RcpTable, path: Path, required_runs: int, round_: str = ROUNDS[-1], variant: str = FULL
+    table: RcpTable, path: Path, round_: str = ROUNDS[-1], variant: str = FULL
 ) -> tuple[ReferencePoint, ...]:
     """Return a table's points of a round and variant, by batch size; ValueError names the file, point and key."""
-    points = []
+    points, required_runs = [], require_reference(table.benchmark).runs
     for entry in table.entries:
         if entry.variant == variant and round_ in (entry.rounds or ROUNDS):
             try:
@@ -168,20 +167,15 @@ def list_points(
 
 
 @lru_cache(maxsize=64)
-def load_points(
-    benchmark: str, round_: str, required_runs: int | None = None, variant: str = FULL
-) -> tuple[ReferencePoint, ...]:
-    """Return a benchmark's points of a round ("3.0" or "3.0.0"), by batch size; () where it has none (0.7).
+def load_points(benchmark: str, round_: str, variant: str = FULL) -> tuple[ReferencePoint, ...]:
+    """Return a benchmark's points of a round, by batch size; () where it has none (0.7).
 
-    required_runs: runs of a time-to-train result; None means the reference's number. ValueError for an
-    unknown benchmark or a broken table.
+    ValueError for an unknown benchmark or a broken table.
     """
-    reference = find_reference(benchmark)
-    if reference is None:
-        raise ValueError(f"no reference table for benchmark {benchmark!r}; expected {names_in_words()}")
-    short = ".".join(round_.split(".")[:2])
-    path = locate_table(reference)
-    return list_points(_read_shipped_table(path), path, required_runs or reference.runs, short, variant)
+    from compliance.rcp.table import read_table  # only results pay for it
+
+    path = locate_table(require_reference(benchmark))
+    return list_points(read_table(path), path, round_, variant)
 
 
 def locate_table(reference: Reference) -> Path:
@@ -189,48 +183,26 @@ def locate_table(reference: Reference) -> Path:
     return locate_package(reference.points.partition("/")[0]).parent / reference.points
 
 
-@lru_cache(maxsize=16)
-def _read_shipped_table(path: Path) -> RcpTable:
-    from compliance.rcp.table import read_table  # only results pay for it
-
-    return read_table(path)
-
-
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
     """Return the points that results are compared with: the fastest, and larger batches that converge early enough.
 
-    points: by batch size, each size once. "envelope": the lower convex envelope of (batch size, mean).
-    "official": one walk that removes a point above the line through its neighbours and then goes on with the
-    next without testing the previous one again, so some points above the envelope stay.
+    points: by batch size, each size once. A walk removes each point above the line through its neighbours.
+    "envelope": then it tests the previous one again, so that the lower convex envelope of (batch size, mean) is left.
+    "official": it does not, so some points above the envelope stay.
     """
     if not points:
         return ()
     fastest = min(points, key=lambda point: point.mean)
-    rest = [point for point in points if point.batch_size >= fastest.batch_size]
-    return tuple(_walk_envelope(rest) if mode == "official" else _lower_hull(rest))
-
-
-def _is_above(low: ReferencePoint, point: ReferencePoint, high: ReferencePoint) -> bool:
-    return point.mean > _line_value(low, high, point.batch_size, "mean")
-
-
-def _walk_envelope(points: list[ReferencePoint]) -> list[ReferencePoint]:
-    kept, i = list(points), 1
-    while i < len(kept) - 1:
-        if _is_above(kept[i - 1], kept[i], kept[i + 1]):
-            del kept[i]
-        else:
-            i += 1
-    return kept
-
-
-def _lower_hull(points: list[ReferencePoint]) -> list[ReferencePoint]:
-    hull: list[ReferencePoint] = []
-    for point in points:
-        while len(hull) > 1 and _is_above(hull[-2], hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    return hull
+    kept, at = [point for point in points if point.batch_size >= fastest.batch_size], 1
+    while at < len(kept) - 1:
+        low, point, high = kept[at - 1 : at + 2]
+        if point.mean <= _line_value(low, high, point.batch_size, "mean"):
+            at += 1
+            continue
+        del kept[at]
+        if mode == "envelope":
+            at = max(at - 1, 1)
+    return tuple(kept)
 
 
 LOGGED_AS: Final = {"batchnorm_groupsize": "batchnorm_group_size"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ from compliance.benchmarks import reference_of, require_reference, require_refer
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, describe_own_code, find_completion
 from compliance.rcp.points import compare_hyperparameters
-from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, is_digest, read_table, write_table
+from compliance.rcp.table import DIGEST, RcpTable, RecordedPoint, RecordedRun, read_table, write_table
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
 """Settings that say where a run was made; they are not hyperparameters."""
@@ -65,7 +66,8 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     provenance = log.value("provenance")
     sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
-    run = RecordedRun(name, digest, epochs, sources if is_digest(sources) else None)
+    is_digest = isinstance(sources, str) and re.match(DIGEST, sources)
+    run = RecordedRun(name, digest, epochs, sources if is_digest else None)
     return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
 
 
@@ -178,9 +180,7 @@ def _only_benchmark(runs: Iterable[LoggedRun]) -> str | None:
 
 def _print_progress(entries: Iterable[RecordedPoint], wanted: int) -> None:
     for entry in entries:
-        if not entry.runs:
-            continue
-        converged = len(entry.epochs)
-        text = f"  {entry.name} ({entry.variant}): {converged} of {wanted} runs"
-        failed = len(entry.runs) - converged
-        print(f"{text}, {failed} more did not converge" if failed else text)
+        if entry.runs:
+            failed = len(entry.runs) - len(entry.epochs)
+            more = f", {failed} more did not converge" if failed else ""
+            print(f"  {entry.name} ({entry.variant}): {len(entry.epochs)} of {wanted} runs{more}")

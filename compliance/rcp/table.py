@@ -6,24 +6,22 @@ they met the quality target, in `unit` (epochs, or samples for openfold):
     benchmark: cosmoflow
     unit: epochs
     points:
-      - name: cosmoflow_ref_64
-        rounds: ["1.0", "2.0", "3.0"]     # optional: without it the point applies to every round
-        variant: mini                     # optional: "full" unless said
-        batch_size: 64
-        epochs: [17, 18, 18]
-        hyperparameters: {opt_name: SGD}
-        runs:                             # optional: which logs the numbers were read from
-          - {file: a/result_0.txt, sha256: 0f..., epochs: 17}     # null: the run did not converge
-            # and, where the log says it, `sources: 3c...`: the hash of the sources that made the run
+    - name: cosmoflow_ref_64
+      batch_size: 64
+      epochs: [17, 18, 18]
+      hyperparameters: {opt_name: SGD}
+      rounds: ['1.0', '2.0', '3.0']     # optional: without it the point applies to every round
+      variant: mini                     # optional: "full" unless said
+      runs:                             # optional: which logs the numbers were read from
+      - {file: a/result_0.txt, sha256: 0f..., epochs: 17}     # null: the run did not converge
+        # and, where the log says it, `sources: 3c...`: the hash of the sources that made the run
 
 Source of the numbers: rcps_*.json of mlperf-logging (rcp_checker/hpc_*).
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -44,7 +42,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=DIGEST)]
 Amount = Annotated[float, msgspec.Meta(gt=0, le=LARGEST)]
 
 
-class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One reference run: the log, its sha256, when it converged (None: it did not), and the hash of its sources."""
 
     file: Name
@@ -53,7 +51,7 @@ class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: Digest | None = None
 
 
-class RecordedPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One point as in the file; `epochs` in the unit of the table, one for each converged run; no rounds: in all."""
 
     name: Name
@@ -79,7 +77,7 @@ class RecordedPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
-class RcpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RcpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All points of one benchmark, no two for one batch size in a round, and the comment at the top of the file."""
 
     benchmark: str
@@ -101,11 +99,6 @@ class RcpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     raise ValueError(f"batch_size of point {number} ({entry.name}): {owned} by {by}")
 
 
-def is_digest(value: Any) -> bool:
-    """Tell whether the value is a SHA-256 in hexadecimal digits."""
-    return isinstance(value, str) and re.match(DIGEST, value) is not None
-
-
 def read_table(path: Path) -> RcpTable:
     """Return the checked content of a table file.
 
@@ -124,8 +117,9 @@ def read_table(path: Path) -> RcpTable:
                 raise yaml.YAMLError("it is nested too deeply, or has aliases")
         document = yaml.load(text, Loader=loader)
     except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        raise ValueError(f"{path}: {reason}; expected a table of convergence points") from error
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror}); expected a table of convergence points"
+        ) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
@@ -139,43 +133,19 @@ def read_table(path: Path) -> RcpTable:
     return replace(table, header=header)
 
 
-def _flow_yaml(value: list[Any] | dict[str, Any]) -> str:
-    """Return a value as YAML on one line; JSON would write 1e-06, which YAML 1.1 reads as a string."""
-    import yaml
-
-    return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)).strip()
-
-
-def _quote_word(text: str) -> str:
-    """Return a string as a YAML scalar, with quotes only if needed."""
-    return _flow_yaml([text])[1:-1]
-
-
 def render(table: RcpTable) -> str:
     """Return the text of a table file; reading and rendering it again gives the same text.
 
     Comments are kept only at the top of the file.
     """
-    lines = [
-        f"benchmark: {_quote_word(table.benchmark)}",
-        f"unit: {table.unit}",
-        "points:" if table.entries else "points: []",
-    ]
-    for entry in table.entries:
-        lines.append(f"  - name: {_quote_word(entry.name)}")
-        if entry.rounds:
-            lines.append(f"    rounds: {json.dumps(list(entry.rounds))}")
-        if entry.variant != FULL:
-            lines.append(f"    variant: {_quote_word(entry.variant)}")
-        lines.append(f"    batch_size: {entry.batch_size}")
-        lines.append(f"    epochs: {_flow_yaml(list(map(to_plain, entry.epochs)))}")
-        lines.append(f"    hyperparameters: {_flow_yaml(entry.hyperparameters)}")
-        if entry.runs:
-            lines.append("    runs:")
-        for run in entry.runs:
-            fields = {"file": run.file, "sha256": run.sha256, "epochs": to_plain(run.epochs)}
-            lines.append(f"      - {_flow_yaml(fields | ({'sources': run.sources} if run.sources else {}))}")
-    return table.header + "\n".join(lines) + "\n"
+    import yaml
+
+    content = msgspec.to_builtins(replace(table, header=""))
+    for point in content["points"]:
+        point["epochs"] = list(map(to_plain, point["epochs"]))
+        for run in point.get("runs", ()):
+            run["epochs"] = to_plain(run["epochs"])
+    return table.header + yaml.safe_dump(content, default_flow_style=None, sort_keys=False, width=math.inf)
 
 
 def write_table(path: Path, table: RcpTable) -> None:

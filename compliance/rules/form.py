@@ -174,7 +174,7 @@ class OneRecordPerLine(FormRule, strict_only=True):
     why = "The official parser reads only the last record of a line: the others are lost."
     fix = "Let only rank 0 log, or give each rank its own file."
     good = (lambda log: log().prefix(b"0: "),)
-    bad = (lambda log: log().glue("epoch_start"),)
+    bad = (lambda log: log().raw("epoch_start", lambda line: b"^" + line).bytes().replace(b"\n^", b""),)
     EXPECTED = {"two records": "one record per line"}
 
 

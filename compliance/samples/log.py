@@ -28,7 +28,43 @@ def varied(*what: int | str) -> float:
     return Random(repr(what)).random()
 
 
-class SampleLog:
+def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record as the benchmarks log it."""
+    event_type = "POINT_IN_TIME"
+    if key.endswith(("_start", "_stop")):
+        event_type = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END"
+    return {
+        "namespace": "",
+        "time_ms": time_ms,
+        "event_type": event_type,
+        "key": key,
+        "value": value,
+        "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},
+    }
+
+
+class SampleRecords:
+    """The records of a file."""
+
+    records: list[dict[str, Any]]
+
+    def records_of(self, key: str) -> list[dict[str, Any]]:
+        """Return the records of a key, in order."""
+        return [record for record in self.records if record.get("key") == key]
+
+    def drop(self, key: str, which: int | None = None) -> Self:
+        """Remove all records of a key, or one of them (from 0; -1 is the last)."""
+        if which is None:
+            self.records = [record for record in self.records if record.get("key") != key]
+        else:
+            del self.records[self._record_index(key, which)]
+        return self
+
+    def _record_index(self, key: str, which: int = 0) -> int:
+        return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
+
+
+class SampleLog(SampleRecords):
     """The records of one run, to be changed and written; every method that changes it returns self."""
 
     def __init__(  # noqa: PLR0913  (what tells one run from another)
@@ -46,8 +82,8 @@ class SampleLog:
         assert reference, f"{benchmark} has no problem {variant}"
         self.reference, example = reference, reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
-        self.records: list[dict[str, Any]] = []
-        self._edits: list[tuple[str, int, Callable[[bytes], bytes]]] = []
+        self.records = []
+        self._edits: list[tuple[str, Callable[[bytes], bytes]]] = []
         self._prefix = b""
         self._write_header({**example.settings[round_], **(settings or {})})
         self._write_run(epochs or example.epochs)
@@ -67,9 +103,8 @@ class SampleLog:
         header += settings.items()
         if self.reference.variant != FULL:
             header.append(("dataset_variant", self.reference.variant))
-        dataset = self.reference.dataset
-        header.append(("train_samples", dataset.train_samples[self.round][0]))
-        header.append(("eval_samples", dataset.eval_samples[self.round][0]))
+        train_samples, eval_samples = self.reference.dataset.train_samples, self.reference.dataset.eval_samples
+        header += [("train_samples", train_samples[self.round][0]), ("eval_samples", eval_samples[self.round][0])]
         for key, value in header:
             self._add_record(key, value)
         self._add_record("init_stop", None, step_ms=10_000)
@@ -95,50 +130,21 @@ class SampleLog:
 
     def _add_record(self, key: str, value: Any, step_ms: int = 3, **metadata: Any) -> None:
         self.clock_ms += step_ms
-        self.records.append(self._make_record(key, value, self.clock_ms, metadata))
-
-    def _make_record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
-        event_type = "POINT_IN_TIME"
-        if key.endswith(("_start", "_stop")):
-            event_type = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END"
-        return {
-            "namespace": "",
-            "time_ms": time_ms,
-            "event_type": event_type,
-            "key": key,
-            "value": value,
-            "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},
-        }
+        self.records.append(make_record(key, value, self.clock_ms, metadata))
 
     # -- finding and changing -------------------------------------------------------------------------------
 
-    def records_of(self, key: str) -> list[dict[str, Any]]:
-        """Return the records of a key, in order."""
-        return [record for record in self.records if record.get("key") == key]
-
-    def _record_index(self, key: str, which: int = 0) -> int:
-        return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
-
     def set(self, key: str, value: Any) -> Self:
         """Change the value of the key's first record; add the key if it is not there."""
-        records = self.records_of(key)
-        if not records:
-            return self.add(key, value)
-        records[0]["value"] = value
+        if not self.records_of(key):
+            self.add(key, value)
+        self.records_of(key)[0]["value"] = value
         return self
 
-    def add(self, key: str, value: Any, before: str = "init_stop", **metadata: Any) -> Self:
-        """Insert a record."""
-        at = self._record_index(before)
-        self.records.insert(at, self._make_record(key, value, self.records[at]["time_ms"], metadata))
-        return self
-
-    def drop(self, key: str, which: int | None = None) -> Self:
-        """Remove all records of a key, or one of them (from 0; -1 is the last)."""
-        if which is None:
-            self.records = [record for record in self.records if record.get("key") != key]
-        else:
-            del self.records[self._record_index(key, which)]
+    def add(self, key: str, value: Any, before: str = "init_stop", which: int = 0, **metadata: Any) -> Self:
+        """Insert a record before one of a key (from 0), at its time."""
+        at = self._record_index(before, which)
+        self.records.insert(at, make_record(key, value, self.records[at]["time_ms"], metadata))
         return self
 
     def cut(self, key: str) -> Self:
@@ -149,25 +155,18 @@ class SampleLog:
     def double(self, key: str, which: int = 0, value: Any = ...) -> Self:
         """Repeat a record right after itself, with the same or another value."""
         at = self._record_index(key, which)
-        copy = json.loads(json.dumps(self.records[at]))
+        again = copy.deepcopy(self.records[at])
         if value is not ...:
-            copy["value"] = value
-        self.records.insert(at + 1, copy)
+            again["value"] = value
+        self.records.insert(at + 1, again)
         return self
 
     def move(self, key: str, before: str = "", after: str = "") -> Self:
         """Move the first record of a key right before or after the first of another; times stay in order."""
         record = self.records.pop(self._record_index(key))
-        at = self._record_index(before) if before else self._record_index(after) + 1
-        neighbour = self.records[min(at, len(self.records) - 1)] if before else self.records[at - 1]
-        record["time_ms"] = neighbour["time_ms"]
-        self.records.insert(at, record)
-        return self
-
-    def rename(self, key: str, new: str) -> Self:
-        """Give all records of a key another key."""
-        for record in self.records_of(key):
-            record["key"] = new
+        at = self._record_index(before or after)
+        record["time_ms"] = self.records[at]["time_ms"]
+        self.records.insert(at if before else at + 1, record)
         return self
 
     def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:
@@ -181,11 +180,6 @@ class SampleLog:
     def field(self, key: str, name: str, value: Any, which: int = -1) -> Self:
         """Set a field of the record itself."""
         self.records[self._record_index(key, which)][name] = value
-        return self
-
-    def without_field(self, key: str, name: str) -> Self:
-        """Remove a field of the key's last record."""
-        del self.records[self._record_index(key, -1)][name]
         return self
 
     def shift(self, key: str, by_ms: int) -> Self:
@@ -214,7 +208,7 @@ class SampleLog:
         """Insert an evaluation result, epoch 0 or one more than there are."""
         at = self._record_index(after)
         number = 0 if after == "run_start" else len(self.records_of("epoch_start")) + 1
-        record = self._make_record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
+        record = make_record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
         self.records.insert(at + 1, record)
         return self
 
@@ -225,7 +219,7 @@ class SampleLog:
         for record in self.records[at + 1 :]:
             record["time_ms"] += length_ms
         ends = {"staging_start": time_ms, "staging_stop": time_ms + length_ms}
-        self.records[at + 1 : at + 1] = [self._make_record(key, None, end_ms, {}) for key, end_ms in ends.items()]
+        self.records[at + 1 : at + 1] = [make_record(key, None, end_ms, {}) for key, end_ms in ends.items()]
         return self
 
     def blocks(self) -> Self:
@@ -261,22 +255,17 @@ class SampleLog:
     def throughput(self, samples_per_s: float = 0, step: int = 0) -> Self:
         """Log speed and steps of each epoch, as this suite does; 0: those that the epoch has."""
         samples = self.records_of("train_samples")[0]["value"]
-        for at, record in reversed([*enumerate(self.records)]):
-            if record["key"] == "epoch_stop":
-                number, stopped_ms = record["metadata"]["epoch_num"], record["time_ms"]
-                start = self.records[self._record_index("epoch_start", number - 1)]
-                rate = samples_per_s or samples * 1000 / (stopped_ms - start["time_ms"])
-                metadata = {"epoch_num": number, "step": step or self._steps_per_epoch()}
-                stats = self._make_record("tracked_stats", {"throughput": rate}, stopped_ms, metadata)
-                self.records.insert(at + 1, stats)
+        for start, stop in zip(self.records_of("epoch_start"), self.records_of("epoch_stop"), strict=True):
+            rate = samples_per_s or samples * 1000 / (stop["time_ms"] - start["time_ms"])
+            metadata = {"epoch_num": stop["metadata"]["epoch_num"], "step": step or self._steps_per_epoch()}
+            stats = make_record("tracked_stats", {"throughput": rate}, stop["time_ms"], metadata)
+            self.records.insert(self.records.index(stop) + 1, stats)
         return self
 
     def learning_rate(self, rate: float) -> Self:
         """Log a learning rate at the end of each epoch, with the epoch's other metadata."""
-        for at, record in reversed([*enumerate(self.records)]):
-            if record["key"] == "epoch_stop":
-                metadata = record["metadata"]
-                self.records.insert(at, self._make_record("learning_rate", rate, record["time_ms"], metadata))
+        for number, stop in enumerate(self.records_of("epoch_stop")):
+            self.add("learning_rate", rate, "epoch_stop", number, **stop["metadata"])
         return self
 
     def _steps_per_epoch(self) -> int:
@@ -291,42 +280,10 @@ class SampleLog:
             record["time_ms"] -= earlier
         return self
 
-    def evaluate_again(self, epoch: int, value: Any, later_ms: int = 0) -> Self:
-        """Repeat an epoch's evaluation (from 1), so much after its result, with another one."""
-        keys = ("eval_start", "eval_stop", self.reference.target.key)
-        at = self._record_index(self.reference.target.key, epoch - 1)
-        again = [r for r in self.records if r["key"] in keys and r["metadata"]["epoch_num"] == epoch]
-        self.records[at + 1 : at + 1] = json.loads(json.dumps(again))
-        for record in self.records[at + 1 : at + 1 + len(again)]:
-            record["time_ms"] = self.records[at]["time_ms"]
-            record["value"] = value if record["key"] == keys[-1] else None
-        for record in self.records[at + 1 :]:
-            record["time_ms"] += later_ms
-        return self
-
-    def split_epoch(self, epoch: int, parts: int, at_once: bool = False) -> Self:
-        """Count an epoch (from 1) as several, each a part of its time, or all of them at once."""
-        self.numbers(lambda number: number + (parts - 1) * (number > epoch))
-        at, end = self._record_index("epoch_start", epoch - 1), self._record_index("epoch_stop", epoch - 1)
-        begin_ms, length_ms = self.records[at]["time_ms"], self.records[end]["time_ms"] - self.records[at]["time_ms"]
-        self.numbers(lambda number: number + (parts - 1) * (number == epoch), "eval_start", "eval_stop")
-        self.numbers(lambda number: number + (parts - 1) * (number == epoch), self.reference.target.key)
-        events = []
-        for part in range(parts):
-            first, last = (0, length_ms) if at_once else (part * length_ms // parts, (part + 1) * length_ms // parts)
-            for key, time_ms in (("epoch_start", begin_ms + first), ("epoch_stop", begin_ms + last)):
-                events.append(self._make_record(key, None, time_ms, {"epoch_num": epoch + part}))
-        self.records[at : end + 1] = sorted(events, key=lambda record: record["time_ms"])
-        return self
-
     def drop_epoch(self, epoch: int) -> Self:
         """Remove all records of an epoch."""
         self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]
         return self
-
-    def swap_epochs(self, first: int, second: int) -> Self:
-        """Exchange the numbers of two epochs."""
-        return self.numbers(lambda number: first + second - number if number in (first, second) else number)
 
     def replace(self, run: int) -> Self:
         """Take over the records of another run."""
@@ -335,19 +292,23 @@ class SampleLog:
 
     def twice(self) -> Self:
         """Append a second run to the first, as a restarted job does."""
-        second = SampleLog(self.benchmark, self.round, self.division, self.run + 1, variant=self.reference.variant)
-        self.records += second.records
+        self.records = [*self.records, *self.replace(self.run + 1).records]
         return self
 
     # -- of this suite --------------------------------------------------------------------------------------
 
     def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> Self:
-        """Add the records by which this suite's logs show what was trained; changes: of the configuration."""
+        """Add the records by which this suite's logs show what was trained.
+
+        changes: of the configuration; `...` leaves a key out.
+        """
         config: dict[str, Any] = {}
         existing = find_rows_of(self.reference, version)
         rows = [(row.key, row.allowed.example) for row in existing if self.round in row.rounds]
         own = {"submission.division": self.division, "submission.round": self.round, "variant": self.reference.variant}
         for key, value in ({**dict(rows), **own, **(changes or {})}).items():
+            if value is ...:
+                continue
             *sections, name = key.split(".")
             section = config
             for part in sections:
@@ -369,13 +330,6 @@ class SampleLog:
         """Change versions in the provenance."""
         return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
-    def drop_keys(self, *keys: str) -> Self:
-        """Leave keys, section.name, out of the configuration in the provenance."""
-        for key in keys:
-            section, name = key.split(".")
-            del self.records_of("provenance")[0]["value"]["config"][section][name]
-        return self
-
     def erase_suite(self) -> Self:
         """Erase what names this suite, except for the configuration."""
         return self.drop("dataset_variant").drop("number_of_parameters").provenance(versions=None, source_sha256=None)
@@ -384,12 +338,7 @@ class SampleLog:
 
     def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:
         """Change the line of the key's first record as bytes."""
-        self._edits.append((key, 0, edit))
-        return self
-
-    def glue(self, key: str) -> Self:
-        """Put the key's first record on the line of the record before it."""
-        self._edits.append((key, -1, lambda line: line))
+        self._edits.append((key, edit))
         return self
 
     def prefix(self, text: bytes) -> Self:
@@ -408,10 +357,7 @@ class SampleLog:
     def bytes(self) -> bytes:
         """Return the file's contents."""
         lines = [self._prefix + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
-        ends = [b"\n"] * len(lines)
-        for key, what, edit in self._edits:
+        for key, edit in self._edits:
             at = self._record_index(key)
             lines[at] = edit(lines[at])
-            if what:
-                ends[at - 1] = b""
-        return b"".join(line + end for line, end in zip(lines, ends, strict=True))
+        return b"".join(line + b"\n" for line in lines)

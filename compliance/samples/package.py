@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Self
 
 from common.provenance import hash_files
@@ -17,16 +18,16 @@ from compliance.benchmarks import require_reference
 from compliance.logs.power import ESTIMATE
 from compliance.model.layout import IMPLEMENTATIONS, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.rules.package import FIELDS
-from compliance.samples.log import SampleLog, varied
+from compliance.samples.log import SampleLog, SampleRecords, make_record, varied
 
 
-class SamplePower:
+class SamplePower(SampleRecords):
     """The records of one power file; every method that changes it returns self."""
 
     def __init__(self, start_ms: int, stop_ms: int, host: str) -> None:
         """Make the file of a measurement from start_ms to stop_ms, in ms since 1970."""
         self.start_ms, self.stop_ms, self.host = start_ms, stop_ms, host
-        self.records: list[dict[str, Any]] = []
+        self.records = []
 
     @classmethod
     def node(cls, start_ms: int, stop_ms: int, number: int) -> Self:
@@ -46,45 +47,28 @@ class SamplePower:
 
     def add(self, key: str, value: Any, time_ms: float, **metadata: Any) -> Self:
         """Append a record."""
-        kind = {POWER_START: "INTERVAL_START", POWER_STOP: "INTERVAL_END"}.get(key, "POINT_IN_TIME")
-        members = {"namespace": "", "time_ms": time_ms, "event_type": kind, "key": key, "value": value}
-        self.records.append({**members, "metadata": {"file": "meter.py", "lineno": 40, "host": self.host, **metadata}})
+        own = {"file": "meter.py", "lineno": 40, "host": self.host}
+        self.records.append(make_record(key, value, time_ms, own | metadata))
         return self
 
     def keep(self, wanted: Callable[[int, dict[str, Any]], bool]) -> Self:
         """Keep the readings for which `wanted(number, record)` is true; the number counts from 0."""
-        kept, number = [], 0
-        for record in self.records:
-            if record["key"] != POWER_READING or wanted(number, record):
-                kept.append(record)
-            number += record["key"] == POWER_READING
-        self.records = kept
-        return self
-
-    def drop(self, key: str) -> Self:
-        """Remove all records of a key."""
-        self.records = [record for record in self.records if record["key"] != key]
+        dropped = [record for at, record in enumerate(self.records_of(POWER_READING)) if not wanted(at, record)]
+        self.records = [record for record in self.records if record not in dropped]
         return self
 
     def set(self, key: str, value: Any, which: int = 0, **metadata: Any) -> Self:
         """Change the value of a record of the key."""
-        record = [record for record in self.records if record["key"] == key][which]
+        record = self.records_of(key)[which]
         record["value"] = value
         record["metadata"].update(metadata)
         return self
 
-    def scale(self, factor: float, watts: float = 0) -> Self:
-        """Multiply all readings, then add watts."""
-        for record in self.records:
-            record["value"] = record["value"] * factor + watts if record["key"] == POWER_READING else record["value"]
-        return self
-
-    def reverse(self) -> Self:
-        """Put the readings into the opposite order, at the same times."""
-        readings = [record for record in self.records if record["key"] == POWER_READING]
-        values = [record["value"] for record in readings]
-        for record in readings:
-            record["value"] = values.pop()
+    def convert(self, change: Callable[[list[float]], list[float]]) -> Self:
+        """Replace the readings, in the order of time, by as many others."""
+        readings = self.records_of(POWER_READING)
+        for record, watts in zip(readings, change([record["value"] for record in readings]), strict=True):
+            record["value"] = watts
         return self
 
     def imitate(self, number: int) -> Self:
@@ -143,34 +127,36 @@ class SamplePackage:
         middle = [] if self.round == "0.7" else [scaling]
         return posixpath.join("results", SYSTEM, *middle, self.benchmark)
 
-    def _add_runs(self, folder: str, count: int, first: int) -> None:
+    def _add_runs(
+        self, folder: str, count: int, first: int, change: Callable[[SampleLog], Any] = lambda log: log
+    ) -> None:
         for number in range(count):
             length = self._epochs[number] if isinstance(self._epochs, list) else self._epochs
             log = SampleLog(self.benchmark, self.round, self.division, first + number + 1, length, **self._same)
+            change(log)
             self.files[f"{folder}/result_{number + 1}.txt"] = log
 
-    def _make_log(self, number: int) -> SampleLog:
+    def _find_log(self, number: int) -> SampleLog:
         log = self.files[f"{self.folder}/result_{number}.txt"]
         assert isinstance(log, SampleLog)
         return log
 
-    def edit_all(self, change: Callable[[SampleLog], Any]) -> Self:
-        """Change all logs of the result, result_1.txt and so on."""
-        for number in range(1, self._count + 1):
+    def edit_all(self, change: Callable[[SampleLog], Any], count: int | None = None) -> Self:
+        """Change all logs of the result, or the first of them: result_1.txt and so on."""
+        for number in range(1, (count or self._count) + 1):
             self.edit(number, change)
         return self
 
     def edit(self, number: int, change: Callable[[SampleLog], Any]) -> Self:
         """Change the log result_<number>.txt."""
-        change(self._make_log(number))
+        change(self._find_log(number))
         return self
 
     def by_suite(self, changes: Mapping[str, Any] | None = None) -> Self:
         """Add the records of this suite to all logs, see `SampleLog.by_suite`, and code of the hash that they state."""
         files = {f"{folder}/train.py": b"print('training')\n" for folder in ("common", self.benchmark)}
         hash_ = hash_files(("common", self.benchmark), files, files.__getitem__)
-        for number in range(1, self._count + 1):
-            self._make_log(number).by_suite(changes).provenance(source_sha256=hash_)
+        self.edit_all(lambda log: log.by_suite(changes).provenance(source_sha256=hash_))
         folder = f"benchmarks/{self.benchmark}/{IMPLEMENTATIONS}/torch"
         self.files |= {f"{folder}/{name}": content for name, content in files.items()}
         return self
@@ -179,13 +165,20 @@ class SamplePackage:
         """Add the provenance.json that lists the files as they are now."""
         contents = {path: file if isinstance(file, bytes) else file.bytes() for path, file in self.files.items()}
         files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}
-        empty: dict[str, Any] = {"incomplete": {}, "logs": {}, "configurations": {}, "implementations": {}}
-        record = {"organisation": "Example", "complete": True, **empty, "files": files}
+        record = {
+            "organisation": "Example",
+            "complete": True,
+            "incomplete": {},
+            "logs": {},
+            "configurations": {},
+            "implementations": {},
+            "files": files,
+        }
         return self.replace(PROVENANCE_FILE, json.dumps(record).encode())
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""
-        self.files[f"{self.folder}/result_{target}.txt"] = deepcopy(self._make_log(source))
+        self.files[f"{self.folder}/result_{target}.txt"] = deepcopy(self._find_log(source))
         return self
 
     def copy_to(self, system: str) -> Self:
@@ -194,14 +187,9 @@ class SamplePackage:
             self.files[path.replace(SYSTEM, system)] = deepcopy(content)
         return self
 
-    def prune(self, count: int, change: Callable[[SampleLog], Any] | None = None) -> Self:
+    def prune(self, count: int, change: Callable[[SampleLog], Any] = lambda log: log) -> Self:
         """Add pruned logs, each changed by `change`."""
-        folder = f"{self.folder}/pruned_results"
-        self._add_runs(folder, count, 500)
-        for number in range(1, count + 1):
-            log = self.files[f"{folder}/result_{number}.txt"]
-            if change is not None and isinstance(log, SampleLog):
-                change(log)
+        self._add_runs(f"{self.folder}/pruned_results", count, 500, change)
         return self
 
     def power(
@@ -213,7 +201,7 @@ class SamplePackage:
         """
         self.system(number_of_nodes=str(nodes))
         for number in range(1, self._count + 1):
-            log, folder = self._make_log(number), f"{self.folder}/power/result_{number}"
+            log, folder = self._find_log(number), f"{self.folder}/power/result_{number}"
             first = log.records[0]["time_ms"]
             log.set("number_of_nodes", nodes).times(lambda time_ms, first=first: first + (time_ms - first) // FASTER)  # type: ignore[misc]
             start_ms, stop_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
@@ -232,28 +220,13 @@ class SamplePackage:
 
     def start_together(self) -> Self:
         """Let all runs start at the same time (the times still differ a little)."""
-        for number in range(1, self._count + 1):
-            log, late = self._make_log(number), (number - 1) * 10_000_000
-            log.times(lambda time_ms, late=late: time_ms - late)  # type: ignore[misc]  # bound by the default
-        return self
-
-    def staged(self, after: str, length_ms: int) -> Self:
-        """Let all runs stage their data after the record of a key: run_start, or init_stop for before the clock."""
-        for number in range(1, self._count + 1):
-            self._make_log(number).stage(after, length_ms)
-        return self
+        return self.edit_all(lambda log: log.times(lambda time_ms: time_ms - (log.run - 1) * 10_000_000))
 
     def system(self, **fields: Any) -> Self:
         """Change fields of the system description; None removes one."""
         self.fields = {name: value for name, value in (self.fields | fields).items() if value is not None}
         self.files[f"systems/{SYSTEM}.json"] = json.dumps(self.fields, indent=1).encode()
         return self
-
-    def again(self, name: str, value: Any) -> Self:
-        """Name a field of the system description once more, at its end."""
-        path = f"systems/{SYSTEM}.json"
-        text = json.dumps(self.fields, indent=1)[:-2]
-        return self.replace(path, f"{text},\n {json.dumps(name)}: {json.dumps(value)}\n}}".encode())
 
     def rename_folder(self, name: str) -> Self:
         """Give the result folder, and that of its code, another benchmark's name."""
@@ -302,11 +275,8 @@ class SamplePackage:
 
     def move(self, old: str, new: str) -> Self:
         """Move a file or folder."""
-        moved = {}
-        for path, content in self.files.items():
-            inside = path == old or path.startswith(old + "/")
-            moved[new + path[len(old) :] if inside else path] = content
-        self.files = moved
+        for path in [path for path in self.files if f"{path}/".startswith(f"{old}/")]:
+            self.files[new + path[len(old) :]] = self.files.pop(path)
         return self
 
     def remove(self, path: str) -> Self:
@@ -316,13 +286,11 @@ class SamplePackage:
 
     def write(self, folder: str | os.PathLike[str]) -> str:
         """Write everything into a folder and return its path."""
-        root = os.fspath(folder)
+        root = Path(folder)
+        for path in (*self.files, *self.links):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
         for path, content in self.files.items():
-            full = os.path.join(root, path)
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(full, "wb") as file:
-                file.write(content if isinstance(content, bytes) else content.bytes())
+            (root / path).write_bytes(content if isinstance(content, bytes) else content.bytes())
         for path, target in self.links.items():
-            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-            os.symlink(target, os.path.join(root, path))
-        return root
+            (root / path).symlink_to(target)
+        return os.fspath(folder)

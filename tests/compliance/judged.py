@@ -19,10 +19,3 @@ def judge_sample(log: SampleLog, profile="strict", **options):
 def find_all(judged, rule):
     """Return the findings of a rule, of a run, a result or a report."""
     return [finding for finding in judged.findings if finding.rule == rule]
-
-
-def edit_all(package, change, count=10):
-    """Change the logs result_1.txt to result_<count>.txt; return the package."""
-    for number in range(1, count + 1):
-        package.edit(number, change)
-    return package

@@ -228,7 +228,7 @@ def test_text_has_no_verdict_of_a_rule_that_is_not_selected(tmp_path):
 
 
 def test_text_says_what_scaling_staging_and_a_waiver_did():
-    too_fast = judge(load_points("cosmoflow", "3.0", 10), 512, [10 + i / 10 for i in range(10)], 10)
+    too_fast = judge(load_points("cosmoflow", "3.0"), 512, [10 + i / 10 for i in range(10)], 10)
     times = score.TimeToTrain(
         minutes=30.0, run_minutes=(30.0,), committee_factor=2.0, staging_minutes=1.5, convergence=25.0
     )
@@ -246,7 +246,7 @@ def test_text_colours_only_when_asked(tolerated):
 
 
 def test_text_shows_the_official_judgement_in_the_official_profile():
-    accepted = judge(load_points("cosmoflow", "3.0", 10), 512, [26.0] * 10, 10)
+    accepted = judge(load_points("cosmoflow", "3.0"), 512, [26.0] * 10, 10)
     results = result(
         case={"profile": "official"}, convergence=judge([], 512, [26.0] * 10, 10), official_convergence=accepted
     )
@@ -318,7 +318,7 @@ def test_json_has_verdicts_scores_and_counts(tolerated):
 
 
 def test_json_shows_both_judgements_of_convergence():
-    points = load_points("cosmoflow", "3.0", 10)
+    points = load_points("cosmoflow", "3.0")
     verdict = judge(points, 512, [25.0] * 10, 10)
     assert as_json(report_of(result(score=None)))["sets"][0]["score"] is None
     results = result("weak", convergence=verdict, official_convergence=judge([], 512, [25.0] * 10, 10))

@@ -250,7 +250,7 @@ def weak() -> SamplePackage:
 
 
 def staged() -> SamplePackage:
-    return SamplePackage("deepcam", "1.0").staged("run_start", 300_000)
+    return SamplePackage("deepcam", "1.0").edit_all(lambda log: log.stage("run_start", 300_000))
 
 
 def write_base(id_: str, folder: Path) -> Path:

@@ -355,12 +355,6 @@ def test_valid_variants_pass(name, tmp_path):
         assert (verdict, rules) == ("PASS", set())
 
 
-def edit_all(package, change):
-    for number in range(1, 11):
-        package.edit(number, change)
-    return package
-
-
 # The families of ../shared/adversarial/packages, made again from our own sample package: one change, one reason.
 FAMILIES = {
     "eleven runs": (lambda p: p(runs=11), "RUN01"),
@@ -370,7 +364,7 @@ FAMILIES = {
         lambda p: p().edit(2, lambda log: log.set("seed", 1001).meta("seed", "lineno", 9)),
         "RUN04",
     ),
-    "aborted runs": (lambda p: edit_all(p(), lambda log: log.meta("run_stop", "status", "aborted")), "QUA03"),
+    "aborted runs": (lambda p: p().edit_all(lambda log: log.meta("run_stop", "status", "aborted")), "QUA03"),
     "other learning rate": (lambda p: p().edit(3, lambda log: log.set("opt_base_learning_rate", 1.0)), "RUN06"),
     "no system description": (lambda p: p().remove("systems/example_n64.json"), "PKG04"),
     "mistyped division and a copy": (lambda p: p().system(division="Closed").copy(1, 2), "RUN05"),
@@ -386,7 +380,7 @@ FAMILIES = {
         "RUN11",
     ),
     "same logs for two systems": (lambda p: p().copy_to("other").replace("systems/other.json", b"{}"), "RUN12"),
-    "mini runs": (lambda p: edit_all(p(), lambda log: log.add("dataset_variant", "mini")), "SET07"),
+    "mini runs": (lambda p: p().edit_all(lambda log: log.add("dataset_variant", "mini")), "SET07"),
 }
 
 

@@ -12,13 +12,12 @@ from compliance.engine import Options, check_paths
 from compliance.samples.package import SamplePackage
 from submission.report import main as report
 from submission.summary import main as summary
-from tests.compliance.judged import edit_all
 
 CASES = {
     "a result that passes": SamplePackage,
     "one run that may fail": lambda: SamplePackage().edit(1, lambda log: log.last_evaluation(0.2)),
-    "two runs that fail": lambda: edit_all(SamplePackage(), lambda log: log.last_evaluation(0.2), 2),
-    "no seeds": lambda: edit_all(SamplePackage(), lambda log: log.drop("seed")),
+    "two runs that fail": lambda: SamplePackage().edit_all(lambda log: log.last_evaluation(0.2), 2),
+    "no seeds": lambda: SamplePackage().edit_all(lambda log: log.drop("seed")),
     "too fast a convergence": lambda: SamplePackage(epochs=12),
     "another setting in one run": lambda: SamplePackage().edit(3, lambda log: log.set("opt_weight_decay", 0.1)),
     "missing runs": lambda: SamplePackage(runs=8),

@@ -23,7 +23,7 @@ from compliance.model.judging import Case
 from compliance.model.system import read_description
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from tests.compliance.judged import edit_all, judge_bytes
+from tests.compliance.judged import judge_bytes
 
 VALID = SampleLog(epochs=2).bytes()
 
@@ -188,7 +188,7 @@ def test_many_logs_of_another_suite_are_few_lines(tmp_path):
 
 
 def test_a_package_of_another_suite_is_not_judged_as_ours(tmp_path):
-    package = edit_all(SamplePackage(round_="0.7"), lambda log: log.set("submission_benchmark", "resnet"))
+    package = SamplePackage(round_="0.7").edit_all(lambda log: log.set("submission_benchmark", "resnet"))
     package.replace("systems/left_over.json", b"{}")
     report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
     found = {finding.rule for finding in report.findings if finding.severity != "skipped"}

@@ -7,7 +7,7 @@ from compliance.engine import Options, check_paths
 from compliance.logs.log import parse_log
 from compliance.logs.run import extract_run, names_suite, parse_run, read_run
 from compliance.logs.timeline import PARTS, Phases
-from compliance.samples.log import EPOCH_MS, SampleLog
+from compliance.samples.log import EPOCH_MS, SampleLog, make_record
 
 
 def shown(log):
@@ -19,7 +19,7 @@ def of_times(*events):
     log = SampleLog(epochs=1)
     results, start_ms = {"eval_error": 0.5}, 1_700_000_000_000
     log.records = [
-        log._make_record(key, results.get(key), start_ms + 1000 * second, {"epoch_num": epoch})
+        make_record(key, results.get(key), start_ms + 1000 * second, {"epoch_num": epoch})
         for second, key, epoch in events
     ]
     return shown(log)
@@ -88,7 +88,7 @@ def test_only_what_lies_out_of_the_clock_is_staging_outside(start, outside_ms):
     log = SampleLog()
     times = {"run_start": start, "staging_start": 11, "staging_stop": 18, "run_stop": 60}
     known = sorted((second, key) for key, second in times.items() if second is not None)
-    log.records = [log._make_record(key, None, 1_700_000_000_000 + 1000 * second, {}) for second, key in known]
+    log.records = [make_record(key, None, 1_700_000_000_000 + 1000 * second, {}) for second, key in known]
     found = parse_run(log.bytes(), "result_0.txt")
     assert (found.staging_ms, found.staging_outside_ms) == (7000, outside_ms)
     assert found.staging_inside_ms == 7000 - outside_ms

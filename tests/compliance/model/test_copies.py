@@ -17,7 +17,6 @@ from compliance.model.judging import Case, JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from tests.compliance.judged import edit_all
 
 
 def of(log):
@@ -239,7 +238,7 @@ def mine(tmp_path):
 
 
 def test_copies_of_another_tree_are_found(tmp_path, mine):
-    other = edit_all(SamplePackage(), lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
+    other = SamplePackage().edit_all(lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
     other.write(tmp_path / "v3.0" / "Other")
     report = check_paths([mine], Options(against=(str(tmp_path / "v3.0"),)))
     assert named(report) == [("RUN12", "error")] and report.against == [(str(tmp_path / "v3.0"), 10)]

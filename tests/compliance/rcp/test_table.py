@@ -21,9 +21,9 @@ points:
 def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(GOOD)
-    assert [p.name for p in list_points(read_table(path), path, 5, "2.0")] == ["a"]
-    assert [p.name for p in list_points(read_table(path), path, 5, variant="mini")] == ["b"]
-    assert list_points(read_table(path), path, 5, "2.0", "mini") == ()
+    assert [p.name for p in list_points(read_table(path), path, "2.0")] == ["a"]
+    assert [p.name for p in list_points(read_table(path), path, variant="mini")] == ["b"]
+    assert list_points(read_table(path), path, "2.0", "mini") == ()
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_broken_tables_name_file_point_and_key(tmp_path: Path, old: str, new: st
     path = tmp_path / "own.yaml"
     path.write_text(GOOD.replace(old, new))
     if message is None:
-        assert list_points(read_table(path), path, 5)
+        assert list_points(read_table(path), path)
         return
     with pytest.raises(ValueError) as caught:
-        list_points(read_table(path), path, 5)
+        list_points(read_table(path), path)
     assert str(path) in str(caught.value) and message in str(caught.value)
 
 
 def test_two_points_of_one_batch_size_and_a_missing_file_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     with pytest.raises(ValueError, match="cannot be read"):
-        list_points(read_table(path), path, 5)
+        list_points(read_table(path), path)
     path.write_text(GOOD.replace("batch_size: 16", "batch_size: 8").replace(", variant: mini", ""))
     with pytest.raises(ValueError, match=r"point 2 \(b\).*taken in round 3.0 .full. by point 1 \(a\)"):
-        list_points(read_table(path), path, 5)
+        list_points(read_table(path), path)
 
 
 def test_a_pipe_into_which_nothing_is_written_is_not_waited_for(
@@ -95,4 +95,4 @@ def test_a_pipe_into_which_nothing_is_written_is_not_waited_for(
     monkeypatch.setattr(tree, "WRITER_S", 0.01)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="is a pipe, and nothing was written"):
-        list_points(read_table(tmp_path / "pipe"), tmp_path / "pipe", 5)
+        list_points(read_table(tmp_path / "pipe"), tmp_path / "pipe")

@@ -76,7 +76,15 @@ EXAMPLES = (
     ("PKG25", "error", lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0")),
     ("PKG10", "warning", lambda package: package().replace("docs/a.md", b"x").replace("docs/A.md", b"x")),
     ("PKG10", "", lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x")),
-    ("PKG07", "error", lambda package: package().system(division="open").again("division", "closed")),
+    (
+        "PKG07",
+        "error",
+        lambda package: (
+            package()
+            .system(division="open")
+            .change("systems/example_n64.json", lambda text: text[:-2] + b', "division": "closed"}')
+        ),
+    ),
     ("PKG37", "error", lambda package: package().by_suite().remove(f"{SAMPLE_CODE}/cosmoflow")),
     ("PKG37", "error", lambda package: package().by_suite().remove("benchmarks").code("jax")),
     (
@@ -147,9 +155,25 @@ EXAMPLES = (
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", "420", 30)),
     ),
-    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.scale(0.001))),
-    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.scale(0.1))),
-    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.scale(0, 420))),
+    (
+        "POW11",
+        "warning",
+        lambda package: package("deepcam").power(
+            node=lambda file: file.convert(lambda watts: [each * 0.001 for each in watts])
+        ),
+    ),
+    (
+        "POW11",
+        "warning",
+        lambda package: package("deepcam").power(
+            node=lambda file: file.convert(lambda watts: [each * 0.1 for each in watts])
+        ),
+    ),
+    (
+        "POW11",
+        "warning",
+        lambda package: package("deepcam").power(node=lambda file: file.convert(lambda watts: [420.0] * len(watts))),
+    ),
     ("POW12", "error", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94"))),
     ("POW12", "warning", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5))),
     (
@@ -207,7 +231,11 @@ EXAMPLES = (
         "warning",
         lambda package: package().change("systems/example_n64.json", lambda text: b"\xef\xbb\xbf" + text),
     ),
-    ("PKG07", "warning", lambda package: package().again("cooling", "some")),
+    (
+        "PKG07",
+        "warning",
+        lambda package: package().change("systems/example_n64.json", lambda text: text[:-2] + b', "cooling": "some"}'),
+    ),
     ("PKG05", "error", lambda package: package().system(framework=None)),
     ("PKG05", "error", lambda package: package(round_="0.7").system(division=None)),
     ("PKG06", "error", lambda package: package().system(number_of_nodes="many")),
@@ -240,8 +268,18 @@ EXAMPLES = (
     ),
     ("POW03", "error", lambda package: move_power_file(package("deepcam").power(), "node_1.txt", "node_1.txt.old")),
     ("POW03", "error warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0))),
-    ("POW03", "warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01))),
-    ("POW03", "warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0).reverse())),
+    (
+        "POW03",
+        "warning",
+        lambda package: package("deepcam").power(
+            node=lambda file: file.imitate(0).convert(lambda watts: [each * 1.01 for each in watts])
+        ),
+    ),
+    (
+        "POW03",
+        "warning",
+        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).convert(lambda watts: watts[::-1])),
+    ),
     (
         "POW03",
         "warning",

@@ -3,7 +3,7 @@
 import pytest
 
 from compliance.rules.census import MOST_NOTES, read_census
-from compliance.samples.log import SampleLog
+from compliance.samples.log import SampleLog, make_record
 from tests.compliance.judged import find_all, judge_sample
 
 
@@ -13,7 +13,7 @@ def log(**options) -> SampleLog:
     for number, record in enumerate(made.records_of("epoch_stop"), 1):
         at = made.records.index(record)
         metadata = {"epoch_num": number, "step_num": record["metadata"]["step_num"]}
-        made.records.insert(at, made._make_record("train_loss", 1 / number, record["time_ms"], metadata))
+        made.records.insert(at, make_record("train_loss", 1 / number, record["time_ms"], metadata))
     return made
 
 

@@ -179,9 +179,9 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_recorded_mini_runs_are_points_of_their_own(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert table.read_text().startswith(
-        (ROOT / "cosmoflow" / "rcps.yaml").read_text().split("  - name: cosmoflow_mini")[0]
+        (ROOT / "cosmoflow" / "rcps.yaml").read_text().split("- name: cosmoflow_mini")[0]
     )
-    (point,) = list_points(read_table(table), table, 10, variant="mini")
+    (point,) = list_points(read_table(table), table, variant="mini")
     assert (point.name, point.epochs) == ("cosmoflow_mini_512", (30,) * 7 + (31,) * 7 + (32,) * 6)
     assert point.batch_size == 512 and point.hyperparameters["opt_base_learning_rate"] == 0.006
     assert {run.sources for run in read_table(table).entries[-1].runs} == {"5" * 64}

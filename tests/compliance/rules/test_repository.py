@@ -110,9 +110,10 @@ def test_personal_data_in_files_has_its_line(tmp_path):
     assert (finding.rule, finding.line, finding.message[-8:]) == ("PRV02", 2, "/home/j…")
 
 
-@pytest.mark.parametrize(("again", "severity"), [(1.0, "warning"), (True, "error"), ("1", "error")])
+@pytest.mark.parametrize(("again", "severity"), [(b"1.0", "warning"), (b"true", "error"), (b'"1"', "error")])
 def test_a_member_named_twice_is_compared_as_logged_values_are(again, severity, tmp_path):
-    package = SamplePackage().system(number_of_nodes=1).again("number_of_nodes", again)
+    package = SamplePackage().system(number_of_nodes=1)
+    package.change("systems/example_n64.json", lambda text: text[:-2] + b', "number_of_nodes": ' + again + b"}")
     assert ("PKG07", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
 
 

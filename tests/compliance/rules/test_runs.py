@@ -5,7 +5,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.logs.run import SEEDS_KEPT
 from compliance.samples.package import SamplePackage
-from tests.compliance.judged import edit_all, find_all
+from tests.compliance.judged import find_all
 
 
 def report(package, folder, profile="strict"):
@@ -40,7 +40,7 @@ def test_a_run_that_died_early_is_one_finding(tmp_path):
 
 
 def test_a_run_that_died_without_a_batch_size_does_not_converge(tmp_path):
-    package = edit_all(SamplePackage("deepcam"), lambda log: log.cut("number_of_nodes"), count=2)
+    package = SamplePackage("deepcam").edit_all(lambda log: log.cut("number_of_nodes"), 2)
     assert report(package, tmp_path).sets[0].convergence.case == "insufficient convergence"
 
 
@@ -52,7 +52,7 @@ def test_runs_that_end_well_state_the_same_settings(tmp_path):
 
 @pytest.mark.parametrize("profile", ["strict", "official"])
 def test_a_second_seed_does_not_hide_a_shared_one(profile, tmp_path):
-    package = edit_all(SamplePackage(), lambda log: log.set("seed", 42).double("seed", value=9000 + log.run))
+    package = SamplePackage().edit_all(lambda log: log.set("seed", 42).double("seed", value=9000 + log.run))
     found = report(package, tmp_path, profile)
     (shared,) = find_all(found, "RUN04")
     assert errors(found) == ["RUN04"]
@@ -82,7 +82,7 @@ def test_the_runs_of_a_result_were_made_by_one_version_of_the_code(tmp_path):
 
 def test_other_libraries_are_one_warning_for_a_result(tmp_path):
     package = SamplePackage().by_suite()
-    edit_all(package, lambda log: log.versions(torch=f"2.{log.run}", numpy=f"2.{log.run}", mpi4py=None), count=3)
+    package.edit_all(lambda log: log.versions(torch=f"2.{log.run}", numpy=f"2.{log.run}", mpi4py=None), 3)
     (found,) = report(package, tmp_path).findings
     assert (found.rule, found.severity) == ("RUN20", "warning")
     assert "torch is" in found.message and "numpy is" in found.message
@@ -148,7 +148,7 @@ def test_a_killed_pruned_log_is_one_cause(tmp_path):
 
 @pytest.mark.parametrize(("round_", "severity"), [("2.0", "warning"), ("3.0", "error")])
 def test_missing_seeds_are_one_cause(round_, severity, tmp_path):
-    package = edit_all(SamplePackage(round_=round_), lambda log: log.drop("seed"))
+    package = SamplePackage(round_=round_).edit_all(lambda log: log.drop("seed"))
     found = report(package, tmp_path / f"hpc_results_v{round_}")
     missing, note = sorted((one for one in found.findings if one.rule in ("RUN03", "SET08")), key=lambda one: one.rule)
     assert (missing.severity, missing.cause, note.cause) == (severity, "", "RUN03")

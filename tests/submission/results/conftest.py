@@ -5,8 +5,6 @@ from dataclasses import fields
 
 import pytest
 
-from compliance.samples.log import SampleLog
-from compliance.samples.package import SamplePackage
 from submission.results.quantities import AnalysedRun, AnalysedSet, Statistics
 from submission.results.rows import Row
 
@@ -38,13 +36,6 @@ def analysed_set(system: str, batch: int | None, units: int | None, **quantities
     return AnalysedSet(
         row, "", units, (AnalysedRun("result_0.txt", quantities, True),), means, normalisation=normalisation
     )
-
-
-def edit_runs(package: SamplePackage, change: Callable[[SampleLog], object], last: int = 10) -> SamplePackage:
-    """Change the logs result_1.txt to result_<last>.txt; return the package."""
-    for number in range(1, last + 1):
-        package.edit(number, change)
-    return package
 
 
 @pytest.fixture

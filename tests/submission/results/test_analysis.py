@@ -15,7 +15,7 @@ from common.measure import devices
 from compliance.samples.package import SamplePackage
 from submission.report import main
 from submission.results import quantity_tables
-from tests.submission.results.conftest import CEILINGS, edit_runs
+from tests.submission.results.conftest import CEILINGS
 
 EVIL = "<script>alert(1)</script>=cmd"
 
@@ -79,7 +79,7 @@ def test_what_of_the_users_files_has_no_effect_is_said(tree, tmp_path, report):
 
 
 def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, report):
-    broken = edit_runs(SamplePackage("deepcam"), lambda log: log.drop("run_stop"), last=5)
+    broken = SamplePackage("deepcam").edit_all(lambda log: log.drop("run_stop"), 5)
     broken.write(tmp_path / "v3.0" / "Broken")
     said = report(tree / "v3.0", "--data", tmp_path / "out", "-o", tmp_path / "report.html").err
     assert "Broken/example_n64/strong/deepcam, round 3.0: 5 runs, none of which can be analysed" in said

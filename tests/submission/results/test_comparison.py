@@ -9,7 +9,6 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.summary import main as summary
 from tests.measurement import STEPS
-from tests.submission.results.conftest import edit_runs
 
 CONFIG = {
     "output_dir": "run-1",
@@ -122,8 +121,8 @@ def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, compare
 
 
 def test_times_of_different_clocks_have_no_ratio(tmp_path, compare, compared):
-    a = SamplePackage(round_="2.0").staged("run_start", 30 * 60_000).write(tmp_path / "A")
-    b = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "B")
+    a = SamplePackage(round_="2.0").edit_all(lambda log: log.stage("run_start", 30 * 60_000)).write(tmp_path / "A")
+    b = SamplePackage().edit_all(lambda log: log.stage("init_stop", 30 * 60_000)).write(tmp_path / "B")
     (comparison,) = compared(a, b)
     about, score = lines(comparison, "Runs")["staging"], lines(comparison, "Score")
     assert (about["a"], about["b"]) == ("inside the time", "outside the time")
@@ -230,9 +229,9 @@ def test_huge_numbers_are_no_traceback(key, tmp_path, compared):
     if key == "system":
         package.system(number_of_nodes=10**308, accelerators_per_node=1e308)
     elif key == "epoch_num":
-        edit_runs(package, lambda log: log.numbers(lambda _: 1e308))
+        package.edit_all(lambda log: log.numbers(lambda _: 1e308))
     else:
-        edit_runs(package, lambda log: log.set(key, 1e308))
+        package.edit_all(lambda log: log.set(key, 1e308))
     huge, usual = package.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
     for pair in ((huge, usual), (usual, huge)):
         (comparison,) = compared(*pair)
@@ -240,7 +239,7 @@ def test_huge_numbers_are_no_traceback(key, tmp_path, compared):
 
 
 def test_epochs_are_those_of_the_check_without_a_ratio_where_logs_count_them_from_0_and_1(tmp_path, compare, compared):
-    a = edit_runs(SamplePackage(), lambda log: log.renumber(0))
+    a = SamplePackage().edit_all(lambda log: log.renumber(0))
     sides = a.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
     (comparison,) = compared(*sides)
     convergence = lines(comparison, "Convergence")

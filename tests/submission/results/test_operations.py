@@ -13,7 +13,6 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.results.operations import rate_result
 from submission.summary import main
-from tests.submission.results.conftest import edit_runs
 
 TRAIN_FLOP, EVAL_FLOP = 1.966e12, 655.3e9
 
@@ -155,7 +154,7 @@ def test_a_result_without_a_share_of_the_peak_has_its_flops(description, reason,
 
 
 def test_a_result_without_a_time_has_no_utilization(tmp_path):
-    package = edit_runs(SamplePackage("deepcam", runs=5), lambda log: log.drop("run_stop"), last=3)
+    package = SamplePackage("deepcam", runs=5).edit_all(lambda log: log.drop("run_stop"), 3)
     package.system(accelerator_model_name="NVIDIA A100-SXM4-40GB").write(tmp_path / "v3.0" / "Org")
     (results,) = check_paths([str(tmp_path)], Options(details=True)).sets
     rated = rate_result(results)

@@ -24,7 +24,6 @@ from submission.results.page.findings import MAX_LINE, read_excerpt
 from submission.results.page.glance import short_framework, short_model
 from submission.results.page.page import write_report
 from tests.submission.results.browser import browser, chromium
-from tests.submission.results.conftest import edit_runs
 
 VOID = {"br", "col", "input", "link", "meta", "wbr"}
 HOSTILE = "</script></style><img src=x onerror=alert(1)>\"'&lt;\x1b[31m\x00\u202eevil"
@@ -143,7 +142,7 @@ def test_errors_of_a_submission_and_a_round_without_errors_at_a_glance(tmp_path)
 
 
 def test_the_previous_round_at_a_glance(tmp_path, call):
-    now = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "v3.0" / "Example")
+    now = SamplePackage().edit_all(lambda log: log.stage("init_stop", 30 * 60_000)).write(tmp_path / "v3.0" / "Example")
     before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Other")
     output = tmp_path / "report.html"
     call(main, now, "--previous", before, "-o", output)
@@ -220,7 +219,7 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
             log.set(key, HOSTILE)
         log.add(HOSTILE, HOSTILE).meta("run_stop", "status", HOSTILE)
 
-    package = edit_runs(SamplePackage(), poison)
+    package = SamplePackage().edit_all(poison)
     package.system(system_name=HOSTILE, framework=HOSTILE, division=HOSTILE, **{HOSTILE: HOSTILE})
     package.file("result_<img src=x>.txt", HOSTILE)
     root = Path(package.write(tmp_path / "Example_University"))
@@ -256,7 +255,7 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
     ],
 )
 def test_damaged_logs_are_shown_as_far_as_possible(damage, tmp_path):
-    page = page_of(tmp_path, edit_runs(SamplePackage(), damage, last=3))
+    page = page_of(tmp_path, SamplePackage().edit_all(damage, 3))
     drawn = " ".join(value for name in ("points", "x", "y", "x1", "y1", "cx", "cy", "d") for value in page.all(name))
     assert drawn and not re.search("nan|inf|e[+-]?[0-9]", drawn)
     assert all(-30 <= float(number) <= 3000 for number in re.findall(r"-?\d+\.?\d*", drawn))

@@ -12,7 +12,6 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.results.page.export import flatten_quantities
 from submission.results.sets import Facts, analyse_sets, log_pca, read_facts, summarise_values
-from tests.submission.results.conftest import edit_runs
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
 EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]
@@ -34,7 +33,7 @@ def analysed(tmp_path):
 
 
 def test_quantities_are_those_of_the_runs_without_fastest_and_slowest(analysed):
-    package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
+    package = SamplePackage(epochs=EPOCHS).edit_all(lambda log: log.stage("run_start", 60_000))
     one = analysed(package)
     found = flatten_quantities(one)
     kept = sorted(EPOCHS)[1:-1]
@@ -60,20 +59,20 @@ def test_throughputs_are_averaged_harmonically():
 
 
 def test_epochs_counted_from_zero_are_one_more(analysed):
-    package = edit_runs(SamplePackage(), lambda log: log.renumber(0))
+    package = SamplePackage().edit_all(lambda log: log.renumber(0))
     found = flatten_quantities(analysed(package))
     assert found["run_stop_epoch.mean"] == found["run_stop_epoch_num.mean"] + 1 == 25
 
 
 def test_ranks_that_share_samples_explain_units_beyond_the_batch(analysed):
-    package = edit_runs(SamplePackage(), lambda log: log.add("spatial_extents", [4, 2], before="init_stop"))
+    package = SamplePackage().edit_all(lambda log: log.add("spatial_extents", [4, 2], before="init_stop"))
     one = analysed(package)
     assert one.sharing == 8 and any(note.startswith("8 ranks share each sample") for note in one.notes)
 
 
 @pytest.mark.parametrize("extents", [[0, 1], [2, 2, 2, 2], [10**9], ["4"], 4, [True, 2], []])
 def test_extents_that_make_no_sense_say_nothing(analysed, extents):
-    package = edit_runs(SamplePackage(), lambda log: log.add("spatial_extents", extents, before="init_stop"))
+    package = SamplePackage().edit_all(lambda log: log.add("spatial_extents", extents, before="init_stop"))
     one = analysed(package)
     assert one.sharing == 1 and not any("share each sample" in note for note in one.notes)
 
@@ -123,14 +122,14 @@ def test_an_epoch_that_begins_before_the_end_of_the_run_is_not_missed(analysed):
     [("train_samples", "run_steps"), ("eval_samples", "run_eval_throughput"), ("global_batch_size", "run_steps")],
 )
 def test_counts_that_no_run_can_have_are_not_used(analysed, key, lost):
-    one = analysed(edit_runs(SamplePackage(), lambda log: log.set(key, 10**308)))
+    one = analysed(SamplePackage().edit_all(lambda log: log.set(key, 10**308)))
     assert one.mean("run_time") > 0 and one.mean("run_epoch_time") > 0
     assert one.mean(lost) is None
 
 
 def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
     SamplePackage().write(tmp_path / "v3.0" / "Good")
-    edit_runs(SamplePackage(), lambda log: log.drop("eval_error")).write(tmp_path / "v3.0" / "Bad")
+    SamplePackage().edit_all(lambda log: log.drop("eval_error")).write(tmp_path / "v3.0" / "Bad")
     found = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())
     assert {one.row.organisation: one.problem for one in found} == {
         "Good": "",
@@ -156,7 +155,7 @@ def test_facts_exclude_staging_and_normalise(analysed, tmp_path):
         f"staging_excluded:\n  {NAME}: it warms a cache\n"
         f"reference_epochs:\n  {NAME}: {{epochs: [10, 50, 60, 90], reason: agreed}}\n"
     )
-    package = SamplePackage(epochs=EPOCHS).staged("run_start", 60_000)
+    package = SamplePackage(epochs=EPOCHS).edit_all(lambda log: log.stage("run_start", 60_000))
     before, one = analysed(package), analysed(package, str(facts))
     factor = 55 / statistics.fmean(sorted(EPOCHS)[1:-1])
     assert one.excluded == {"run_staging_time": "it warms a cache", "normalised": "agreed"}

@@ -90,8 +90,13 @@ STAGING_MS = 30 * 60_000
 
 
 def test_a_speedup_compares_the_same_clock_of_both_rounds(tmp_path):
-    before = row_of(SamplePackage(round_="2.0").staged("run_start", STAGING_MS), tmp_path / "v2.0" / "Example")
-    now = row_of(SamplePackage().staged("init_stop", STAGING_MS), tmp_path / "v3.0" / "Example")
+    before = row_of(
+        SamplePackage(round_="2.0").edit_all(lambda log: log.stage("run_start", STAGING_MS)),
+        tmp_path / "v2.0" / "Example",
+    )
+    now = row_of(
+        SamplePackage().edit_all(lambda log: log.stage("init_stop", STAGING_MS)), tmp_path / "v3.0" / "Example"
+    )
     assert (before.staging_clock, now.staging_clock) == ("in", "out")
     assert before.score - now.score == pytest.approx(30, rel=0.01) and now.score == now.minutes
     found = {one.organisation: one for one in compare_rounds([before], [now])}["Example"]

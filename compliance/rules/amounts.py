@@ -38,10 +38,6 @@ CLOCK_SET_S: Final = 0.5
 UNITS_S: Final = (1.0, 1e-3, 1e-6, 60.0, 3600.0)
 LONGER_UNIT: Final = 1.5
 """Times the records: what is longer in minutes or hours is another time, in seconds."""
-OWN_UNIT: Final = 16
-"""From so many on, a rate of one accelerator, or of steps, is no rate of samples of the whole run."""
-EQUAL, SLOWER = 1.01, 0.5
-"""Of the time by such a rate: an epoch takes as long, or longer, as its data are waited for."""
 UNKNOWN_UNIT: Final = 5
 """Times the usual time of an epoch: of a throughput that is so low, nobody knows the unit: no error."""
 BLOCK_SHARE: Final = 0.4
@@ -176,11 +172,9 @@ def _read_counts(log: Log, course: Course) -> Iterator[tuple[float, float, int, 
     stated = any(is_number(record.meta("step_num")) for record in some)
     starts, stops = (steps(course.epochs), steps(course.epoch_stops)) if stated else ({}, {})
     for number, start in starts.items():
-        end: float | None = stops.get(number, start)
-        if end == start:  # some count the steps so far once for each epoch
-            end = starts.get(number + 1)
-        if end is not None:
-            yield number, end - start, course.started[number].line, False
+        ends = [of_epoch[at] for of_epoch, at in ((stops, number), (starts, number + 1)) if at in of_epoch]
+        if ends:  # some count the steps so far once for each epoch; what no epoch trained counts, too
+            yield number, max(ends) - start, course.started[number].line, False
     if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch at its end
         rates = ((number, rate) for number, rate in log.rates.items() if is_number(rate.step))
         yield from ((number, rate.step, rate.line, True) for number, rate in rates)
@@ -329,23 +323,10 @@ class OwnThroughput(Amounts):
                 timed.append((number, rate, share * samples / rate.per_second, course.training_ms[number] / 1000))
         ratios = sorted(seconds / length for _, _, seconds, length in timed)
         usual = ratios[len(ratios) // 2] if ratios else 0
-        unit = self._find_unit(log, usual)
         grain = measure_grain(log) if timed else 0
         for number, rate, seconds, length in timed:
-            limits = limit_duration("throughput", case, length, grain)[usual > UNKNOWN_UNIT * unit :]
-            yield Pair(rate.line, f"epoch {show(number)}", seconds / unit, length, limits, "throughput")
-
-    @staticmethod
-    def _find_unit(log: Log, ratio: float) -> float:
-        """Return by which number the log divides its throughput, 1 if by none; ratio: how much too slow it seems."""
-        nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-        accelerators = nodes * each if is_number(nodes) and is_number(each) else 0
-        units = [accelerators, log.value("number_of_ranks"), log.value("global_batch_size"), nodes]
-        for unit in (unit for unit in units if is_number(unit) and unit > 1):
-            least = SLOWER if unit >= OWN_UNIT and unit != nodes else 2 - EQUAL
-            if least <= ratio / unit <= EQUAL:
-                return float(unit)
-        return 1.0
+            limits = limit_duration("throughput", case, length, grain)[usual > UNKNOWN_UNIT :]
+            yield Pair(rate.line, f"epoch {show(number)}", seconds, length, limits, "throughput")
 
 
 class EvaluationTakesTime(Amounts):

@@ -19,8 +19,6 @@ from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
 """Epochs that run_stop may cut short: the last, and one that starts early."""
-IN_FLIGHT: Final = 2
-"""Times the longest evaluation: what started no earlier before run_stop may still have been evaluated then."""
 RESTART_MS: Final = 1000
 """Ranks log one start of an epoch within this time; later, it started again."""
 Events = dict[float, Sequence[Record]]
@@ -181,13 +179,12 @@ class EpochPairs(LogRule, strict_only=True):
             starts = until(end, log.numbered(f"{name}_start", field))
             stops = until(end, log.numbered(f"{name}_stop", field))
             if [number for number, _ in starts] != [number for number, _ in stops]:
-                yield from self._find_unpaired(log, case, name, by_number(starts), by_number(stops))
+                yield from self._find_unpaired(log, name, by_number(starts), by_number(stops))
 
-    def _find_unpaired(self, log: Log, case: Case, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
+    def _find_unpaired(self, log: Log, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
         ended = max(stops, default=float("-inf"))
         cut_short = [n for n in starts if n > ended and n not in stops]
-        in_flight = name == "eval" and self._are_in_flight(log, case, cut_short, starts, stops)
-        limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
+        limit = ended if len(cut_short) <= CUT_SHORT else float("inf")
         unended = [n for n, records in starts.items() if n < limit and _count_unended(records, stops.get(n, ()))]
         if unended:
             ends = len(stops.get(unended[0], ()))
@@ -196,23 +193,12 @@ class EpochPairs(LogRule, strict_only=True):
             message = f"{name}_start of epoch {show(unended[0])} {has}{more(unended, 'records')}"
             line, expected = starts[unended[0]][-1].line, f"{name}_stop for each {name}_start"
             yield self.finding(log.path, line, message, expected, f"{name}_stop")
-        elif in_flight and len(cut_short) > CUT_SHORT:
-            first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
-            yield self.finding_at(log, first, message, "run_stop after the last result", NOTE)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(unended):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
             line, expected = stops[lost[0]][-1].line, f"{name}_start for each {name}_stop"
             yield self.finding(log.path, line, message, expected, f"{name}_start")
-
-    @staticmethod
-    def _are_in_flight(log: Log, case: Case, numbers: list[float], starts: Events, stops: Events) -> bool:
-        """Tell whether these evaluations can have been running at run_stop: young enough, and without a result."""
-        lengths = [stops[number][-1].time_ms - starts[number][0].time_ms for number in starts if number in stops]
-        stop, results = log.first("run_stop"), {number for number, _ in course_of(log, case).results}
-        earliest = stop.time_ms - IN_FLIGHT * max(lengths, default=0) if stop else float("inf")
-        return results.isdisjoint(numbers) and all(starts[number][0].time_ms >= earliest for number in numbers)
 
 
 class TrainingTimed(LogRule, strict_only=True):

@@ -220,8 +220,6 @@ class Steps(ResultRule):
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
             # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
             yield from self._find_outside(log, course, starts, stops, usual > 0)
-        if len(set(starts.values())) > 1:  # otherwise steps are counted within each epoch
-            yield from self._find_jumps(log, course, starts, stops)
 
     def _find_outside(
         self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool
@@ -240,17 +238,6 @@ class Steps(ResultRule):
                 expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
                 yield self.finding_at(log, record, message, expected)
                 return
-
-    def _find_jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
-        """Yield a warning where the steps of an epoch are missing between two epochs, or half of them counted twice."""
-        for (last, _), (number, record) in pairwise(course.epochs):
-            if number == last + 1 and last in stops and last in starts and number in starts:
-                missing, length = starts[number] - stops[last], stops[last] - starts[last]
-                if length > 0 and (missing >= length or missing <= -length / 2):
-                    verb = "not logged between" if missing > 0 else "counted twice, in"
-                    message = f"{show(abs(missing))} steps are {verb} epoch {show(last)} and {show(number)}"
-                    yield self.finding_at(log, record, message, show(stops[last]), WARNING)
-                    return
 
 
 class _Choice(NamedTuple):

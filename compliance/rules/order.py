@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from common.reference import FIRST_RUNS_MS, since
-from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record
-from compliance.logs.run import PROVENANCE, read_suite_version
 from compliance.logs.timeline import StepBack, find_late_line, find_steps_back
 from compliance.model.judging import ERROR, NOTE, SEVERITIES, WARNING, Case, Finding
 from compliance.rules.bounds import find_range
@@ -25,8 +23,6 @@ GAIN_MS = 500
 CLOCK_TOLERANCE_MS = 1000
 """Within training, by which a clock may be set."""
 RESOLUTION_MS = 10
-NULL_SINCE = version_numbers("0.3.0")
-"""Of this suite, which before said false where the job's prologue, or nobody, cleared the caches."""
 NOT_CLEARED = (False, "false", "False", "no")
 CLEARED_HOURS = 6
 """From cache_clear to init_start; published logs take up to 7 minutes."""
@@ -121,8 +117,6 @@ class CacheClear(LogRule):
     def _check_clearing(self, log: Log, case: Case, cleared: Record, start: Record | None) -> Iterator[Finding]:
         """Yield a warning if the last clearing before run_start failed, or was long ago."""
         if case.division == "closed" and cleared.value in NOT_CLEARED:
-            if () < version_numbers(read_suite_version(log.value(PROVENANCE))) < NULL_SINCE:
-                return
             message = f"cache_clear is {show(cleared.value)}: the log says that the caches were not cleared"
             yield self.finding_at(log, cleared, message, "null or true", WARNING)
         elif start and start.time_ms - cleared.time_ms > CLEARED_HOURS * 3_600_000:

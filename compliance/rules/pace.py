@@ -32,10 +32,6 @@ FOLLOWS_SHARE: Final = 0.4
 """Of the usual time from epoch to epoch; in the 1,545 published logs it takes at least 0.68 of it."""
 STEADY_SHARE: Final = 0.75
 """Of the other epochs take the usual time, within LEVEL_SPREAD: the machine did not change its speed."""
-FASTER_SHARE: Final = 0.7
-"""Of the time of the other evaluations: these were made on a faster machine."""
-LEAST_FASTER: Final = 0.6
-"""Of that share of time a faster machine trains at least."""
 FEW_SHARE: Final = 0.2
 """Of the epochs: if more take half of the usual time, the others may be those that are unusual."""
 THIRD: Final = 1 / 3
@@ -44,8 +40,6 @@ SLOW_RATIO: Final = 3
 """Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
 """Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
-MOST_SHORT: Final = 1000
-"""Short epochs for which a reason is looked for."""
 FEWEST: Final = 3
 """Epochs, of which one can be unlike the others."""
 
@@ -90,12 +84,7 @@ class EpochTakesTime(LogRule, strict_only=True):
             relation = "overlaps the epoch before it completely" if parallel else distance
             message = f"epoch {show(number)} {relation}{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
-            overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
-            others = [advance[epoch] for epoch in advance.keys() - crowded]
-            severity = ERROR if parallel else WARNING
-            if not parallel and not overlaps and not _are_steady(usual, others):
-                severity = NOTE  # beside slow epochs, usual ones come soon
-            yield self.finding_at(log, start, message, expected, severity)
+            yield self.finding_at(log, start, message, expected, ERROR if parallel else WARNING)
 
     def _find_short(self, log: Log, course: Course, share: float) -> Iterator[Finding]:
         """Yield the epochs that end or are evaluated before this share of the usual time: one finding."""
@@ -112,9 +101,9 @@ class EpochTakesTime(LogRule, strict_only=True):
         severity = NOTE
         if shares[number] < NO_TIME_SHARE and not is_resumed(log):
             severity = ERROR
-        elif len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE:
+        elif shares[number] < SHORTEST_SHARE:
             severity = WARNING
-        elif short != [max(times)] and not _may_be_faster(course, shares):
+        elif short != [max(times)] and _is_steady(course.usual_ms, [times[epoch] for epoch in times.keys() - short]):
             # Not the last, which the target may have ended, and not as many as a busy machine leaves.
             few = len(short) <= FEW_SHARE * len(times) or shares[number] < THIRD
             severity = WARNING if few else NOTE
@@ -146,20 +135,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         return self.finding_at(log, record, message, f"about {usual_s}", severity)
 
 
-def _may_be_faster(course: Course, short: dict[float, float]) -> bool:
-    """Tell whether the machine may have been faster in these epochs: it was so in evaluations, or is unsteady.
-
-    short: which share of the usual time each was trained.
-    """
-    times, evaluated = course.training_ms, course.evaluation_ms
-    others = times.keys() - short.keys()
-    fast, slow = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short.keys(), others))
-    share = fast[len(fast) // 2] / max(slow[len(slow) // 2], 1) if fast and slow else 1.0
-    faster = share < FASTER_SHARE and min(short.values()) >= LEAST_FASTER * share
-    return faster or not _are_steady(course.usual_ms, [times[epoch] for epoch in others])
-
-
-def _are_steady(usual_ms: float, times_ms: list[float]) -> bool:
+def _is_steady(usual_ms: float, times_ms: list[float]) -> bool:
     """Tell whether most of these times are near the usual one: the machine did not change its speed."""
     near = sum(usual_ms <= LEVEL_SPREAD * time_ms <= LEVEL_SPREAD**2 * usual_ms for time_ms in times_ms)
     return near >= STEADY_SHARE * len(times_ms)

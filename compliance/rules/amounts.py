@@ -7,16 +7,15 @@ differ, is in docs/reference/amounts.md (bench/amounts.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil, inf
-from math import log as logarithm
 from typing import Any, ClassVar, Final, NamedTuple
 
 from common.reference import FULL
 from common.settings.keys import take
 from common.values import is_number
 from compliance.logs.course import Course, steps
-from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log
+from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import PROVENANCE, configuration, find_completion, is_bagged, is_resumed
 from compliance.model.judging import ERROR, NOTE, SEVERITIES, WARNING, Case, Finding
@@ -35,15 +34,12 @@ FULL_EPOCH: Final = 0.97
 """Of the steps of an epoch: with fewer, it did not train on the dataset."""
 CLOCK_SET_S: Final = 0.5
 """So much in all is no gain: a clock may be set while a run goes on."""
-UNITS_S: Final = (1.0, 1e-3, 1e-6, 60.0, 3600.0)
-LONGER_UNIT: Final = 1.5
-"""Times the records: what is longer in minutes or hours is another time, in seconds."""
+MILLISECONDS: Final = 30
+"""Times the records: what is longer than that is stated in ms."""
 UNKNOWN_UNIT: Final = 5
 """Times the usual time of an epoch: of a throughput that is so low, nobody knows the unit: no error."""
 BLOCK_SHARE: Final = 0.4
 """Of the usual time of an epoch: what an epoch of a block takes at least."""
-LEAST_SHARE: Final = 0.1
-"""Of the time of the longer of two blocks, which may have had cold caches."""
 NOISE_S: Final = 1.0
 LARGEST: Final = 1e15
 """Steps of an epoch, of which more make no sense."""
@@ -211,11 +207,11 @@ class TimeOfBlock(Amounts):
             if end is not None:
                 lengths.append((first, last, start, (end.time_ms - start.time_ms) / max(last - first + 1, 1) / 1000))
         ascending = sorted(seconds for *_, seconds in lengths)
-        usual, longer = (ascending[(len(lengths) - odd) // 2] if lengths else 0 for odd in (1, 0))
+        usual = ascending[len(lengths) // 2] if lengths else 0
         for first, last, start, seconds in lengths:
-            least = min(max(BLOCK_SHARE * usual, LEAST_SHARE * longer), longer - NOISE_S)
+            least = min(BLOCK_SHARE * usual, usual - NOISE_S)
             subject = f"epochs {show(first)} to {show(last)}"
-            yield Pair(start.line, subject, seconds, longer, (Limit(WARNING, least, inf),))
+            yield Pair(start.line, subject, seconds, usual, (Limit(WARNING, least, inf),))
 
 
 class StatedTimes(Amounts):
@@ -240,15 +236,11 @@ class StatedTimes(Amounts):
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         stop, start, grain = log.first("run_stop"), log.first("run_start"), measure_grain(log)
-        if stop and start and is_number(stated := stop.meta("time")) and not _is_date(stated):
-            pair = self._compare(grain, case, "time", stop, start, stated, "the run")
-            whole = self._compare(grain, case, "time", stop, log.first("init_start") or start, stated, "the job")
-            yield whole if pair.severity and not whole.severity else pair
+        if stop and start and is_number(stated := stop.meta("time")):
+            yield self._compare(grain, case, "time", stop, start, stated, "the run")
         for begin, end in zip(log["staging_start"], log["staging_stop"], strict=False):
             if is_number(stated := end.meta("staging_duration")):
-                pair = self._compare(grain, case, "staging", end, begin, stated, "the staging", UNITS_S[:3])
-                # Part of the staging may be counted: openfold stages while it trains.
-                yield pair._replace(limits=pair.limits[:2])
+                yield self._compare(grain, case, "staging", end, begin, stated, "the staging")
         first = log.first("epoch_stop")
         if first and is_number(first.meta("training_epoch_latency")):
             course = course_of(log, case)
@@ -261,29 +253,14 @@ class StatedTimes(Amounts):
 
     @staticmethod
     def _compare(  # noqa: PLR0913  (two statements)
-        grain: float,
-        case: Case,
-        kind: str,
-        stop: Record,
-        start: Record,
-        stated: float,
-        subject: str,
-        units: Sequence[float] = UNITS_S,
+        grain: float, case: Case, kind: str, stop: Record, start: Record, stated: float, subject: str
     ) -> Pair:
-        """Return the pair of a stated duration, in whatever unit, and the time between two records."""
+        """Return the pair of a stated duration, in s or ms, and the time between two records."""
         length = (stop.time_ms - start.time_ms) / 1000
-        ratio = stated / length if length > 0 else 0
-        unit = min(units, key=lambda unit: abs(logarithm(unit * ratio))) if ratio > 0 else 1
-        if unit > 1 and unit * ratio > LONGER_UNIT:
-            unit = 1
+        unit = 1e-3 if 0 < MILLISECONDS * length < stated else 1
         digit = next((10**-digits for digits in range(6) if round(stated, digits) == stated), 0)
         limits = limit_duration(kind, case, length, unit * digit + grain)
         return Pair(stop.line, subject, unit * stated, length, limits, kind)
-
-
-def _is_date(stated: float) -> bool:
-    """Tell whether a number is no duration but a time, in s or ms since 1970."""
-    return EARLIEST_MS < stated < LATEST_MS or EARLIEST_MS < 1000 * stated < LATEST_MS
 
 
 class OwnThroughput(Amounts):

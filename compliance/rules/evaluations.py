@@ -68,6 +68,7 @@ class EvaluationsReport(ResultRule):
 
     id = "QUA06"
     severity = WARNING
+    follows = ("QUA08", "QUA09")  # the result of an evaluation may have the number of another
     differs = "the official tool requires one result per file"
     why = "An evaluation without a result means that a record was lost or removed."
     fix = "Restore the record from the original log; if it is missing there, too, log the metric of every evaluation."
@@ -106,20 +107,13 @@ class EvaluationsReport(ResultRule):
         if [number for number, _ in pairs] == [number for number, _ in stops]:
             return []
         results = Counter(number for number, _ in pairs)
-        again = [(number, result) for number, repeats in course.repeated.items() for result in repeats[1:]]
-        placed = [(number, course.evaluation_before(result)) for number, result in [*course.misplaced, *again]]
-        # A result with a wrong number is the result of the evaluation before it.
-        results.update(before[0] for number, before in placed if before and before[0] != number)
         silent = []
-        results_of = by_number(pairs)
         for number, ends in by_number(stops).items():
             starts = course.evaluations_of.get(number, [])
             # Several ranks may log the same start and stop: one eval_stop of each evaluation counts.
             places = [_evaluation_index(starts, stop) for stop in ends]
             stopped = [stop for last, at, stop in zip([-1, *places], places, ends, strict=False) if at != last]
             if missing := max(0, len(stopped) - results[number]):
-                evaluations = {_evaluation_index(starts, result) for result in results_of.get(number, ())}
-                stopped.sort(key=lambda stop: _evaluation_index(starts, stop) in evaluations)
                 silent += [(number, stop) for stop in stopped[:missing]]
         return silent
 
@@ -231,13 +225,11 @@ class Steps(ResultRule):
                 continue
             if (begin < step or (begin == step and not trained)) and (end is None or step <= end):
                 continue
-            evaluation = course.evaluation_before(record)
-            if evaluation and evaluation[0] == number:  # otherwise the number is wrong, not the step
-                message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
-                least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
-                expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
-                yield self.finding_at(log, record, message, expected)
-                return
+            message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
+            least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
+            expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
+            yield self.finding_at(log, record, message, expected)
+            return
 
 
 class _Choice(NamedTuple):

@@ -6,14 +6,14 @@ faster system breaks no rule. They tell a reviewer where to look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
 from common.command import counted
 from common.reference import FULL
 from common.values import is_number
-from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Course, steps
+from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Course
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import is_resumed
@@ -34,10 +34,6 @@ STEADY_SHARE: Final = 0.75
 """Of the other epochs take the usual time, within LEVEL_SPREAD: the machine did not change its speed."""
 FEW_SHARE: Final = 0.2
 """Of the epochs: if more take half of the usual time, the others may be those that are unusual."""
-THIRD: Final = 1 / 3
-"""Of the usual time: what an epoch takes at least that is slowed down by a busy machine no more than others are."""
-SLOW_RATIO: Final = 3
-"""Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
 """Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
 FEWEST: Final = 3
@@ -64,7 +60,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         if len(course.training_ms) >= FEWEST and not course.untrained:  # otherwise ORD16 says so
             early = case.round == "0.7"
             short = self._find_short(log, course, SHORTEST_SHARE if early else HALF)
-            yield from [*short] or [*self._find_crowded(log, course, early)] or self._find_slow(log, course)
+            yield from [*short] or self._find_crowded(log, course, early)
 
     def _find_crowded(self, log: Log, course: Course, early: bool) -> Iterator[Finding]:
         """Yield the first epoch that comes too soon after the one before it; an error if both are at one time.
@@ -91,33 +87,20 @@ class EpochTakesTime(LogRule, strict_only=True):
         usual, times = course.usual_ms, course.training_ms
         if min(times.values()) >= _least_time(usual, share):
             return  # the usual case
-        suspects = sorted(number for number, time_ms in times.items() if time_ms < _least_time(usual, share))
-        parts = _trained_parts(course, suspects)
-        short = [number for number in suspects if times[number] < _least_time(usual * parts[number], share)]
-        if not short:
-            return
-        shares = {epoch: times[epoch] / max(usual * parts[epoch], 1) for epoch in short}
-        number = min(short, key=lambda epoch: shares[epoch])
+        short = sorted(number for number, time_ms in times.items() if time_ms < _least_time(usual, share))
+        number = min(short, key=times.__getitem__)
+        shortest = times[number] / max(usual, 1)
         severity = NOTE
-        if shares[number] < NO_TIME_SHARE and not is_resumed(log):
+        if shortest < NO_TIME_SHARE and not is_resumed(log):
             severity = ERROR
-        elif shares[number] < SHORTEST_SHARE:
+        elif shortest < SHORTEST_SHARE:
             severity = WARNING
-        elif short != [max(times)] and _is_steady(course.usual_ms, [times[epoch] for epoch in times.keys() - short]):
-            # Not the last, which the target may have ended, and not as many as a busy machine leaves.
-            few = len(short) <= FEW_SHARE * len(times) or shares[number] < THIRD
-            severity = WARNING if few else NOTE
+        elif short != [max(times)] and _is_steady(usual, [times[epoch] for epoch in times.keys() - short]):
+            severity = WARNING  # not the last, which the target may have ended, and not on a busy machine
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         later = [record for epoch, record in ends if epoch == number and record.order > start.order]
         yield self._compare_epochs(log, times, short, min(later, key=FILE_ORDER, default=start), severity)
-
-    def _find_slow(self, log: Log, course: Course) -> Iterator[Finding]:
-        """Yield a note if a few slow epochs take most of the time: the others may have been put in."""
-        usual, times = course.usual_ms, course.training_ms
-        slow = sorted(number for number, time_ms in times.items() if time_ms > max(SLOW_RATIO * usual, NOISE_MS))
-        if len(slow) > 1 and 2 * sum(times[number] for number in slow) > sum(times.values()):
-            yield self._compare_epochs(log, times, slow, course.started[slow[0]], NOTE)
 
     def _compare_epochs(
         self, log: Log, times: dict[float, float], odd: list[float], record: Record, severity: str
@@ -144,19 +127,6 @@ def _is_steady(usual_ms: float, times_ms: list[float]) -> bool:
 def _least_time(usual_ms: float, share: float) -> float:
     """Return the shortest time that is not too short: this share of the usual time, or NOISE_MS less than it."""
     return min(share * usual_ms, usual_ms - NOISE_MS)
-
-
-def _trained_parts(course: Course, numbers: Iterable[float]) -> dict[float, float]:
-    """Return which part of each epoch was trained before its first evaluation or its end; without step_num, all."""
-    starts, stops, results = steps(course.epochs), steps(course.epoch_stops), steps(reversed(course.results))
-    whole = sorted(stops[epoch] - starts[epoch] for epoch in starts if epoch in stops)
-    usual = whole[len(whole) // 2] if whole else 0
-    parts = dict.fromkeys(numbers, 1.0)
-    for number in parts:
-        end = results.get(number, stops.get(number))
-        if usual > 0 and end is not None and number in starts:
-            parts[number] = max(0.0, min(1.0, (end - starts[number]) / usual))
-    return parts
 
 
 SPEED = "bench/published_rates.py"

@@ -179,12 +179,13 @@ class EpochPairs(LogRule, strict_only=True):
             starts = until(end, log.numbered(f"{name}_start", field))
             stops = until(end, log.numbered(f"{name}_stop", field))
             if [number for number, _ in starts] != [number for number, _ in stops]:
-                yield from self._find_unpaired(log, name, by_number(starts), by_number(stops))
+                yield from self._find_unpaired(log, case, name, by_number(starts), by_number(stops))
 
-    def _find_unpaired(self, log: Log, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
-        ended = max(stops, default=float("-inf"))
+    def _find_unpaired(self, log: Log, case: Case, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
+        ended, results = max(stops, default=float("-inf")), {number for number, _ in course_of(log, case).results}
         cut_short = [n for n in starts if n > ended and n not in stops]
-        limit = ended if len(cut_short) <= CUT_SHORT else float("inf")
+        in_flight = name == "eval" and results.isdisjoint(cut_short)  # a run may end while others are evaluated
+        limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
         unended = [n for n, records in starts.items() if n < limit and _count_unended(records, stops.get(n, ()))]
         if unended:
             ends = len(stops.get(unended[0], ()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
 from common.reference import FIRST_RUNS_MS, since
 from compliance.logs.log import LATEST_MS, Log
-from compliance.logs.record import Record
+from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.timeline import StepBack, find_late_line, find_steps_back
 from compliance.model.judging import ERROR, NOTE, SEVERITIES, WARNING, Case, Finding
 from compliance.rules.bounds import find_range
@@ -162,7 +163,16 @@ class Staging(LogRule):
         late = [stop for stop in stops if training and stop.order > training.order and stop.order not in again]
         if training and late:
             message = f"staging goes on while training does (since line {training.line}): its time is training time"
-            yield self.finding_at(log, late[0], message, "staging before the first epoch", WARNING)
+            beside = [stop for stop in late if not self._is_between_epochs(log, stop)]
+            stop, severity = (beside or late)[0], WARNING if beside else NOTE
+            yield self.finding_at(log, stop, message, "staging before the first epoch", severity)
+
+    @staticmethod
+    def _is_between_epochs(log: Log, stop: Record) -> bool:
+        """Tell whether nothing but staging happens before the next epoch, as where other suites resume a run."""
+        events = log.events
+        at = bisect_left(events, stop.order, key=FILE_ORDER)
+        return [event.key for event in events[at - 1 : at + 2 : 2]] == ["staging_start", "epoch_start"]
 
 
 class RunStart(LogRule):

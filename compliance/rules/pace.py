@@ -34,6 +34,8 @@ STEADY_SHARE: Final = 0.75
 """Of the other epochs take the usual time, within LEVEL_SPREAD: the machine did not change its speed."""
 FEW_SHARE: Final = 0.2
 """Of the epochs: if more take half of the usual time, the others may be those that are unusual."""
+THIRD: Final = 1 / 3
+"""Of the usual time: what an epoch takes at least that is slowed down by a busy machine no more than others are."""
 NOISE_MS: Final = 1000
 """Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
 FEWEST: Final = 3
@@ -80,7 +82,10 @@ class EpochTakesTime(LogRule, strict_only=True):
             relation = "overlaps the epoch before it completely" if parallel else distance
             message = f"epoch {show(number)} {relation}{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
-            yield self.finding_at(log, start, message, expected, ERROR if parallel else WARNING)
+            severity = ERROR if parallel else WARNING
+            if not parallel and not _is_steady(usual, [advance[epoch] for epoch in advance.keys() - crowded]):
+                severity = NOTE  # beside slow epochs, usual ones come soon
+            yield self.finding_at(log, start, message, expected, severity)
 
     def _find_short(self, log: Log, course: Course, share: float) -> Iterator[Finding]:
         """Yield the epochs that end or are evaluated before this share of the usual time: one finding."""
@@ -95,8 +100,9 @@ class EpochTakesTime(LogRule, strict_only=True):
             severity = ERROR
         elif shortest < SHORTEST_SHARE:
             severity = WARNING
-        elif short != [max(times)] and _is_steady(usual, [times[epoch] for epoch in times.keys() - short]):
-            severity = WARNING  # not the last, which the target may have ended, and not on a busy machine
+        elif short != [max(times)] and (len(short) <= FEW_SHARE * len(times) or shortest < THIRD):
+            # Not the last, which the target may have ended, and not as many as a busy machine leaves.
+            severity = WARNING if _is_steady(usual, [times[epoch] for epoch in times.keys() - short]) else NOTE
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         later = [record for epoch, record in ends if epoch == number and record.order > start.order]

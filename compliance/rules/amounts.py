@@ -22,7 +22,7 @@ from compliance.model.judging import ERROR, NOTE, SEVERITIES, WARNING, Case, Fin
 from compliance.rules.bounds import Limit, find_range, limit_duration, measure_grain
 from compliance.rules.closed import configured
 from compliance.rules.epochs import counts_samples, course_of, samples_per_epoch
-from compliance.rules.order import LOGGING, TIMING
+from compliance.rules.order import TIMING
 from compliance.rules.rule import LogRule, show
 
 DATASET = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
@@ -381,26 +381,3 @@ class RankOfAccelerator(Amounts):
 def _means_other_things(log: Log, case: Case) -> bool:
     """Tell whether throughput and ranks of this log mean other things, as in the published logs of NVIDIA's oc20."""
     return case.benchmark == "oc20" and not log[PROVENANCE]
-
-
-class EpochsTrained(Amounts):
-    """The number of the last result agrees with the number of epochs trained."""
-
-    id = "AMT06"
-    severity = NOTE
-    cite = LOGGING
-    differs = "the official tool reads epoch_num only"
-    once = True
-    why = "Convergence and score count by epoch_num; a run numbered from 0 counts one epoch less than it trained."
-    fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
-    bad = (lambda log: log().renumber(first=0),)
-    pair = "epoch_num of the last result, and epochs trained"
-    message = "convergence is epoch_num {stated:,.6g}; {implied:,.6g} epochs were trained"
-    key = "epoch_num"
-
-    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        course = course_of(log, case)
-        if course.results and course.trained and case.reference is not None and case.reference.variant == FULL:
-            number, record = course.results[-1]
-            if not counts_samples(case):
-                yield Pair(record.line, "", number, course.trained, (Limit(NOTE, course.trained, course.trained),))

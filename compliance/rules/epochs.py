@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Sized
 from itertools import pairwise
 from typing import Final
 
-from common.reference import since
+from common.reference import FULL
 from common.values import is_integer, is_number
 from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
-from compliance.rules.order import LOGGING, TIMING, before, has_field, judge_gain
+from compliance.rules.order import LOGGING, before, has_field
 from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
@@ -94,25 +93,59 @@ class Epochs(LogRule):
 
 
 class EpochOrder(LogRule, strict_only=True):
-    """Epochs are logged in order, without gaps or repetitions."""
+    """Epochs are numbered in order from 0 or 1, without gaps; openfold counts samples, in equal steps."""
 
     id = "ORD11"
     cite = LOGGING
+    once = True
     differs = "the official tool does not compare epoch numbers"
     why = (
-        "A missing, repeated or swapped epoch means that records were lost, edited or mixed. One that starts again"
-        " before it ends may have failed in between: a note."
+        "A missing, repeated or swapped epoch means that records were lost, edited or mixed. Convergence is read from"
+        " epoch_num: with larger numbers, a run that is too fast looks slow enough. A note: an epoch that starts again"
+        " before it ends may have failed in between; a run numbered from 0 counts one epoch less than it trained."
     )
-    fix = "Log every epoch once, in the order of training."
-    good = (lambda log: log().renumber(first=0),)
+    fix = (
+        "Log every epoch of the run once, in the order of training, numbered from 0 or 1, also in a run that was"
+        " resumed; openfold the samples trained so far, at every evaluation, val_every_iters iterations apart."
+    )
+    good = (lambda log: log().renumber(first=1),)
     bad = (lambda log: log().drop_epoch(3),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if counts_samples(case):
-            return
         course = course_of(log, case)
-        if misnumbered(course):
-            return  # ORD14 says so
+        if counts_samples(case):
+            yield from self._find_wrong_samples(log, course, samples_per_epoch(log, case))
+        elif misnumbered(course):
+            first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
+            record = course.training(first)
+            message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
+            yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
+        else:
+            yield from self._find_disorder(log, course)
+            if course.results and case.reference and case.reference.variant == FULL:
+                yield from self._compare_convergence(log, course)
+
+    def _compare_convergence(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield a note if convergence is another number than that of the epochs trained."""
+        number, record = course.results[-1]
+        if course.trained not in (0, number):
+            message = f"convergence is epoch_num {number:,.6g}; {course.trained:,.6g} epochs were trained"
+            fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
+            yield self.finding(log.path, record.line, message, f"{course.trained:,.6g}", "epoch_num", NOTE, fix)
+
+    def _find_wrong_samples(self, log: Log, course: Course, step: int) -> Iterator[Finding]:
+        """Yield the first record whose number of samples is not the next; step: 0 if that is not known."""
+        wrong = wrong_samples(course.epochs, step) if step else None
+        if step and wrong is None and not course.untrained:  # ORD16 says so
+            wrong = wrong_samples(course.evaluations, step)
+        if wrong:
+            record, last, number = wrong
+            message = f"{record.key} has {show(number)} samples after {show(last)}"
+            expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
+            yield self.finding_at(log, record, message, expected)
+
+    def _find_disorder(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield the first epoch that does not follow the one before it, or a note of those that start again."""
         again = {record.order for _, record in course.restarts}
         starts = [pair for pair in course.epochs if pair[1].order not in again] if again else course.epochs
         wrong = [
@@ -200,75 +233,6 @@ class EpochPairs(LogRule, strict_only=True):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
             line, expected = stops[lost[0]][-1].line, f"{name}_start for each {name}_stop"
             yield self.finding(log.path, line, message, expected, f"{name}_start")
-
-
-class TrainingTimed(LogRule, strict_only=True):
-    """Training and evaluation start after run_start."""
-
-    id = "ORD13"
-    cite = TIMING
-    differs = "the official tool requires it of blocks only"
-    why = "Epochs before run_start are training that nobody times: the score would be too short."
-    fix = "Log run_start before the first training data are touched; never move it."
-    bad = (lambda log: log().move("run_start", after="epoch_start"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        start = log.first("run_start")
-        if start is None:
-            return
-        untimed = [r for key in ("epoch_start", "eval_start") for r in log[key][:1] if r.order < start.order]
-        if untimed:
-            first = min(untimed, key=FILE_ORDER)
-            epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
-            subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
-            message = f"{subject} before run_start of line {start.line}: they are not timed"
-            yield self.finding_at(log, first, message, "after run_start", judge_gain(start, first))
-
-
-class FirstEpoch(LogRule, strict_only=True):
-    """The first epoch has the number 0 or 1."""
-
-    id = "ORD14"
-    cite = LOGGING
-    differs = "the official tool accepts any epoch_num"
-    why = "Convergence is read from epoch_num: counted from a higher number, a run that is too fast looks slow enough."
-    fix = "Number the epochs of a run from 0 or 1; put all epochs of a run that was resumed into one log."
-    good = (lambda log: log().renumber(first=0),)
-    bad = (lambda log: log().renumber(first=14),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if counts_samples(case):
-            return
-        course = course_of(log, case)
-        if misnumbered(course):
-            first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
-            record = course.training(first)
-            message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
-            yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
-
-
-class Samples(LogRule, strict_only=True):
-    """Where epoch_num counts samples, it grows by val_every_iters times global_batch_size."""
-
-    id = "ORD15"
-    cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer (val_every_iters)"
-    rounds = since("3.0")
-    differs = "the official tool accepts any epoch_num"
-    why = "Convergence is read from epoch_num: with larger numbers, a run that is too fast looks slow enough."
-    fix = "Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations."
-    bad = (lambda log: log(benchmark="openfold").numbers(lambda number: 2 * number),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        step, course = samples_per_epoch(log, case), course_of(log, case)
-        if step:
-            wrong = wrong_samples(course.epochs, step)
-            if wrong is None and not course.untrained:  # ORD16 says so
-                wrong = wrong_samples(course.evaluations, step)
-            if wrong:
-                record, last, number = wrong
-                message = f"{record.key} has {show(number)} samples after {show(last)}"
-                expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
-                yield self.finding_at(log, record, message, expected)
 
 
 class StopNumber(LogRule, strict_only=True):

@@ -48,7 +48,7 @@ class EvaluatedEpoch(LogRule, strict_only=True):
             return  # ORD07 says so
         step = samples_per_epoch(log, case)
         if wrong_samples(course.epochs, step) if step else not counts_samples(case) and misnumbered(course):
-            return  # ORD14 or ORD15 says so: the numbers of epochs are wrong, not those of evaluations
+            return  # ORD11 says so: the numbers of epochs are wrong, not those of evaluations
         number, record = course.untrained[0]
         start = course.training(number)
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"

@@ -83,7 +83,9 @@ class EpochTakesTime(LogRule, strict_only=True):
             message = f"epoch {show(number)} {relation}{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
             severity = ERROR if parallel else WARNING
-            if not parallel and not _is_steady(usual, [advance[epoch] for epoch in advance.keys() - crowded]):
+            overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
+            others = [advance[epoch] for epoch in advance.keys() - crowded]
+            if not parallel and not overlaps and not _is_steady(usual, others):
                 severity = NOTE  # beside slow epochs, usual ones come soon
             yield self.finding_at(log, start, message, expected, severity)
 

@@ -47,7 +47,10 @@ A rule of your own takes a prefix that is not in this table.
 """
 
 RETIRED: Final = frozenset(
-    "AMT02 ORD08 ORD10 PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG22 PKG23 PKG24 PKG29 PKG34".split()
+    (
+        "AMT02 AMT06 ORD08 ORD10 ORD13 ORD14 ORD15"
+        " PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG22 PKG23 PKG24 PKG29 PKG34"
+    ).split()
 )
 """Ids that are retired or were never assigned: a report of another year may name them, so that none is used again."""
 

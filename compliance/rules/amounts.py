@@ -326,7 +326,6 @@ class EvaluationTakesTime(Amounts):
         lengths = course.evaluation_ms
         if not lengths or case.reference is None or case.reference.variant != FULL:
             return
-        grain_ms = 1000 * measure_grain(log)
         samples = samples_per_epoch(log, case) or log.value("train_samples")
         share = log.value("eval_samples")
         known = is_number(share) and is_number(samples) and samples > 0 < share
@@ -337,7 +336,7 @@ class EvaluationTakesTime(Amounts):
         limits = tuple(Limit(severity, bound, inf) for severity, bound in bounds)
         number = min(lengths, key=lengths.__getitem__)
         stop = next(record for epoch, record in course.evaluation_stops if epoch == number)
-        seconds = (lengths[number] + grain_ms) / 1000
+        seconds = lengths[number] / 1000 + measure_grain(log)
         yield Pair(stop.line, f"epoch {show(number)}", seconds, implied, limits, "evaluation")
 
 

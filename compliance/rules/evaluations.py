@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from common.command import counted
 from common.reference import Target
@@ -27,8 +27,8 @@ SPARSE: Final = 3
 """Times the usual epochs from evaluation to evaluation; in published logs at most twice."""
 ROUNDING: Final = 1e-6
 """Relative difference of one result as several ranks compute it, in other orders and 32-bit numbers."""
-Numbers = dict[float, float]
-"""A number by the number of the epoch."""
+Choice = tuple[Record, Record, bool]
+"""A result where there was another one, that one, and whether both are of one evaluation."""
 
 
 class EvaluatedEpoch(LogRule, strict_only=True):
@@ -182,18 +182,18 @@ class OneResult(ResultRule):
         timed = not counts_samples(case)
         choices = [choice for number in course.repeated for choice in _competing_results(course, number, target, timed)]
         if choices:
-            first = choices[0]
-            epoch = show(first.record.meta("epoch_num"))
+            record, before, is_inside = choices[0]
+            epoch = show(record.meta("epoch_num"))
             again = "evaluated again without training between"
-            problem = "a second result in one evaluation" if first.inside else again
-            values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
+            problem = "a second result in one evaluation" if is_inside else again
+            values = f"{show(before.value)} in line {before.line}, now {show(record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
-            yield self.finding_at(log, first.record, message, expected)
+            yield self.finding_at(log, record, message, expected)
 
 
 class Steps(ResultRule):
-    """step_num grows by the same number of steps in each epoch, and that of a result lies within its epoch."""
+    """The step_num of a result lies within its epoch."""
 
     id = "QUA10"
     differs = "the official tool does not read step_num"
@@ -203,22 +203,11 @@ class Steps(ResultRule):
     bad = (lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 5000, -1),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        first = log.first("epoch_start")
-        if first is None or not is_number(first.meta("step_num")):
-            return
-        course = course_of(log, case)
+        first, course = log.first("epoch_start"), course_of(log, case)
+        if first is None or not is_number(first.meta("step_num")) or course.untrained or course.misplaced:
+            return  # ORD16 and QUA08 say so
         starts, stops = steps(course.epochs), steps(course.epoch_stops)
-        # Most epochs, or the longer ones of unequal epochs, are trained for so many steps; 0 if that is not logged.
-        lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
-        usual = lengths[3 * len(lengths) // 4] if lengths else 0
-        if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
-            # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
-            yield from self._find_outside(log, course, starts, stops, usual > 0)
-
-    def _find_outside(
-        self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool
-    ) -> Iterator[Finding]:
-        """Yield the first result whose step is not one of its epoch. trained: nor may it be that of epoch_start."""
+        trained = any(stops.get(number, start) > start for number, start in starts.items())  # else it is not logged
         for number, record in course.results:
             step, begin, end = record.meta("step_num"), starts.get(number), stops.get(number)
             if not is_number(step) or begin is None:
@@ -232,15 +221,7 @@ class Steps(ResultRule):
             return
 
 
-class _Choice(NamedTuple):
-    """A result where there was another one; inside: in the same evaluation."""
-
-    record: Record
-    before: Record
-    inside: bool
-
-
-def _competing_results(course: Course, number: float, target: Target | None, timed: bool) -> Iterator[_Choice]:
+def _competing_results(course: Course, number: float, target: Target | None, timed: bool) -> Iterator[Choice]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
     Several ranks may log the same result, but for rounding that does not decide whether it meets the target.
@@ -260,11 +241,11 @@ def _competing_results(course: Course, number: float, target: Target | None, tim
         evaluations = _evaluation_index(starts, record)
         evaluation = starts[evaluations - 1] if evaluations else record
         if 0 < evaluations < len(seen):
-            yield _Choice(record, before or course.repeated[number][0], True)
+            yield record, before or course.repeated[number][0], True
         elif before and not (timed and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
-            yield _Choice(record, before, False)
+            yield record, before, False
         elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
-            yield _Choice(record, last, False)
+            yield record, last, False
         last = amounts[step] = record
 
 

@@ -15,7 +15,7 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Course
 from compliance.logs.log import Log
-from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.record import FILE_ORDER
 from compliance.logs.run import is_resumed
 from compliance.logs.timeline import samples_per_second
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
@@ -72,6 +72,9 @@ class EpochTakesTime(LogRule, strict_only=True):
         """
         advance, lengths = course.advance_ms, course.training_ms
         usual = sorted(advance.values())[len(advance) // 4] if advance else 0  # a slow epoch shows in two of them
+        longest = max(usual, course.usual_ms, *lengths.values())
+        if min(advance.values(), default=longest) >= _least_time(longest, FOLLOWS_SHARE):
+            return  # the usual case
         expected_ms = {epoch: max(usual if early else 0, lengths.get(epoch, usual)) for epoch in advance}
         crowded = [epoch for epoch in advance if advance[epoch] < _least_time(expected_ms[epoch], FOLLOWS_SHARE)]
         parallel = [epoch for epoch in advance if advance[epoch] < _least_time(course.usual_ms, SHORTEST_SHARE)]
@@ -108,22 +111,17 @@ class EpochTakesTime(LogRule, strict_only=True):
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         later = [record for epoch, record in ends if epoch == number and record.order > start.order]
-        yield self._compare_epochs(log, times, short, min(later, key=FILE_ORDER, default=start), severity)
-
-    def _compare_epochs(
-        self, log: Log, times: dict[float, float], odd: list[float], record: Record, severity: str
-    ) -> Finding:
-        """Return a finding that names the odd epochs, with their times and that of the others."""
-        others = sorted(times[epoch] for epoch in times.keys() - odd)
-        lengths = [times[epoch] / 1000 for epoch in odd]
+        others = sorted(times[epoch] for epoch in times.keys() - short)
+        lengths = [times[epoch] / 1000 for epoch in short]
         seconds = dict.fromkeys((f"{min(lengths):.1f}", f"{max(lengths):.1f}"))
         usual_s = f"{others[len(others) // 2] / 1000:.1f} s"
         message = (
-            f"{'epochs' if odd[1:] else 'epoch'} {listed([show(epoch) for epoch in odd], 4)}"
-            f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the median of the other"
+            f"{'epochs' if short[1:] else 'epoch'} {listed([show(epoch) for epoch in short], 4)}"
+            f" {'take' if short[1:] else 'takes'} {' to '.join(seconds)} s; the median of the other"
             f" {counted(len(others), 'epoch')} is {usual_s}"
         )
-        return self.finding_at(log, record, message, f"about {usual_s}", severity)
+        record = min(later, key=FILE_ORDER, default=start)
+        yield self.finding_at(log, record, message, f"about {usual_s}", severity)
 
 
 def _is_steady(usual_ms: float, times_ms: list[float]) -> bool:

@@ -121,8 +121,9 @@ class EpochOrder(LogRule, strict_only=True):
             message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
             yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
         else:
-            yield from self._find_disorder(log, course)
-            if course.results and case.reference and case.reference.variant == FULL:
+            disorder = [*self._find_disorder(log, course)]
+            yield from disorder
+            if not disorder and course.results and case.reference and case.reference.variant == FULL:
                 yield from self._compare_convergence(log, course)
 
     def _compare_convergence(self, log: Log, course: Course) -> Iterator[Finding]:

@@ -116,7 +116,7 @@ EXAMPLES = (
     ("ORD12", "error", lambda log: log().drop("epoch_start", 2)),
     ("ORD12", "error", lambda log: log(epochs=20).drop("epoch_stop", -1).drop("epoch_stop", -1).drop("epoch_stop", -1)),
     ("ORD04", "error", lambda log: log().move("init_stop", after="eval_error").move("run_start", after="init_stop")),
-    ("ORD04", "error", lambda log: log().move("run_start", after="epoch_start")),
+    ("ORD04", "note", lambda log: log().move("run_start", after="epoch_start")),
     ("ORD04", "error", lambda log: log(benchmark="openfold").move("run_start", after="eval_accuracy")),
     ("ORD11", "", lambda log: log().blocks()),
     ("ORD11", "note", lambda log: log().renumber(first=0)),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from common.values import is_number
@@ -45,6 +46,9 @@ class Block(NamedTuple):
     first: float
     last: float
     start: Record
+
+
+FIRST_EPOCH: Final = attrgetter("first")
 
 
 class Course:
@@ -114,14 +118,14 @@ class Course:
         """Return the epoch_start or block_start with which the epoch began; None if it never did."""
         begin = self.started.get(number)
         if begin is None and self.blocks:
-            position = bisect_right(self._ascending, number, key=_first_epoch)
+            position = bisect_right(self._ascending, number, key=FIRST_EPOCH)
             block = self._ascending[position - 1] if position else None
             begin = block.start if block and number <= block.last else None
         return begin
 
     @cached_property
     def _ascending(self) -> list[Block]:
-        return sorted(self.blocks, key=_first_epoch)
+        return sorted(self.blocks, key=FIRST_EPOCH)
 
     @cached_property
     def untrained(self) -> list[Numbered]:
@@ -255,10 +259,6 @@ def by_number(numbered: Iterable[Numbered]) -> dict[float, Sequence[Record]]:
 def _not_after(starts: dict[float, Record], numbered: NumberedRecords) -> list[Numbered]:
     """Return those that do not come after the start of their number."""
     return [pair for pair in numbered if pair[0] not in starts or starts[pair[0]].order > pair[1].order]
-
-
-def _first_epoch(block: Block) -> float:
-    return block.first
 
 
 def _file_order(numbered: Numbered) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from copy import copy
+from functools import partial
 from itertools import accumulate
 from math import inf
 from operator import attrgetter, itemgetter, le
@@ -167,13 +168,9 @@ def find_late_line(log: Log) -> StepBack | None:
     if all(map(le, lines, lines[1:])):
         return None
     written = sorted(log.ordered, key=attrgetter("line"))
-    latest: Iterator[Record] = accumulate(written, _choose_later)
+    latest = accumulate(written, partial(max, key=attrgetter("time_ms")))
     late = (StepBack(event, last, last.time_ms - event.time_ms) for event, last in zip(written, latest, strict=True))
     return next((step for step in late if step.by_ms > LATE_MS), None)
-
-
-def _choose_later(last: Record, event: Record) -> Record:
-    return event if event.time_ms > last.time_ms else last
 
 
 def order_by_time(log: Log) -> Log:

@@ -23,7 +23,7 @@ from compliance.model.judging import ERROR, NOTE, SEVERITIES, WARNING, Case, Fin
 from compliance.rules.bounds import Limit, find_range, limit_duration, measure_grain
 from compliance.rules.closed import configured
 from compliance.rules.epochs import counts_samples, course_of, samples_per_epoch
-from compliance.rules.order import LOGGING, TIMING
+from compliance.rules.order import TIMING
 from compliance.rules.rule import LogRule, show
 
 DATASET = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
@@ -176,11 +176,9 @@ def _read_counts(log: Log, course: Course) -> Iterator[tuple[float, float, int, 
     stated = any(is_number(record.meta("step_num")) for record in some)
     starts, stops = (steps(course.epochs), steps(course.epoch_stops)) if stated else ({}, {})
     for number, start in starts.items():
-        end: float | None = stops.get(number, start)
-        if end == start:  # some count the steps so far once for each epoch
-            end = starts.get(number + 1)
-        if end is not None:
-            yield number, end - start, course.started[number].line, False
+        ends = [of_epoch[at] for of_epoch, at in ((stops, number), (starts, number + 1)) if at in of_epoch]
+        if ends:  # some count the steps so far once for each epoch; what no epoch trained counts, too
+            yield number, max(ends) - start, course.started[number].line, False
     if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch at its end
         rates = ((number, rate) for number, rate in log.rates.items() if is_number(rate.step))
         yield from ((number, rate.step, rate.line, True) for number, rate in rates)
@@ -368,7 +366,6 @@ class EvaluationTakesTime(Amounts):
         lengths = course.evaluation_ms
         if not lengths or case.reference is None or case.reference.variant != FULL:
             return
-        grain_ms = 1000 * measure_grain(log)
         samples = samples_per_epoch(log, case) or log.value("train_samples")
         share = log.value("eval_samples")
         known = is_number(share) and is_number(samples) and samples > 0 < share
@@ -379,7 +376,7 @@ class EvaluationTakesTime(Amounts):
         limits = tuple(Limit(severity, bound, inf) for severity, bound in bounds)
         number = min(lengths, key=lengths.__getitem__)
         stop = next(record for epoch, record in course.evaluation_stops if epoch == number)
-        seconds = (lengths[number] + grain_ms) / 1000
+        seconds = lengths[number] / 1000 + measure_grain(log)
         yield Pair(stop.line, f"epoch {show(number)}", seconds, implied, limits, "evaluation")
 
 
@@ -423,26 +420,3 @@ class RankOfAccelerator(Amounts):
 def _means_other_things(log: Log, case: Case) -> bool:
     """Tell whether throughput and ranks of this log mean other things, as in the published logs of NVIDIA's oc20."""
     return case.benchmark == "oc20" and not log[PROVENANCE]
-
-
-class EpochsTrained(Amounts):
-    """The number of the last result agrees with the number of epochs trained."""
-
-    id = "AMT06"
-    severity = NOTE
-    cite = LOGGING
-    differs = "the official tool reads epoch_num only"
-    once = True
-    why = "Convergence and score count by epoch_num; a run numbered from 0 counts one epoch less than it trained."
-    fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
-    bad = (lambda log: log().renumber(first=0),)
-    pair = "epoch_num of the last result, and epochs trained"
-    message = "convergence is epoch_num {stated:,.6g}; {implied:,.6g} epochs were trained"
-    key = "epoch_num"
-
-    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        course = course_of(log, case)
-        if course.results and course.trained and case.reference is not None and case.reference.variant == FULL:
-            number, record = course.results[-1]
-            if not counts_samples(case):
-                yield Pair(record.line, "", number, course.trained, (Limit(NOTE, course.trained, course.trained),))

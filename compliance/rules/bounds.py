@@ -12,7 +12,6 @@ from functools import cache
 from math import gcd, inf
 from typing import Any, Final, NamedTuple
 
-from common.values import is_number
 from compliance.logs.log import Log
 from compliance.model.judging import ERROR, NOTE, WARNING, Case
 
@@ -23,6 +22,7 @@ LEAST_S: Final = 0.01
 """Of a time: what lies further beyond the published range than a share of it and LEAST_S is an error or a warning."""
 WORSE_S: Final = 1.0
 """What a record may be later than the log states it, if that is more than ERROR_SHARE."""
+FINE_MS: Final = 10
 MOST_GRAIN_MS: Final = 1000
 ENOUGH_TIMES: Final = 20
 """That these share a grain by chance is unlikely."""
@@ -67,6 +67,6 @@ def limit_duration(kind: str, case: Case, recorded: float, noise: float) -> tupl
 
 def measure_grain(log: Log) -> float:
     """Return the steps in s in which the times of a log grow, 0 if these are as fine as usual."""
-    times = [int(record.time_ms) for record in log.events[:ENOUGH_TIMES] if is_number(record.time_ms)]
-    grain_ms = min(MOST_GRAIN_MS, gcd(*times))
-    return grain_ms / 1000 if grain_ms >= 10 else 0.0
+    times = [record.time_ms for record in log.events[:ENOUGH_TIMES]]
+    is_fine = any(time_ms % FINE_MS for time_ms in times)  # the usual case
+    return 0.0 if is_fine else min(MOST_GRAIN_MS, gcd(*map(int, times))) / 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -133,12 +133,7 @@ def read_course(records: list[Record]) -> str | None:
 
 def read_marks(records: list[Record]) -> int | None:
     """Return how many lines of code wrote the records; None of a single one."""
-    if len(records) == 1:
-        return None
-    file, line = records[0].meta("file"), records[0].meta("lineno")
-    if all(record.meta("file") == file and record.meta("lineno") == line for record in records):
-        return 1
-    return len({read_mark(record) for record in records})
+    return len({*map(read_mark, records)}) if len(records) > 1 else None
 
 
 READERS: Final[dict[str, Callable[[list[Record]], Any]]] = {
@@ -201,26 +196,23 @@ class AsPublished(LogRule, strict_only=True):
         facts, names = read_census(case.benchmark) if comparable else ({}, frozenset())
         if not facts:
             return
-        notes = []
-        for finding in (*self._compare(log, facts), *self._find_names(log, names)):
-            if finding.severity == NOTE:
-                notes.append(finding)
-            else:
-                yield finding
-        yield from notes[:MOST_NOTES]
-        if others := notes[MOST_NOTES:]:
+        findings = [*self._compare(log, facts), *self._find_names(log, names)]
+        others = [finding for finding in findings if finding.severity == NOTE][MOST_NOTES:]
+        yield from (finding for finding in findings if finding not in others)
+        if others:
             keys = listed(list(dict.fromkeys(note.key for note in others)))
             yield others[0]._replace(message=f"and {len(others)} more facts of published logs do not hold here: {keys}")
 
     def _compare(self, log: Log, facts: Facts) -> Iterator[Finding]:
         """Yield each fact that does not hold in the log."""
+        read = cache(partial(read_number, log))
         for key, of_key in facts.items():
             records = records_of(log, key)
             few = sample(records)
             for fact in of_key if records else ():
                 usual: Any = fact.value
                 if fact.kind == EQUAL:
-                    value, usual = read_number(log, fact.name), read_number(log, fact.value)
+                    value, usual = read(fact.name), read(fact.value)
                 else:
                     value = READERS[fact.kind](few)
                 if value is None or usual is None or value == usual or are_same(value, usual):

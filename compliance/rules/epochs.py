@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Sized
 from itertools import pairwise
 from typing import Final
 
-from common.reference import since
+from common.reference import FULL
 from common.values import is_integer, is_number
 from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
-from compliance.rules.order import LOGGING, TIMING, before, has_field, judge_gain
+from compliance.rules.order import LOGGING, before, has_field
 from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
 """Epochs that run_stop may cut short: the last, and one that starts early."""
-IN_FLIGHT: Final = 2
-"""Times the longest evaluation: what started no earlier before run_stop may still have been evaluated then."""
 RESTART_MS: Final = 1000
 """Ranks log one start of an epoch within this time; later, it started again."""
 Events = dict[float, Sequence[Record]]
@@ -96,25 +93,60 @@ class Epochs(LogRule):
 
 
 class EpochOrder(LogRule, strict_only=True):
-    """Epochs are logged in order, without gaps or repetitions."""
+    """Epochs are numbered in order from 0 or 1, without gaps; openfold counts samples, in equal steps."""
 
     id = "ORD11"
     cite = LOGGING
+    once = True
     differs = "the official tool does not compare epoch numbers"
     why = (
-        "A missing, repeated or swapped epoch means that records were lost, edited or mixed. One that starts again"
-        " before it ends may have failed in between: a note."
+        "A missing, repeated or swapped epoch means that records were lost, edited or mixed. Convergence is read from"
+        " epoch_num: with larger numbers, a run that is too fast looks slow enough. A note: an epoch that starts again"
+        " before it ends may have failed in between; a run numbered from 0 counts one epoch less than it trained."
     )
-    fix = "Log every epoch once, in the order of training."
-    good = (lambda log: log().renumber(first=0),)
+    fix = (
+        "Log every epoch of the run once, in the order of training, numbered from 0 or 1, also in a run that was"
+        " resumed; openfold the samples trained so far, at every evaluation, val_every_iters iterations apart."
+    )
+    good = (lambda log: log().renumber(first=1),)
     bad = (lambda log: log().drop_epoch(3),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if counts_samples(case):
-            return
         course = course_of(log, case)
-        if misnumbered(course):
-            return  # ORD14 says so
+        if counts_samples(case):
+            yield from self._find_wrong_samples(log, course, samples_per_epoch(log, case))
+        elif misnumbered(course):
+            first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
+            record = course.training(first)
+            message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
+            yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
+        else:
+            disorder = [*self._find_disorder(log, course)]
+            yield from disorder
+            if not disorder and course.results and case.reference and case.reference.variant == FULL:
+                yield from self._compare_convergence(log, course)
+
+    def _compare_convergence(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield a note if convergence is another number than that of the epochs trained."""
+        number, record = course.results[-1]
+        if course.trained not in (0, number):
+            message = f"convergence is epoch_num {number:,.6g}; {course.trained:,.6g} epochs were trained"
+            fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
+            yield self.finding(log.path, record.line, message, f"{course.trained:,.6g}", "epoch_num", NOTE, fix)
+
+    def _find_wrong_samples(self, log: Log, course: Course, step: int) -> Iterator[Finding]:
+        """Yield the first record whose number of samples is not the next; step: 0 if that is not known."""
+        wrong = wrong_samples(course.epochs, step) if step else None
+        if step and wrong is None and not course.untrained:  # ORD16 says so
+            wrong = wrong_samples(course.evaluations, step)
+        if wrong:
+            record, last, number = wrong
+            message = f"{record.key} has {show(number)} samples after {show(last)}"
+            expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
+            yield self.finding_at(log, record, message, expected)
+
+    def _find_disorder(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield the first epoch that does not follow the one before it, or a note of those that start again."""
         again = {record.order for _, record in course.restarts}
         starts = [pair for pair in course.epochs if pair[1].order not in again] if again else course.epochs
         wrong = [
@@ -184,9 +216,9 @@ class EpochPairs(LogRule, strict_only=True):
                 yield from self._find_unpaired(log, case, name, by_number(starts), by_number(stops))
 
     def _find_unpaired(self, log: Log, case: Case, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
-        ended = max(stops, default=float("-inf"))
+        ended, results = max(stops, default=float("-inf")), {number for number, _ in course_of(log, case).results}
         cut_short = [n for n in starts if n > ended and n not in stops]
-        in_flight = name == "eval" and self._are_in_flight(log, case, cut_short, starts, stops)
+        in_flight = name == "eval" and results.isdisjoint(cut_short)  # a run may end while others are evaluated
         limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
         unended = [n for n, records in starts.items() if n < limit and _count_unended(records, stops.get(n, ()))]
         if unended:
@@ -196,92 +228,12 @@ class EpochPairs(LogRule, strict_only=True):
             message = f"{name}_start of epoch {show(unended[0])} {has}{more(unended, 'records')}"
             line, expected = starts[unended[0]][-1].line, f"{name}_stop for each {name}_start"
             yield self.finding(log.path, line, message, expected, f"{name}_stop")
-        elif in_flight and len(cut_short) > CUT_SHORT:
-            first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
-            yield self.finding_at(log, first, message, "run_stop after the last result", NOTE)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(unended):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
             line, expected = stops[lost[0]][-1].line, f"{name}_start for each {name}_stop"
             yield self.finding(log.path, line, message, expected, f"{name}_start")
-
-    @staticmethod
-    def _are_in_flight(log: Log, case: Case, numbers: list[float], starts: Events, stops: Events) -> bool:
-        """Tell whether these evaluations can have been running at run_stop: young enough, and without a result."""
-        lengths = [stops[number][-1].time_ms - starts[number][0].time_ms for number in starts if number in stops]
-        stop, results = log.first("run_stop"), {number for number, _ in course_of(log, case).results}
-        earliest = stop.time_ms - IN_FLIGHT * max(lengths, default=0) if stop else float("inf")
-        return results.isdisjoint(numbers) and all(starts[number][0].time_ms >= earliest for number in numbers)
-
-
-class TrainingTimed(LogRule, strict_only=True):
-    """Training and evaluation start after run_start."""
-
-    id = "ORD13"
-    cite = TIMING
-    differs = "the official tool requires it of blocks only"
-    why = "Epochs before run_start are training that nobody times: the score would be too short."
-    fix = "Log run_start before the first training data are touched; never move it."
-    bad = (lambda log: log().move("run_start", after="epoch_start"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        start = log.first("run_start")
-        if start is None:
-            return
-        untimed = [r for key in ("epoch_start", "eval_start") for r in log[key][:1] if r.order < start.order]
-        if untimed:
-            first = min(untimed, key=FILE_ORDER)
-            epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
-            subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
-            message = f"{subject} before run_start of line {start.line}: they are not timed"
-            yield self.finding_at(log, first, message, "after run_start", judge_gain(start, first))
-
-
-class FirstEpoch(LogRule, strict_only=True):
-    """The first epoch has the number 0 or 1."""
-
-    id = "ORD14"
-    cite = LOGGING
-    differs = "the official tool accepts any epoch_num"
-    why = "Convergence is read from epoch_num: counted from a higher number, a run that is too fast looks slow enough."
-    fix = "Number the epochs of a run from 0 or 1; put all epochs of a run that was resumed into one log."
-    good = (lambda log: log().renumber(first=0),)
-    bad = (lambda log: log().renumber(first=14),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if counts_samples(case):
-            return
-        course = course_of(log, case)
-        if misnumbered(course):
-            first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
-            record = course.training(first)
-            message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
-            yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
-
-
-class Samples(LogRule, strict_only=True):
-    """Where epoch_num counts samples, it grows by val_every_iters times global_batch_size."""
-
-    id = "ORD15"
-    cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer (val_every_iters)"
-    rounds = since("3.0")
-    differs = "the official tool accepts any epoch_num"
-    why = "Convergence is read from epoch_num: with larger numbers, a run that is too fast looks slow enough."
-    fix = "Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations."
-    bad = (lambda log: log(benchmark="openfold").numbers(lambda number: 2 * number),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        step, course = samples_per_epoch(log, case), course_of(log, case)
-        if step:
-            wrong = wrong_samples(course.epochs, step)
-            if wrong is None and not course.untrained:  # ORD16 says so
-                wrong = wrong_samples(course.evaluations, step)
-            if wrong:
-                record, last, number = wrong
-                message = f"{record.key} has {show(number)} samples after {show(last)}"
-                expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
-                yield self.finding_at(log, record, message, expected)
 
 
 class StopNumber(LogRule, strict_only=True):

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from common.command import counted
 from common.reference import Target
@@ -27,8 +27,8 @@ SPARSE: Final = 3
 """Times the usual epochs from evaluation to evaluation; in published logs at most twice."""
 ROUNDING: Final = 1e-6
 """Relative difference of one result as several ranks compute it, in other orders and 32-bit numbers."""
-Numbers = dict[float, float]
-"""A number by the number of the epoch."""
+Choice = tuple[Record, Record, bool]
+"""A result where there was another one, that one, and whether both are of one evaluation."""
 
 
 class EvaluatedEpoch(LogRule, strict_only=True):
@@ -48,7 +48,7 @@ class EvaluatedEpoch(LogRule, strict_only=True):
             return  # ORD07 says so
         step = samples_per_epoch(log, case)
         if wrong_samples(course.epochs, step) if step else not counts_samples(case) and misnumbered(course):
-            return  # ORD14 or ORD15 says so: the numbers of epochs are wrong, not those of evaluations
+            return  # ORD11 says so: the numbers of epochs are wrong, not those of evaluations
         number, record = course.untrained[0]
         start = course.training(number)
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"
@@ -68,6 +68,7 @@ class EvaluationsReport(ResultRule):
 
     id = "QUA06"
     severity = WARNING
+    follows = ("QUA08", "QUA09")  # the result of an evaluation may have the number of another
     differs = "the official tool requires one result per file"
     why = "An evaluation without a result means that a record was lost or removed."
     fix = "Restore the record from the original log; if it is missing there, too, log the metric of every evaluation."
@@ -106,20 +107,13 @@ class EvaluationsReport(ResultRule):
         if [number for number, _ in pairs] == [number for number, _ in stops]:
             return []
         results = Counter(number for number, _ in pairs)
-        again = [(number, result) for number, repeats in course.repeated.items() for result in repeats[1:]]
-        placed = [(number, course.evaluation_before(result)) for number, result in [*course.misplaced, *again]]
-        # A result with a wrong number is the result of the evaluation before it.
-        results.update(before[0] for number, before in placed if before and before[0] != number)
         silent = []
-        results_of = by_number(pairs)
         for number, ends in by_number(stops).items():
             starts = course.evaluations_of.get(number, [])
             # Several ranks may log the same start and stop: one eval_stop of each evaluation counts.
             places = [_evaluation_index(starts, stop) for stop in ends]
             stopped = [stop for last, at, stop in zip([-1, *places], places, ends, strict=False) if at != last]
             if missing := max(0, len(stopped) - results[number]):
-                evaluations = {_evaluation_index(starts, result) for result in results_of.get(number, ())}
-                stopped.sort(key=lambda stop: _evaluation_index(starts, stop) in evaluations)
                 silent += [(number, stop) for stop in stopped[:missing]]
         return silent
 
@@ -188,18 +182,18 @@ class OneResult(ResultRule):
         timed = not counts_samples(case)
         choices = [choice for number in course.repeated for choice in _competing_results(course, number, target, timed)]
         if choices:
-            first = choices[0]
-            epoch = show(first.record.meta("epoch_num"))
+            record, before, is_inside = choices[0]
+            epoch = show(record.meta("epoch_num"))
             again = "evaluated again without training between"
-            problem = "a second result in one evaluation" if first.inside else again
-            values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
+            problem = "a second result in one evaluation" if is_inside else again
+            values = f"{show(before.value)} in line {before.line}, now {show(record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
-            yield self.finding_at(log, first.record, message, expected)
+            yield self.finding_at(log, record, message, expected)
 
 
 class Steps(ResultRule):
-    """step_num grows by the same number of steps in each epoch, and that of a result lies within its epoch."""
+    """The step_num of a result lies within its epoch."""
 
     id = "QUA10"
     differs = "the official tool does not read step_num"
@@ -209,59 +203,25 @@ class Steps(ResultRule):
     bad = (lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 5000, -1),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        first = log.first("epoch_start")
-        if first is None or not is_number(first.meta("step_num")):
-            return
-        course = course_of(log, case)
+        first, course = log.first("epoch_start"), course_of(log, case)
+        if first is None or not is_number(first.meta("step_num")) or course.untrained or course.misplaced:
+            return  # ORD16 and QUA08 say so
         starts, stops = steps(course.epochs), steps(course.epoch_stops)
-        # Most epochs, or the longer ones of unequal epochs, are trained for so many steps; 0 if that is not logged.
-        lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
-        usual = lengths[3 * len(lengths) // 4] if lengths else 0
-        if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
-            # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
-            yield from self._find_outside(log, course, starts, stops, usual > 0)
-        if len(set(starts.values())) > 1:  # otherwise steps are counted within each epoch
-            yield from self._find_jumps(log, course, starts, stops)
-
-    def _find_outside(
-        self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool
-    ) -> Iterator[Finding]:
-        """Yield the first result whose step is not one of its epoch. trained: nor may it be that of epoch_start."""
+        trained = any(stops.get(number, start) > start for number, start in starts.items())  # else it is not logged
         for number, record in course.results:
             step, begin, end = record.meta("step_num"), starts.get(number), stops.get(number)
             if not is_number(step) or begin is None:
                 continue
             if (begin < step or (begin == step and not trained)) and (end is None or step <= end):
                 continue
-            evaluation = course.evaluation_before(record)
-            if evaluation and evaluation[0] == number:  # otherwise the number is wrong, not the step
-                message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
-                least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
-                expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
-                yield self.finding_at(log, record, message, expected)
-                return
-
-    def _find_jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
-        """Yield a warning where the steps of an epoch are missing between two epochs, or half of them counted twice."""
-        for (last, _), (number, record) in pairwise(course.epochs):
-            if number == last + 1 and last in stops and last in starts and number in starts:
-                missing, length = starts[number] - stops[last], stops[last] - starts[last]
-                if length > 0 and (missing >= length or missing <= -length / 2):
-                    verb = "not logged between" if missing > 0 else "counted twice, in"
-                    message = f"{show(abs(missing))} steps are {verb} epoch {show(last)} and {show(number)}"
-                    yield self.finding_at(log, record, message, show(stops[last]), WARNING)
-                    return
+            message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
+            least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
+            expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
+            yield self.finding_at(log, record, message, expected)
+            return
 
 
-class _Choice(NamedTuple):
-    """A result where there was another one; inside: in the same evaluation."""
-
-    record: Record
-    before: Record
-    inside: bool
-
-
-def _competing_results(course: Course, number: float, target: Target | None, timed: bool) -> Iterator[_Choice]:
+def _competing_results(course: Course, number: float, target: Target | None, timed: bool) -> Iterator[Choice]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
     Several ranks may log the same result, but for rounding that does not decide whether it meets the target.
@@ -281,11 +241,11 @@ def _competing_results(course: Course, number: float, target: Target | None, tim
         evaluations = _evaluation_index(starts, record)
         evaluation = starts[evaluations - 1] if evaluations else record
         if 0 < evaluations < len(seen):
-            yield _Choice(record, before or course.repeated[number][0], True)
+            yield record, before or course.repeated[number][0], True
         elif before and not (timed and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
-            yield _Choice(record, before, False)
+            yield record, before, False
         elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
-            yield _Choice(record, last, False)
+            yield record, last, False
         last = amounts[step] = record
 
 

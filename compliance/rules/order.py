@@ -182,13 +182,21 @@ class Staging(LogRule):
 
 
 class RunStart(LogRule):
-    """run_start is logged once, after init_stop."""
+    """run_start is logged once, after init_stop and before all training and evaluation."""
 
     id = "ORD04"
     cite = TIMING
-    why = "The clock starts here; the official summary takes the last of several run_start records."
-    fix = "Start each run in a fresh log file; log run_start once, right before the first data is touched."
-    differs = "a repeated run_start is an error in strict, a warning of the official tool"
+    why = (
+        "The clock starts here: nobody times epochs before it. The official summary takes the last of several run_start"
+        " records."
+    )
+    fix = (
+        "Start each run in a fresh log file; log run_start once, right before the first data is touched; never move it."
+    )
+    differs = (
+        "a repeated run_start is an error in strict, a warning of the official tool; strict also refuses epochs and"
+        " evaluations before it, the official tool only blocks"
+    )
     bad = (lambda log: log().drop("run_start"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -196,6 +204,14 @@ class RunStart(LogRule):
         for start in log["run_start"]:
             if not before(log, "init_stop", start):
                 yield self.finding_at(log, start, "run_start without init_stop before it", "after init_stop")
+        for start in log["run_start"][:1] if case.strict else ():
+            untimed = [record for key in ("epoch_start", "eval_start") for record in log[key][:1]]
+            first = min(untimed, key=FILE_ORDER, default=start)
+            if first.order < start.order:
+                epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
+                subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
+                message = f"{subject} before run_start of line {start.line}: they are not timed"
+                yield self.finding_at(log, first, message, "after run_start", judge_gain(start, first))
 
 
 class RunStop(LogRule):

@@ -80,6 +80,9 @@ class EpochTakesTime(LogRule, strict_only=True):
         """
         advance, lengths = course.advance_ms, course.training_ms
         usual = sorted(advance.values())[len(advance) // 4] if advance else 0  # a slow epoch shows in two of them
+        longest = max(usual, course.usual_ms, *lengths.values())
+        if min(advance.values(), default=longest) >= _least_time(longest, FOLLOWS_SHARE):
+            return  # the usual case
         expected_ms = {epoch: max(usual if early else 0, lengths.get(epoch, usual)) for epoch in advance}
         crowded = [epoch for epoch in advance if advance[epoch] < _least_time(expected_ms[epoch], FOLLOWS_SHARE)]
         parallel = [epoch for epoch in advance if advance[epoch] < _least_time(course.usual_ms, SHORTEST_SHARE)]

@@ -157,17 +157,17 @@ def drop_first_epochs(log: LogText, count: int) -> None:
 
 
 CLOCK = (
-    forged("run_starts_after_an_epoch", "ORD13", move("run_start", behind=choose_early_end), "record and time"),
-    forged("run_starts_in_the_first_epoch", "ORD13", start_in_the_first_epoch, "record and time"),
+    forged("run_starts_after_an_epoch", "ORD04", move("run_start", behind=choose_early_end), "record and time"),
+    forged("run_starts_in_the_first_epoch", "ORD04", start_in_the_first_epoch, "record and time"),
     forged(
         "run_starts_after_all_but_one_epoch",
-        "ORD13",
+        "ORD04",
         move_before("run_start", lambda log: log.require_epochs(2) and log.all("epoch_start")),
         "right before the last epoch",
     ),
     forged(
         "init_and_run_start_after_an_epoch",
-        "ORD13",
+        "ORD04",
         move("init_stop", "run_start", behind=choose_early_end),
         "the first epochs look like initialisation",
     ),
@@ -179,7 +179,7 @@ CLOCK = (
     ),
     forged(
         "whole_start_after_an_epoch",
-        "ORD13",
+        "ORD04",
         move("init_start", "init_stop", "run_start", behind=choose_early_end),
         "the log begins with the first epochs",
     ),
@@ -192,8 +192,8 @@ CLOCK = (
         "the first epochs are not training time then",
     ),
     forged("staging_around_an_epoch", "ORD03", stage_around_an_epoch, "a pair of records around an epoch"),
-    forged("first_epochs_cut_off", "ORD14 ORD15", cut_off_first_epochs, "the others keep their numbers"),
-    forged("epochs_cut_out", "ORD11 ORD15", cut_out_epochs, "with their time; the others keep their numbers"),
+    forged("first_epochs_cut_off", "ORD11", cut_off_first_epochs, "the others keep their numbers"),
+    forged("epochs_cut_out", "ORD11", cut_out_epochs, "with their time; the others keep their numbers"),
     forged(
         "run_stops_before_the_last_evaluation",
         "QUA01",
@@ -420,37 +420,37 @@ def keys(log: LogText, *names: str) -> list[Line]:
 
 
 NUMBERING = (
-    forged("all_from_a_later_number", "ORD14 ORD15", renumber(everything, shift(2)), "above one"),
+    forged("all_from_a_later_number", "ORD11", renumber(everything, shift(2)), "above one"),
     forged(
         "all_from_two",
-        "ORD14 ORD15",
+        "ORD11",
         renumber(everything, add(lambda log, rng: 2 * step_of(log) - log.numbers[0])),
         "from the second number",
     ),
     forged(
         "all_from_a_negative_number",
-        "ORD14 ORD15",
+        "ORD11",
         renumber(everything, add(lambda log, rng: -log.numbers[0] - step_of(log) * rng.randint(1, 8))),
         "below zero",
     ),
     forged(
         "all_multiplied",
-        "ORD11 ORD14 ORD15",
+        "ORD11",
         renumber(everything, multiply(lambda rng: rng.randint(2, 5))),
         "in steps of two or more",
     ),
     forged(
         "all_in_fractions",
-        "ORD11 ORD14 ORD15",
+        "ORD11",
         renumber(everything, multiply(lambda rng: rng.choice((0.5, 0.75, 1.25, 1.5)))),
         "in steps that are not whole numbers",
     ),
-    forged("late_ones_later", "ORD11 ORD15", renumber(everything, shift(), late=1), "a gap from some epoch on"),
+    forged("late_ones_later", "ORD11", renumber(everything, shift(), late=1), "a gap from some epoch on"),
     forged("late_evaluations_later", "ORD16", renumber(evaluations, shift(), late=1), "a gap, not in those of epochs"),
     forged("late_results_later", "QUA08", renumber(lambda log: log.results, shift(), late=1), "a gap in results only"),
     forged(
         "last_epoch_later",
-        "ORD11 ORD15",
+        "ORD11",
         renumber(lambda log: log.of_epoch(log.numbers[-1]), shift()),
         "with its evaluation and its result",
     ),
@@ -493,7 +493,7 @@ NUMBERING = (
         renumber(keys(*EVALUATION_KEYS), shift(), needs="eval_start"),
         "higher than those of their results",
     ),
-    forged("epochs_later", "ORD14 ORD15", renumber(keys(*EPOCH_KEYS), shift()), "no evaluation"),
+    forged("epochs_later", "ORD11", renumber(keys(*EPOCH_KEYS), shift()), "no evaluation"),
     forged("epoch_starts_later", "ORD12", renumber(keys("epoch_start"), shift()), "only the starts"),
     forged("epoch_stops_later", "ORD12", renumber(keys("epoch_stop"), shift(), needs="epoch_stop"), "only the stops"),
     forged(
@@ -507,13 +507,13 @@ NUMBERING = (
     forged("epochs_of_no_time_put_in", "ORD18", put_in_epochs_of_no_time, "without evaluation, and counted"),
     forged(
         "openfold_samples_multiplied",
-        "ORD15",
+        "ORD11",
         only_openfold(renumber(everything, multiply_samples)),
         "more than val_every_iters times the batch size",
     ),
     forged(
         "openfold_samples_from_later",
-        "ORD15",
+        "ORD11",
         only_openfold(
             renumber(
                 everything,
@@ -528,13 +528,13 @@ NUMBERING = (
     ),
     forged(
         "openfold_samples_go_back",
-        "ORD15 QUA09",
+        "ORD11 QUA09",
         only_openfold(renumber(everything, add(lambda log, rng: -step_of(log) * rng.randint(1, 2)), late=3)),
         "from a lower number again in the middle",
     ),
     forged(
         "openfold_samples_grow_unevenly",
-        "ORD15",
+        "ORD11",
         only_openfold(renumber(everything, grow_samples)),
         "more and more per evaluation",
     ),

@@ -233,7 +233,7 @@ RESULTS = (
     forged("evaluated_many_times", "QUA09", stop_at(evaluate_many_times, 3), "until the target is met"),
     forged(
         "earlier_epoch_evaluated_again",
-        "ORD11 ORD15",
+        "ORD11",
         stop_at(lambda log, rng, at: add_evaluation(log, rng, end_of(log, at), log.numbers[rng.randrange(at)]), 3),
         "after later ones were trained and evaluated",
     ),
@@ -283,7 +283,7 @@ RESULTS = (
     ),
     forged(
         "epoch_without_records",
-        "ORD11 ORD15",
+        "ORD11",
         without(lambda log, rng: log.of_epoch(log.numbers[log.inner(rng)], *EPOCH_KEYS)),
         "its evaluation stays",
     ),

@@ -10,6 +10,7 @@ import os
 import posixpath
 from collections.abc import Iterator
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 
 from common.tree import Tree
@@ -74,7 +75,7 @@ class Implementations(CodeRule):
 
 
 class SubmittedCode(CodeRule):
-    """The code of a result is that which made its logs: by the hash in logs of this suite, else by its files' names."""
+    """The code of a result is that which made its logs: by the hash in logs of this suite, else by its files."""
 
     id = "PKG37"
     follows = ("PKG02", "RUN08", "PKG08")
@@ -103,16 +104,27 @@ class SubmittedCode(CodeRule):
                 yield self.finding(path, 0, message, f"{SOURCES} {show(min(stated))}", SOURCES, severity)
 
     def _find_writers(self, package: Package, results: ResultSet) -> Iterator[Finding]:
-        """Yield the files that wrote records and are not in the code; in all published packages with code they are."""
+        """Yield the lines that wrote records and are not in the code; in all published packages with code they are."""
         top = f"{BENCHMARKS}/{results.folder_benchmark}/"
-        names = {posixpath.basename(path) for path in _list_files(package) if path.startswith(top)}
-        writers = {posixpath.basename(file) for run in results.runs for _, file, _ in run.marks if file}
-        lacking = sorted(writers - names)
-        for file in lacking if names else ():
-            message = f"records of {results.system} were written by {file}, which is not in the code"
+        paths = group_pairs((posixpath.basename(path), path) for path in _list_files(package) if path.startswith(top))
+        marks = group_pairs((posixpath.basename(file), line) for run in results.runs for _, file, line in run.marks)
+        writers = {file: max(filter(None, lines), default=0) for file, lines in sorted(marks.items()) if file}
+        lengths = {file: [_count_lines(package, path) for path in paths.get(file, ())] for file in writers}
+        lacking = [file for file, line in writers.items() if max(lengths[file], default=-1) < line]
+        for file in lacking if paths else ():
+            what = f"ends before line {writers[file]}" if lengths[file] else "is not in the code"
+            message = f"records of {results.system} were written by {file}, which {what}"
             severity = WARNING if len(lacking) < len(writers) else NOTE  # without any of the files it is a sketch
             fix = "Submit the code that made the logs, unchanged, with the files that call mllog."
             yield self.finding(package.code.path(results.folder_benchmark), 0, message, file, "", severity, fix)
+
+
+def _count_lines(package: Package, path: str) -> float:
+    """Return how many lines a file has; as many as one may wish if it cannot be read."""
+    try:
+        return package.tree.read(posixpath.join(package.root, path), MAX_FILE_BYTES).count(b"\n") + 1
+    except OSError:
+        return inf
 
 
 def _hash_code(package: Package, benchmark: str, name: str) -> str:

@@ -14,6 +14,8 @@ from compliance.rules.settings import KEY
 
 EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
+MADE_UP = 0.1134567890123457
+
 EXAMPLES = (
     ("AMT01", "", lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None)),
     (
@@ -290,6 +292,37 @@ EXAMPLES = (
     ),  # slow ones
     ("ORD18", "error", lambda log: log(epochs=4).move("epoch_stop", after="epoch_start")),
     ("ORD18", "error", lambda log: log().split_epoch(5, 2, at_once=True)),
+    (
+        "ORD22",
+        "warning",
+        lambda log: log(benchmark="deepcam").learning_rate(0.001).shift("learning_rate", -400_000),
+    ),
+    (
+        "ORD22",
+        "",  # a key of which most come after their epoch
+        lambda log: log(benchmark="deepcam").throughput().rename("tracked_stats", "epoch_summary"),
+    ),
+    ("QUA14", "note", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
+    (
+        "QUA14",
+        "warning",
+        lambda log: (
+            log()
+            .learning_rate(0.5)
+            .rename("learning_rate", "train_loss")
+            .set("train_loss", MADE_UP)
+            .last_evaluation(MADE_UP)
+        ),
+    ),
+    ("QUA14", "", lambda log: log().add("final_loss", MADE_UP, before="run_stop").last_evaluation(MADE_UP)),
+    ("QUA13", "note", lambda log: log().evaluation(3, 0.17)),
+    ("AMT08", "", lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 16)),
+    ("AMT08", "", lambda log: log().add("number_of_ranks", 2080).set("global_batch_size", 256)),
+    (
+        "AMT08",
+        "warning",
+        lambda log: log(benchmark="deepcam").add("number_of_ranks", 64).set("batchnorm_group_size", 3),
+    ),
     ("ORD18", "warning", lambda log: log().split_epoch(9, 4)),
     ("ORD18", "warning", lambda log: log(epochs=9).split_epoch(9, 9)),
     ("ORD18", "warning", lambda log: log().shorten(5, 90_000)),

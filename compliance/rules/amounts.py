@@ -453,7 +453,7 @@ class BatchOfRanks(Amounts):
         if is_integer(batch) and batch > 0 and not log["spatial_extents"]:
             # Ranks that share a sample are few, or those of a node; those of some nodes may only evaluate.
             parts, node = ranks // gcd(int(batch), int(ranks)), max(1, int(each)) if is_number(each) else 1
-            trainers = range(int(ranks) - node, int(ranks - ranks // MOST_EVALUATE) - 1, -node)
+            trainers = range(int(ranks), int(ranks - ranks // MOST_EVALUATE) - 1, -node)
             if parts > max(node, MOST_RANKS) and all(batch % count and count % batch for count in trainers):
                 yield Pair(log["global_batch_size"][0].line, "global_batch_size", batch, ranks, odd)
         if is_integer(group) and group > 0 and ranks % group:

@@ -56,7 +56,7 @@ class ReportsInTime(LogRule, strict_only=True):
             yield from self._find_rushed(log, reports)
 
     def _find_outside(self, log: Log, course: Course, reports: list[Record]) -> Iterator[Finding]:
-        """Yield the first report before or after its epoch; a key of which most are has another meaning."""
+        """Yield the first report before or after its epoch; if most of one for each epoch are, they belong there."""
         starts = course.started
         spans = {number: (starts[number], stop) for number, stop in course.epoch_stops if number in starts}
         outside = []
@@ -64,7 +64,7 @@ class ReportsInTime(LogRule, strict_only=True):
             start, stop = spans.get(record.meta("epoch_num"), (record, record))
             if not start.time_ms - OUTSIDE_MS <= record.time_ms <= stop.time_ms + OUTSIDE_MS:
                 outside.append((record, start, stop))
-        if 0 < 2 * len(outside) <= min(len(reports), SAMPLED):
+        if outside and (2 * len(outside) <= min(len(reports), SAMPLED) or len(reports) >= FEWEST * len(spans)):
             record, start, stop = outside[0]
             after = (record.time_ms - stop.time_ms) / 1000
             how = f"{after:,.1f} s after" if after > 0 else f"{(start.time_ms - record.time_ms) / 1000:,.1f} s before"

@@ -238,6 +238,8 @@ class SamePrecision(LogRule, strict_only=True):
                 and is_number(record.value)
             )
         ]
+        # A run that ends without the target gains nothing.
+        odd = [record for record in odd if record is not results[-1] or target.met(record.value)]
         usual = sorted(count_digits(record.value) for record in results)[len(results) // 2] if odd else 0
         if usual >= LEAST_MADE:
             deciding = [record for record in odd if record in results[-2:] and target.met(record.value)]

@@ -23,6 +23,15 @@ def evaluate_again(log, epoch, value, later_ms=0):
     return log
 
 
+def rename(log, key, name):
+    """Give all records of a key another one; return the log."""
+    for record in log.records_of(key):
+        record["key"] = name
+    return log
+
+
+MADE_UP = 0.1134567890123457
+
 EXAMPLES = (
     ("AMT01", "", lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None)),
     (
@@ -320,6 +329,35 @@ EXAMPLES = (
         ),
     ),
     ("ORD18", "warning", lambda log: log().shorten(9, 50_000).shorten(10, 50_000).shorten(11, 50_000)),
+    (
+        "ORD22",
+        "warning",
+        lambda log: log(benchmark="deepcam").learning_rate(0.001).shift("learning_rate", -400_000),
+    ),
+    (
+        "ORD22",
+        "",  # a key of which most come after their epoch
+        lambda log: rename(log(benchmark="deepcam").throughput(), "tracked_stats", "epoch_summary"),
+    ),
+    ("QUA14", "note", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
+    (
+        "QUA14",
+        "warning",
+        lambda log: (
+            rename(log().learning_rate(0.5), "learning_rate", "train_loss")
+            .set("train_loss", MADE_UP)
+            .last_evaluation(MADE_UP)
+        ),
+    ),
+    ("QUA14", "", lambda log: log().add("final_loss", MADE_UP, before="run_stop").last_evaluation(MADE_UP)),
+    ("QUA13", "note", lambda log: log().evaluation(3, 0.17)),
+    ("AMT08", "", lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 16)),
+    ("AMT08", "", lambda log: log().add("number_of_ranks", 2080).set("global_batch_size", 256)),
+    (
+        "AMT08",
+        "warning",
+        lambda log: log(benchmark="deepcam").add("number_of_ranks", 64).set("batchnorm_group_size", 3),
+    ),
     ("ORD18", "warning", lambda log: log().shorten(5, 90_000)),
     ("SET14", "note", lambda log: log().set("number_of_nodes", 1).set("accelerators_per_node", 1)),
     (

@@ -337,5 +337,56 @@ G19 = in_family(
     subject=("run_stop", "value", "status", "ended", "cause"),
 )
 
-EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19)
+# -- G20: reports and numbers -------------------------------------------------------------------------------------
+
+
+@of_each_log
+def repeat_value(log: LogText, rng: Random, key: str, at: int, of: str, first: int) -> None:
+    """Give a record of a key, at a position, the value that one of a key has."""
+    log.all(key)[at].record["value"] = log.all(of)[first].record["value"]
+
+
+@of_each_log
+def cut_time(log: LogText, rng: Random, key: str, at: int) -> None:
+    """Take the time out that passes before a record of a key, at a position."""
+    line = log.all(key)[at]
+    log.delay(log.before(line), log.before(line).time + 5 - line.time)
+
+
+@of_each_log
+def skip_steps(log: LogText, rng: Random, number: int) -> None:
+    """Count so many steps more in the second half of the log."""
+    half = log.first("epoch_start", log.numbers[len(log.numbers) // 2])
+    for line in log.behind(log.before(half)):
+        metadata = line.record["metadata"]
+        metadata |= {name: metadata[name] + number for name in STEP_FIELDS if name in metadata}
+
+
+@of_each_log
+def hasten_epochs(log: LogText, rng: Random) -> None:
+    """Let epochs start and stop sooner than their reports, and sort the lines by time."""
+    start = log.last("run_start")
+    lines = log.all("epoch_start", "epoch_stop", *EVALUATION_KEYS, log.target.key, "run_stop")
+    map_times(lines, lambda time_ms: round(start.time + (time_ms - start.time) * 0.7))
+    log.lines.sort(key=lambda line: line.time if line.record else 0)
+
+
+G20 = in_family(
+    "G20",
+    BASES | {"LB": "LBNL deepcam"},
+    {
+        "DC_result_twice": ("the result of another epoch", repeat_value("eval_accuracy", -2, "eval_accuracy", 1)),
+        "CF_result_twice": ("the result of another epoch", repeat_value("eval_error", -2, "eval_error", 1)),
+        "DC_loss_twice": ("the loss of another epoch", repeat_value("eval_loss", -1, "eval_loss", 2)),
+        "DC_train_accuracy": ("the result is one of training", repeat_value("eval_accuracy", 4, "train_accuracy", -1)),
+        "DC_cut_time": ("an epoch of training takes no time", cut_time("learning_rate", 4)),
+        "LB_skip_steps": ("a thousand steps take no time", skip_steps(1000)),
+        "LB_hasten_epochs": ("reports come after their epochs", hasten_epochs()),
+        "DC_batch_of_ranks": ("128 ranks cannot share it", states("global_batch_size", 300)),
+        "DC_group_of_ranks": ("128 ranks make no groups of 3", states("batchnorm_group_size", 3)),
+    },
+    subject=("also", "steps", "epoch", "ranks"),
+)
+
+EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G20)
 """Forged results whose logs say what contradicts them, and some that nothing contradicts."""

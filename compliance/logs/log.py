@@ -79,6 +79,10 @@ LONGEST_HEAD: Final = 400
 MOST_COMPARED: Final = 1000
 """Lines of a log that are compared with it; published logs have none."""
 
+LONGEST_PREFIX, LONGEST_TEXT, TEXT_OF_HEADER, TEXT_OF_GAP, MOST_TEXT = 120, 2000, 500, 3, 10_000
+"""What is kept of the text before a record and between records: bytes of a line; lines in all at least, of each gap
+between records, and in all at most."""
+
 MEMBER: Final = rb'[{,]\s*"event_type"\s*:\s*'
 """A member of a record: each program writes it in one way, and so are all records of each published log."""
 FAILURES: Final = (
@@ -170,7 +174,8 @@ class Log:
     but not to tools, and the first of these lines. written_otherwise: how many records are not written as the first
     one is, and the line of the first of them. earlier: the record whose time is furthest behind that of a record
     before it, which is not of the course: its key and line, how far in ms, and the key of the other. failure: the first
-    line of text that tells of one, and its number. metrics: the keys of results.
+    line of text that tells of one, and its number. metrics: the keys of results. heads: what precedes a record in its
+    line, by the number of the line. text: the first lines of text of each gap between records, with their numbers.
     """
 
     def __init__(self, path: str) -> None:
@@ -186,6 +191,8 @@ class Log:
         self.written_otherwise = (0, 0)
         self.earlier = ("", 0, 0.0, "")
         self.failure = ("", 0)
+        self.heads: dict[int, bytes] = {}
+        self.text: list[tuple[int, bytes]] = []
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -394,6 +401,7 @@ class LogReader:
             if self._near_left > 0 and records < len(lines) - 1:
                 self._find_near_records(data, lines, first)
                 self._find_failure(data, lines, first)
+                self._keep_text(lines, first)
         self._watch.look(data, first)
 
     def _read_records(self, lines: list[bytes]) -> None:  # noqa: PLR0915  (a call for each line would cost much)
@@ -406,8 +414,11 @@ class LogReader:
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
                 continue
-            if prefix and TOKEN in prefix:
-                log.problem("two records", line)
+            if prefix:
+                if TOKEN in prefix:
+                    log.problem("two records", line)
+                elif len(log.heads) < MAX_OF_KEY:
+                    log.heads[line] = prefix[:LONGEST_PREFIX]
             size = len(text)
             if shallow_bytes < size <= long_bytes and depth(text) > MAX_DEPTH:
                 log.problem("deep", line)
@@ -488,6 +499,14 @@ class LogReader:
     def _note_otherwise(self, number: int, line_number: int) -> None:
         count, first = self.log.written_otherwise
         self.log.written_otherwise = (count + number, first or line_number)
+
+    def _keep_text(self, lines: list[bytes], first_line: int) -> None:
+        """Keep the first lines of text before and after each record: many in the header, few later."""
+        text, of_gap = self.log.text, 0
+        for line, content in enumerate(lines if len(text) < MOST_TEXT else (), first_line):
+            of_gap = 0 if TOKEN in content else of_gap + 1
+            if of_gap and content and (of_gap <= TEXT_OF_GAP or len(text) < TEXT_OF_HEADER):
+                text.append((line, content[:LONGEST_TEXT]))
 
     def _find_failure(self, data: bytes, lines: list[bytes], first_line: int) -> None:
         if self.log.failure[1] or not any(word in data for word in FAILURES):

@@ -25,7 +25,7 @@ from compliance.rules.rule import RULES, Rule, rules_of
 
 LOG_MODULES: Final = (
     "amounts census closed epochs evaluations evidence form learning_rate order pace privacy quality reports "
-    "settings".split()
+    "settings text".split()
 )
 """Rules about one log."""
 RESULT_MODULES: Final = "convergence copies implementations metering package power repository runs system".split()

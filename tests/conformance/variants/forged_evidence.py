@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_packages import STEP_FIELDS, ends, rates_times, states
 from tests.conformance.variants.logtext import EVALUATION_KEYS, POINT, Line, LogText, map_times, take_arguments
-from tests.conformance.variants.table import Case, Edit, LogEdit, Random, alike, in_family, in_turn, of_each_log
+from tests.conformance.variants.table import (
+    Case,
+    Edit,
+    LogEdit,
+    Random,
+    alike,
+    bytes_of,
+    in_family,
+    in_turn,
+    of_each_log,
+)
 from tests.conformance.variants.valid_logs import change_lines
 
 BASES = {
@@ -389,4 +401,62 @@ G20 = in_family(
 )
 
 EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G20)
+# -- G30: what is around the records ------------------------------------------------------------------------------
+
+
+def write_around(write: Callable[[dict[str, Any], bytes], bytes]) -> Edit:
+    """Return the edit that writes each line of a log without text anew, by its record."""
+    return bytes_of(
+        lambda data, rng: b"".join(
+            write(json.loads(line.partition(b":::MLLOG")[2]), line) + b"\n" for line in data.splitlines()
+        )
+    )
+
+
+def write_before(key: str, text: str) -> Edit:
+    """Return the edit that writes a line of text before the records of a key."""
+    return write_around(lambda record, line: text.encode() + b"\n" + line if record["key"] == key else line)
+
+
+def label_dates(speed: float = 1.0, zone_s: int = 0) -> Edit:
+    """Return the edit that writes a time before each record, by a clock that goes at this speed from run_start on."""
+    starts = [0.0]
+
+    def label(record: dict[str, Any], line: bytes) -> bytes:
+        seconds = record["time_ms"] / 1000
+        starts[0] = seconds if record["key"] in ("submission_benchmark", "run_start") else starts[0]
+        clock = starts[0] + zone_s + (seconds - starts[0]) * speed
+        return time.strftime("[%H:%M:%S] ", time.gmtime(clock)).encode() + line
+
+    return write_around(label)
+
+
+def print_results(last: float = 1.0) -> Edit:
+    """Return the edit that prints results after their records, the one that meets the target times a number."""
+
+    def print_result(record: dict[str, Any], line: bytes) -> bytes:
+        if record["key"] != "eval_error":
+            return line
+        return line + b"\nval_mae: %.6f" % (record["value"] * (last if record["value"] <= 0.124 else 1))
+
+    return write_around(print_result)
+
+
+G30 = in_family(
+    "G30",
+    {"": BASES["CF"]},
+    {
+        "unlabelled": (
+            "results lack the label",
+            write_around(lambda record, line: b"0: " * (record["key"] not in ("run_start", "run_stop")) + line),
+        ),
+        "slower_labels": ("by the labels the run took longer", label_dates(speed=1.2)),
+        "printed_result": ("the last result printed is worse", print_results(1.1)),
+        "other_batch": ("the text says another batch", write_before("run_start", "--global-batch-size 96")),
+        "longer_in_all": ("the text says a longer time", write_before("run_stop", "Total training time: 99999.5 s")),
+    },
+    subject=("label", "text"),
+)
+
+EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G30)
 """Forged results whose logs say what contradicts them, and some that nothing contradicts."""

@@ -10,7 +10,15 @@ from compliance.samples.package import SamplePackage
 from tests.conformance.variants import valid_logs as logs
 from tests.conformance.variants import valid_submissions as files
 from tests.conformance.variants.bases import Submission
-from tests.conformance.variants.forged_evidence import BASES, Change, change_all, stage_longer
+from tests.conformance.variants.forged_evidence import (
+    BASES,
+    Change,
+    change_all,
+    label_dates,
+    print_results,
+    stage_longer,
+    write_before,
+)
 from tests.conformance.variants.forged_packages import STEP_FIELDS, rates_times, states, steps_times
 from tests.conformance.variants.logtext import EPOCH_KEYS, Line, LogText, map_times, take_arguments
 from tests.conformance.variants.table import Case, Edit, Random, bytes_of, each, in_family, in_turn, of_each_log
@@ -79,6 +87,10 @@ V11 = in_family(
         ),
         "long_value": ("the whole environment in one record", each(log_environment)),
         "many_custom": ("300 own keys", each(log_own_keys)),
+        "label_dates": ("times before the records, of another zone", label_dates(zone_s=20_700)),
+        "printed_results": ("results are printed, too", print_results()),
+        "local_batch": ("the text says the batch of a rank", write_before("run_start", "batch_size: 1")),
+        "defaults": ("the text says defaults", write_before("run_start", "--global_batch_size N  (default: 64)")),
     },
     CLEAN,
 )

@@ -81,9 +81,16 @@ MOST_COMPARED: Final = 1000
 
 BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
 """How a record begins: each program writes it in one way, and so are all records of each published log."""
-LONGEST_PREFIX, LONGEST_TEXT, TEXT_OF_HEADER, TEXT_OF_GAP, MOST_TEXT = 120, 2000, 500, 3, 10_000
-"""What is kept of the text before a record and between records: bytes of a line; lines in all at least, of each gap
-between records, and in all at most."""
+LONGEST_PREFIX: Final = 120
+"""Bytes that are kept of what precedes a record in its line."""
+LONGEST_TEXT: Final = 2000
+"""Bytes that are kept of a line without a record."""
+TEXT_OF_HEADER: Final = 500
+"""Such lines that are kept in any case."""
+TEXT_OF_GAP: Final = 3
+"""Such lines that are kept of each gap between records."""
+MOST_TEXT: Final = 10_000
+"""Such lines that are kept in all."""
 FAILURES: Final = (
     *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
     *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),

@@ -9,6 +9,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
@@ -16,11 +17,13 @@ from compliance.logs.file_kind import MAX_FILE_BYTES
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.logs.timeline import clock, epoch_number
-from compliance.model.judging import NOTE, Case, Finding, listed
+from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
+ENOUGH_RESULTS = 3
+"""Of which one can be unlike the others."""
 UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
 
 
@@ -140,6 +143,25 @@ class OneWriter(FormRule, strict_only=True):
         "writing": "one way of writing",
         "time order": "times that increase from record to record",
     }
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        odd = log.oddities.get("writing")
+        deciding = [record for key in ("run_stop", *log.metrics) for record in log[key] if odd]
+        edited = next((record for record in deciding if odd and record.line == odd.line), None)
+        files = [event.meta("file") for event in log.events if edited and event is not edited]
+        for finding in super().check(log, case):
+            by_one_file = edited and finding.line == edited.line and edited.meta("file") in files
+            yield finding._replace(severity=WARNING) if by_one_file else finding
+        yield from self._find_displaced(log)
+
+    def _find_displaced(self, log: Log) -> Iterator[Finding]:
+        """Yield the last result if another record precedes it than all others; in all published logs the same does."""
+        before = {after.order: record.key for record, after in pairwise(log.events)}
+        results = [record for key in log.metrics for record in log[key]]
+        usual = {before.get(result.order, "") for result in results[:-1]}
+        if len(results) >= ENOUGH_RESULTS and len(usual) == 1 and before.get(results[-1].order) not in usual:
+            message = f"the last result follows {before.get(results[-1].order)}, all others {min(usual)}"
+            yield self.finding_at(log, results[-1], message, "the same order of records in each epoch")
 
 
 class Parses(LogRule):

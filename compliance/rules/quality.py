@@ -218,11 +218,11 @@ class SamePrecision(LogRule, strict_only=True):
         results = [record for record in counted if type(record.value) is float]
         values = [record.value for record in results]
         single = list(map(eq, values, array("f", values)))
-        mostly = sum(single) * 4 >= len(results) * 3
+        usually = 2 * sum(single) >= len(results)
         odd = [
             record
             for record, is_single in zip(results, single, strict=True)
-            if mostly > is_single
+            if usually > is_single
             or (
                 round(record.value, 8) == record.value
                 and count_digits(record.value) <= MOST_TYPED

@@ -21,12 +21,20 @@ from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.rule import LogRule, show
 
-FEW, MANY, LEAST_PRINTED = 0.2, 10, 5
-"""The share of records, or numbers, that is odd beside the others; more than one in so many is usual; results from
-which on the name is known under which the program prints them."""
-LATE_S, QUARTER_S, HALF_DAY_S, LARGER_UNIT = 15.0, 900, 43_200, 50
-"""What writing a line may take; by which zones differ; after which clocks of 12 hours are the same; times that a
-length of another unit is longer."""
+FEW: Final = 0.2
+"""The share of records, or numbers, that is odd beside the others."""
+MANY: Final = 10
+"""More than one record in so many is usual."""
+LEAST_PRINTED: Final = 5
+"""Printed results, from which on the name is known under which the program prints them."""
+LATE_S: Final = 15.0
+"""What writing a line may take."""
+QUARTER_S: Final = 900
+"""By which zones differ."""
+HALF_DAY_S: Final = 43_200
+"""After which clocks of 12 hours are the same."""
+LARGER_UNIT: Final = 50
+"""Times that a length in another unit is longer."""
 LOADED: Final = re.compile(
     rb"(?i)\b(?:resum|restor|load|continu)(?:ed|ing)\b(?: training)? (?:from (?:checkpoint|ckpt|epoch|step)\b|.{0,40}?"
     rb"(?:checkpoint|ckpt|weights|model).{0,40}\.(?:pth?|h5|ckpt|tar)\b)"
@@ -189,10 +197,8 @@ def find_values(log: Log) -> Iterator[Doubt]:
     for line, text in log.text:
         for name, digits in NAMED.findall(text)[:50]:
             said[name.decode().lower().replace("-", "_")].setdefault(digits.decode(), line)
-    begin, end = (
-        min(r.line for key in ("epoch_start", "block_start", "run_stop") for r in log[key]),
-        log["run_stop"][0].line,
-    )
+    end = log["run_stop"][0].line
+    begin = min((record.line for key in ("epoch_start", "block_start") for record in log[key]), default=end)
     results = sorted(record.value for key in log.metrics for record in log[key] if is_number(record.value))
     for name, printed in said.items():
         key, may_be_part = ALIASES.get(name, ""), name in UNSURE

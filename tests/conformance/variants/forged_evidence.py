@@ -400,7 +400,7 @@ G20 = in_family(
     subject=("also", "steps", "epoch", "ranks"),
 )
 
-EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G20)
+
 # -- G30: what is around the records ------------------------------------------------------------------------------
 
 
@@ -458,5 +458,5 @@ G30 = in_family(
     subject=("label", "text"),
 )
 
-EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G30)
+EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G20, *G30)
 """Forged results whose logs say what contradicts them, and some that nothing contradicts."""

@@ -157,7 +157,8 @@ class OneWriter(FormRule, strict_only=True):
     def _find_displaced(self, log: Log) -> Iterator[Finding]:
         """Yield the last result if another record precedes it than all others; in all published logs the same does."""
         before = {after.order: record.key for record, after in pairwise(log.events)}
-        results = [record for key in log.metrics for record in log[key]]
+        stop = log.first("run_stop")
+        results = [record for key in log.metrics for record in log[key] if stop and record.order < stop.order]
         usual = {before.get(result.order, "") for result in results[:-1]}
         if len(results) >= ENOUGH_RESULTS and len(usual) == 1 and before.get(results[-1].order) not in usual:
             message = f"the last result follows {before.get(results[-1].order)}, all others {min(usual)}"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
@@ -156,12 +156,12 @@ class OneWriter(FormRule, strict_only=True):
 
     def _find_displaced(self, log: Log) -> Iterator[Finding]:
         """Yield the last result if another record precedes it than all others; in all published logs the same does."""
-        before = {after.order: record.key for record, after in pairwise(log.events)}
         stop = log.first("run_stop")
         results = [record for key in log.metrics for record in log[key] if stop and record.order < stop.order]
-        usual = {before.get(result.order, "") for result in results[:-1]}
-        if len(results) >= ENOUGH_RESULTS and len(usual) == 1 and before.get(results[-1].order) not in usual:
-            message = f"the last result follows {before.get(results[-1].order)}, all others {min(usual)}"
+        orders = [event.order for event in log.events] if len(results) >= ENOUGH_RESULTS else []
+        before = [log.events[bisect_left(orders, result.order) - 1].key for result in results if orders]
+        if before and before[-1] not in before[:-1] and len(set(before)) == 2:
+            message = f"the last result follows {before[-1]}, all others {before[0]}"
             yield self.finding_at(log, results[-1], message, "the same order of records in each epoch")
 
 

@@ -233,8 +233,7 @@ def _mark_findings(findings: list[Finding], present: Iterable[Finding]) -> None:
 def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:
     """Return the result with its runs, which come next, and with what only they state."""
     results, counted, pruned = opened
-    runs = [next(judged) for _ in (*counted, *pruned)]
-    runs = _report_once(runs)
+    runs = _report_once([next(judged) for _ in (*counted, *pruned)])
     return _complete_results(replace(results, runs=runs[: len(counted)], pruned=runs[len(counted) :]))
 
 
@@ -290,9 +289,8 @@ def _find_copies(sets: list[ResultSet], tasks: list[LogTask], judging: Judging) 
 def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -> ResultSet:
     """Return a result with its convergence, its score and what the rules find."""
     if results.unchecked or results.foreign:
-        reason = "the runs: none of the logs is one of MLPerf HPC"
-        if results.unchecked:
-            reason = "the official tool does not look into this folder"
+        foreign = "the runs: none of the logs is one of MLPerf HPC"
+        reason = "the official tool does not look into this folder" if results.unchecked else foreign
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)

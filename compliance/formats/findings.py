@@ -256,14 +256,11 @@ def _name_benchmark(results: ResultSet) -> str:
 
 
 def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterator[str]:
-    for severity in severities:
-        number = sum(entry.severity == severity and not entry.tolerated for entry in findings)
-        yield counted(number, severity)
-    tolerated = sum(entry.tolerated for entry in findings)
-    if tolerated:
+    numbers = Counter("tolerated error" if entry.tolerated else entry.severity for entry in findings)
+    yield from (counted(numbers[severity], severity) for severity in severities)
+    if tolerated := numbers["tolerated error"]:
         yield counted(tolerated, "tolerated error")
-    skipped = sum(entry.severity == SKIPPED for entry in findings)
-    if skipped:
+    if skipped := numbers[SKIPPED]:
         yield f"{skipped} not checked"
 
 

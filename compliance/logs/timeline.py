@@ -63,17 +63,13 @@ def staging_ms(log: Log, start_ms: float | None, stop_ms: float | None) -> tuple
 
     start_ms, stop_ms: the clock. Times are in ms; without a run_start nothing is known to lie outside.
     """
-    total, outside, begin = 0.0, 0.0, None
-    for record in log.in_order("staging_start", "staging_stop"):
-        if record.key == "staging_start":
-            begin = record.time_ms if begin is None else begin
-        elif begin is not None:
-            end = record.time_ms
-            if start_ms is not None:
-                inside = min(end, end if stop_ms is None else stop_ms) - max(begin, start_ms)
-                outside += max(0.0, end - begin - max(0.0, inside))
-            total, begin = total + end - begin, None
-    return total, outside
+    spans = [staged[:2] for staged in _pair_intervals(log, "staging", (-inf, inf)) if staged.whole]
+    total = sum(end - begin for begin, end in spans)
+    if start_ms is None:
+        return total, 0.0
+    last_ms = inf if stop_ms is None else stop_ms
+    inside = sum(max(0.0, min(end, last_ms) - max(begin, start_ms)) for begin, end in spans)
+    return total, max(0.0, total - inside)
 
 
 class Phases(NamedTuple):
@@ -179,12 +175,12 @@ def order_by_time(log: Log) -> Log:
     What would then precede what it must follow stays behind it. The start and end of the run and of its staging stay
     where they are, and so does what is written after run_stop: the committee's tool goes by these lines.
     """
-    if log.is_in_order:
-        return log
-    events = log.ordered
     stop = log.first("run_stop")
     end = stop.order if stop else log.record_count
-    placed = zip(events, _find_earliest(events), strict=True)
+    times = [event.time_ms for event in log.ordered if event.order < end and event.key not in OUTSIDE]
+    if log.is_in_order or all(map(le, times, times[1:])):  # then nothing precedes what it must follow
+        return log
+    placed = zip(log.ordered, _find_earliest(log.ordered), strict=True)
     course = [(time_ms, event) for event, (time_ms, _) in placed if event.order < end and event.key not in OUTSIDE]
     by_time = sorted(course, key=itemgetter(0))
     moved: dict[int, Record] = {}

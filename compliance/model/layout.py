@@ -200,11 +200,8 @@ def _has_logs(results: str) -> bool:
 
 
 def _package_above(path: str) -> str | None:
-    parts = write_slashes(os.path.abspath(path)).split("/")
-    for at in range(len(parts) - 1, 0, -1):
-        if parts[at] == RESULTS and len(parts) - at <= 5:
-            return "/".join(parts[:at]) or "/"
-    return None
+    inside = re.fullmatch(rf"(.*)/{RESULTS}(?:/[^/]+){{0,4}}", write_slashes(os.path.abspath(path)), re.DOTALL)
+    return inside and (inside[1] or "/")
 
 
 def _read_package(root: str) -> PackagePlace:

@@ -19,6 +19,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from common.tree import ANYWHERE, Tree
@@ -29,7 +30,6 @@ from compliance.model.layout import (
     IMPLEMENTATIONS,
     PARAMETERS_FILE,
     list_entries,
-    natural,
     write_slashes,
 )
 from compliance.model.system import read_description
@@ -75,25 +75,18 @@ def contents_of(root: str) -> list[PackageEntry]:
     contents: list[PackageEntry] = []
     folders = [""]
     while folders and len(contents) < MOST:
-        entries = _read_entries(root, folders.pop())
-        contents += entries
-        folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
+        with suppress(OSError):
+            below = list_entries(posixpath.join(root, folders.pop()))
+            entries = [_make_entry(path, posixpath.relpath(path, root)) for path in below]
+            contents += entries
+            folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
     return contents
 
 
-def _read_entries(root: str, folder: str) -> list[PackageEntry]:
-    try:
-        with os.scandir(posixpath.join(root, folder)) as scan:
-            items = sorted(scan, key=lambda item: natural(item.name))
-            return [_make_entry(item, f"{folder}/{item.name}" if folder else item.name) for item in items]
-    except OSError:
-        return []
-
-
-def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
-    status = item.stat(follow_symlinks=False)
+def _make_entry(full_path: str, path: str) -> PackageEntry:
+    status = os.lstat(full_path)
     if stat.S_ISLNK(status.st_mode):
-        return PackageEntry(path, LINK, target=write_slashes(os.readlink(item.path)))
+        return PackageEntry(path, LINK, target=write_slashes(os.readlink(full_path)))
     if stat.S_ISDIR(status.st_mode):
         return PackageEntry(path, FOLDER)
     return PackageEntry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else PackageEntry(path, OTHER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     if options.benchmark:
         require_references(options.benchmark)
     runs = list(examine_all(inputs.tasks, options))
-    groups = inputs.sort_loose(runs)
+    groups = inputs.sort_loose({id(task): run for task, run in zip(inputs.tasks, runs, strict=True)})
     report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
     if options.profile == STRICT and not beyond:  # the official tool knows no mini problem and no plug-in
@@ -110,13 +110,13 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     """Return the report on the inputs. runs: their logs, judged. groups: of the loose ones."""
     report, options = judging.report, judging.options
     report.own_rules.update(own_rules())
-    inputs, order = inputs.regroup(groups)
-    judged = iter([runs[at] for at in order])
+    judged = {id(task): run for task, run in zip(inputs.tasks, runs, strict=True)}
+    inputs = inputs.regroup(groups)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
     every = [*(results for _, sets in packages for results in sets), *folders]
     report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
-    report.runs.extend(judged)
+    report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
     report.own.extend(_report_empty(results) for results in folders if not results.runs)
     folders = [results for results in folders if results.runs]
@@ -230,10 +230,10 @@ def _mark_findings(findings: list[Finding], present: Iterable[Finding]) -> None:
             findings[at] = finding._replace(cause=cause)
 
 
-def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:
-    """Return the result with its runs, which come next, and with what only they state."""
+def _add_runs(opened: OpenedSet, judged: Mapping[int, JudgedRun]) -> ResultSet:
+    """Return the result with its runs and what only they state. judged: by the identities of the tasks."""
     results, counted, pruned = opened
-    runs = _report_once([next(judged) for _ in (*counted, *pruned)])
+    runs = _report_once([judged[id(task)] for task in (*counted, *pruned)])
     return _complete_results(replace(results, runs=runs[: len(counted)], pruned=runs[len(counted) :]))
 
 

@@ -46,8 +46,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        task = LogTask(path, initial_case(path, options), options)
-        watched.append(_Watched(path, task))
+        watched.append(_Watched(path, LogTask(path, initial_case(path, options), options)))
     news = time.monotonic()
     try:
         while any(watch.run is None for watch in watched):
@@ -73,10 +72,7 @@ def _read_news(watch: _Watched) -> bool:
         with NAMED.open(watch.path) as file:
             data = file.read()
     except OSError as error:
-        note = f"{watch.path}: waiting ({error.strerror})"
-        if note != watch.progress:
-            _print_now(note)
-            watch.progress = note
+        _show_progress(watch, f"waiting ({error.strerror})")
         return False
     if size < watch.size:
         _print_now(f"{watch.path}: starts again")
@@ -100,7 +96,10 @@ def _report_news(watch: _Watched, log: Log, findings: list[Finding], finished: b
             soon = "" if finished or finding.severity != ERROR else "will fail: "
             location = f"{watch.path}:{finding.line}" if finding.line else watch.path
             _print_now(f"{location}: {soon}{finding.severity} {finding.rule} {clean(finding.message)}")
-    progress = _describe_progress(log, watch.task)
+    _show_progress(watch, _describe_progress(log, watch.task))
+
+
+def _show_progress(watch: _Watched, progress: str) -> None:
     if progress != watch.progress:
         _print_now(f"{watch.path}: {progress}")
         watch.progress = progress

@@ -89,7 +89,7 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
         unchecked=not case.strict and (benchmark is None or (package.flat and case.round != ROUNDS[0])),
         power=layout.power,
         scaling_file=read_scaling(layout.scaling_file, case.strict, layout.tree),
-        bypasses=[bypass for bypass in package.bypasses if bypass.about_convergence and bypass.covers(folder)],
+        bypasses=[bypass for bypass in package.bypasses if bypass.concerns_convergence(folder)],
         officially_bypassed=frozenset().union(*(file.obeyed for file in obeyed)),
     )
 

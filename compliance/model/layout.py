@@ -329,17 +329,14 @@ def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
 def _walk_sorted(path: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (folder, file names) like os.walk, sorted, following links but no loops."""
     seen: set[str] = set()
-    stack = [(path, 0)]
-    while stack:
-        folder, depth = stack.pop()
+    for folder, below, names in os.walk(path, followlinks=True):
         real = os.path.realpath(folder)
-        if real in seen or depth > MAX_DEPTH:
-            continue
-        seen.add(real)
-        entries = list_entries(folder)
-        below = dict.fromkeys(entry for entry in entries if os.path.isdir(entry))
-        yield folder, [os.path.basename(entry) for entry in entries if entry not in below]
-        stack += [(entry, depth + 1) for entry in reversed(below)]
+        if real in seen or folder.count(os.sep) - path.count(os.sep) > MAX_DEPTH:
+            below.clear()
+        else:
+            seen.add(real)
+            below.sort(key=natural)
+            yield write_slashes(folder), sorted(names, key=natural)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -100,27 +100,23 @@ class Code:
 
     def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
         self.root = root
-        self.exists = False
         self.folders: dict[str, list[str]] = {}
         self._files: dict[
             str, dict[str, list[str]]
         ] = {}  # by benchmark and implementation, names of files with contents
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
-        for entry in contents:
-            top, *parts = entry.path.split("/")
-            if top == BENCHMARKS:
-                self.exists = True
-                self._add_entry(entry, tuple(parts))
-
-    def _add_entry(self, entry: PackageEntry, parts: tuple[str, ...]) -> None:
-        if len(parts) == 1 and entry.kind == FOLDER:
-            self.folders[parts[0]] = []
-        elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
-            self.folders[parts[0]].append(parts[1])
-        elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
-            self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-            if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
-                self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
+        code = [entry for entry in contents if entry.path.split("/")[0] == BENCHMARKS]
+        self.exists = bool(code)
+        for entry in code:
+            parts = tuple(entry.path.split("/")[1:])
+            if len(parts) == 1 and entry.kind == FOLDER:
+                self.folders[parts[0]] = []
+            elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
+                self.folders[parts[0]].append(parts[1])
+            elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
+                self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
+                if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
+                    self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
 
     def list_implementations(self, benchmark: str) -> dict[str, list[str]]:
         """Return the names of the files in each implementation that has any with contents."""
@@ -181,14 +177,10 @@ class Bypass(NamedTuple):
     folder: str
     name: str
 
-    @property
-    def about_convergence(self) -> bool:
-        """Whether the line means the convergence test."""
-        return "rcp" in _ascii_letters(self.text)
-
-    def covers(self, folder: str) -> bool:
-        """Tell whether a folder, relative to the organisation's, lies below that of the file."""
-        return not self.folder or folder == self.folder or folder.startswith(self.folder + "/")
+    def concerns_convergence(self, folder: str) -> bool:
+        """Tell whether the line means the convergence test of a folder, relative to the organisation's, below it."""
+        inside = posixpath.join(folder, "").startswith(posixpath.join(self.folder, ""))
+        return inside and "rcp" in _ascii_letters(self.text)
 
     def __str__(self) -> str:
         return f"{self.name} line {self.line}: {self.text}"

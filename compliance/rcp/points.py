@@ -7,7 +7,7 @@ and a bisection over it).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -49,13 +49,15 @@ def t_quantile(p: float, df: int) -> float:
     """
     if not 0 < p < 1 or df != int(df) or df < 1:
         raise ValueError(f"t_quantile needs 0 < p < 1 and whole degrees of freedom >= 1; found p={p}, df={df}")
-    low, high = -math.pi / 2, math.pi / 2
-    while low < (angle := (low + high) / 2) < high:
-        if _central_probability(angle, df) < 2 * p - 1:
-            low = angle
-        else:
-            high = angle
+    low, _ = _bisect(-math.pi / 2, math.pi / 2, lambda angle: _central_probability(angle, df) >= 2 * p - 1)
     return math.sqrt(df) * math.tan(low)
+
+
+def _bisect(low: float, high: float, is_above: Callable[[float], bool], width: float = 0.0) -> tuple[float, float]:
+    """Return the ends of an interval of at most this width, or of neighbouring floats, around a threshold."""
+    while high - low > width and low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if is_above(middle) else (middle, high)
+    return low, high
 
 
 def upper_tail(t: float, df: int) -> float:
@@ -85,11 +87,7 @@ def min_acceptable_mean(mean: float, std: float, n_reference_kept: int, required
 
 def bisected(mean: float, minimum: float) -> float:
     """Return where the official bisection between 0 and `mean` ends when the true threshold is `minimum`."""
-    low, high = 0.0, mean
-    while high - low > OFFICIAL_STEP:
-        middle = (low + high) / 2
-        low, high = (low, middle) if middle > minimum else (middle, high)
-    return (low + high) / 2
+    return sum(_bisect(0.0, mean, lambda middle: middle > minimum, OFFICIAL_STEP)) / 2
 
 
 Mode = Literal["official", "envelope"]

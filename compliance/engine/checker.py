@@ -200,21 +200,19 @@ def _mark_consequences(report: Report) -> None:
     People then read each cause once, and before what follows from it. An error never follows from a warning: it stays
     when the warning is heeded.
     """
-    for package in report.packages:
-        matched = package.match_results(package.findings)
-        around = group_pairs((id(results), finding) for finding, concerned in matched for results in concerned)
-        for results in package.sets:
-            _mark_result(results, around.get(id(results), []))
-        _mark_findings(package.findings, package.decisive_findings())
+    around = group_pairs(
+        (id(results), finding)
+        for package in report.packages
+        for finding, concerned in package.match_results(package.findings)
+        for results in concerned
+    )
     for results in report.sets:
-        if results.loose:
-            _mark_result(results, [])
-
-
-def _mark_result(results: ResultSet, around: list[Finding]) -> None:
-    for run in (*results.runs, *results.pruned):
-        _mark_findings(run.findings, (*results.findings, *around, *run.findings))
-    _mark_findings(results.findings, (*around, *results.decisive_findings()))
+        outside = around.get(id(results), [])
+        for run in (*results.runs, *results.pruned):
+            _mark_findings(run.findings, (*results.findings, *outside, *run.findings))
+        _mark_findings(results.findings, (*outside, *results.decisive_findings()))
+    for package in report.packages:
+        _mark_findings(package.findings, package.decisive_findings())
 
 
 def _mark_findings(findings: list[Finding], present: Iterable[Finding]) -> None:

@@ -316,10 +316,14 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(os.path.getsize(path) for path in (*(task.path for task in tasks), *measured) if os.path.isfile(path))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
-        return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
-    runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
-    return _with_progress(runs, len(tasks), total, options, doing)
+    runs: Iterator[JudgedRun] = map(Examine(), tasks)
+    if len(tasks) > 1 and jobs > 1 and total >= PARALLEL_BYTES and _is_single_threaded():
+        runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
+    if not options.progress or (len(tasks) < 200 and total < PARALLEL_BYTES):
+        return runs
+    from tqdm import tqdm  # only terminals with long work pay for it
+
+    return iter(tqdm(runs, total=len(tasks), unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
 def _check_parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:
@@ -354,16 +358,6 @@ def _within_budget(runs: Iterator[JudgedRun], tasks: list[LogTask]) -> Iterator[
     for task, run in zip(tasks, runs, strict=True):
         yield examine(task) if run.total_inflated_bytes and examine.exhausted(task) else run
         examine.inflated[task.tree] += run.total_inflated_bytes
-
-
-def _with_progress(
-    runs: Iterator[JudgedRun], count: int, total: int, options: Options, doing: str
-) -> Iterator[JudgedRun]:
-    if not options.progress or (count < 200 and total < PARALLEL_BYTES):
-        return runs
-    from tqdm import tqdm  # only terminals with long work pay for it
-
-    return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
 class Examine:

@@ -288,7 +288,16 @@ def score_tables(report: Report) -> list[TextTable]:
         ("Time to train (strong scaling), in minutes; staging in or out of TTT", TIMES, times),
         ("Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes", RATES, rates),
     )
-    return [_make_score_table(title, scores, rows) for title, scores, rows in both if rows]
+    return [
+        TextTable(
+            title,
+            tuple((name, "") for name in (*NAMES, *scores)),
+            tuple(rows),
+            (*(False for _ in NAMES), *(True for _ in scores)),
+        ).without_empty()
+        for title, scores, rows in both
+        if rows
+    ]
 
 
 def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
@@ -317,9 +326,3 @@ def _rate_cells(score: Throughput) -> tuple[str, ...]:
         staging_cell(score.staging_minutes, score.staging_clock),
         energy(score.energy_joules) if score.energy_joules is not None else "",
     )
-
-
-def _make_score_table(title: str, scores: tuple[str, ...], rows: list[tuple[str, ...]]) -> TextTable:
-    headings = tuple((name, "") for name in (*NAMES, *scores))
-    numeric = (*(False for _ in NAMES), *(True for _ in scores))
-    return TextTable(title, headings, tuple(rows), numeric).without_empty()

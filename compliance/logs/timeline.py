@@ -95,11 +95,7 @@ class Timeline:
         kinds = [kind for part in INTERVALS.values() for kind in part] if self.extent else []
         self._intervals = {kind: list(_pair_intervals(log, kind, self.extent or (0, 0))) for kind in kinds}
         self._counts_blocks = not log["epoch_start"]
-
-    @property
-    def _trained(self) -> list[_Interval]:
-        """The epochs; in a log without epochs, its blocks."""
-        return self._intervals.get("block" if self._counts_blocks else "epoch", [])
+        self._trained = self._intervals.get("block" if self._counts_blocks else "epoch", [])
 
     def seconds_by_part(self) -> dict[str, float]:
         """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -69,10 +70,10 @@ def find_settings() -> Settings:
     Raises UsageError with file and key if it is broken.
     """
     try:
-        here = folder = os.getcwd()
+        here = os.getcwd()
     except FileNotFoundError:  # the folder was removed
         return Settings()
-    while True:
+    for folder in (here, *map(str, Path(here).parents)):
         for name in (OWN_FILE, SHARED_FILE):
             path = name_below(here, os.path.join(folder, name))
             if not os.path.lexists(path):
@@ -83,10 +84,9 @@ def find_settings() -> Settings:
                     return _parse_settings(table, path, named=False)
             except UsageError as error:
                 raise UsageError(f"{error} (--no-config reads no settings)") from None
-        parent = os.path.dirname(folder)
-        if parent == folder or os.path.lexists(os.path.join(folder, ".git")):
-            return Settings()
-        folder = parent
+        if os.path.lexists(os.path.join(folder, ".git")):
+            break
+    return Settings()
 
 
 def _read_table(path: str, tree: Tree) -> dict[str, Any] | None:

@@ -247,8 +247,6 @@ def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
         if finding.severity in (WARNING, NOTE) and RULES[finding.rule].once
     )
     shared = {kind: set(numbers) for kind, numbers in kinds.items() if len(set(numbers)) > 1}
-    if not shared:
-        return runs
 
     def reduce(number: int, finding: Finding) -> Iterator[Finding]:
         kind = (finding.rule, finding.severity, finding.message)

@@ -90,8 +90,6 @@ class Options(Struct, frozen=True):
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
         ignore = (*self.ignore.items(), *self.settings.set_aside.items())
-        if not self.select and not ignore and not self.suite_only:
-            return list(findings), []
         kept, ignored = [], []
         for finding in findings:
             foreign = self.suite_only and prefix(finding.rule) not in FAMILIES
@@ -165,9 +163,8 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     if only_rule:
         prefixes, reason = (only_rule,), ""
     import_log_rules()
-    rules = rules_of(LogRule, case.round, case.division, case.profile)
-    if prefixes != ("",):
-        rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))
+    applied = rules_of(LogRule, case.round, case.division, case.profile)
+    rules = [rule for rule in applied if rule.id.startswith(prefixes)]
     started = bool(only_rule) or not case.strict or any(log[key] for key in STARTED)
     for of_rule in apply_each(rules, task.path, log, case):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)

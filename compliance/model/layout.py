@@ -126,9 +126,9 @@ def discover(paths: list[str]) -> Places:
     sets = chain(places.folders, *(package.sets for package in places.packages))
     inside = {os.path.realpath(log) for layout in sets for log in layout.logs} if places.logs else ()
     named = [path for path in places.logs if path != "-" and os.path.realpath(path) not in inside]
-    places.logs = [path for path in places.logs if path == "-" or path in named]
-    if len(named) > 1:  # as if they lay loose in their folders
-        places.logs = [path for path in places.logs if path == "-"]
+    alone = named if len(named) == 1 else []
+    places.logs = [path for path in places.logs if path == "-" or path in alone]
+    if not alone:  # as if they lay loose in their folders
         for folder, logs in group_pairs((posixpath.dirname(path) or ".", path) for path in named).items():
             places.folders.append(SetPlace(folder, logs=logs, tree=NAMED_BY_USER))
             places.unread += _result_files(folder)
@@ -222,18 +222,16 @@ def _read_package(root: str) -> PackagePlace:
 
 def _read_results(results: str, layout: PackagePlace) -> None:
     tree = layout.tree
-    systems = subfolders(results, tree)
-    scalings = [folder for system in systems for folder in subfolders(system, tree)]
-    scaled = any(os.path.basename(folder) in (STRONG, WEAK) for folder in scalings)
-    layout.flat = not scaled and any(_result_files(folder) for folder in scalings)
-    for system in systems:
-        for folder in subfolders(system, tree):
-            name = os.path.basename(folder)
-            benchmarks = [folder] if layout.flat else subfolders(folder, tree)
-            scaling = WEAK if name == WEAK else STRONG
-            layout.sets += [_read_set(benchmark, system, scaling, tree) for benchmark in benchmarks]
-            if not layout.flat and name not in (STRONG, WEAK):
-                layout.unexpected.append((folder, "strong or weak"))
+    folders = [(system, folder) for system in subfolders(results, tree) for folder in subfolders(system, tree)]
+    scaled = any(os.path.basename(folder) in (STRONG, WEAK) for _, folder in folders)
+    layout.flat = not scaled and any(_result_files(folder) for _, folder in folders)
+    for system, folder in folders:
+        name = os.path.basename(folder)
+        benchmarks = [folder] if layout.flat else subfolders(folder, tree)
+        scaling = WEAK if name == WEAK else STRONG
+        layout.sets += [_read_set(benchmark, system, scaling, tree) for benchmark in benchmarks]
+        if not layout.flat and name not in (STRONG, WEAK):
+            layout.unexpected.append((folder, "strong or weak"))
 
 
 def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:

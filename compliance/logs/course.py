@@ -8,14 +8,14 @@ eval_stop and epoch_stop. What comes after run_stop is not part of the run. Seve
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
-from common.values import group_pairs, is_number
+from common.values import is_number
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
 LEVEL_SHARE: Final = 0.4
@@ -167,12 +167,12 @@ class Course:
         return self.evaluations[position - 1] if position else None
 
     @cached_property
-    def evaluations_of(self) -> dict[float, list[Record]]:
+    def evaluations_of(self) -> dict[float, Sequence[Record]]:
         """The eval_start records of each number."""
         return by_number(self.evaluations)
 
     @cached_property
-    def repeated(self) -> dict[float, list[Record]]:
+    def repeated(self) -> dict[float, Sequence[Record]]:
         """The results of each epoch that has several."""
         return {number: records for number, records in by_number(self.results).items() if len(records) > 1}
 
@@ -240,9 +240,16 @@ def steps(numbered: Iterable[Numbered]) -> dict[float, float]:
     return {number: step for number, record in numbered if is_number(step := record.meta("step_num"))}
 
 
-def by_number(numbered: Iterable[Numbered]) -> dict[float, list[Record]]:
+def by_number(numbered: Iterable[Numbered]) -> dict[float, Sequence[Record]]:
     """Return the records of each number."""
-    return group_pairs(numbered)
+    records: dict[float, Sequence[Record]] = {}
+    for number, record in numbered:
+        group = records.get(number)
+        if isinstance(group, list):
+            group.append(record)
+        else:  # most numbers have one record: a list for each would take twice the memory
+            records[number] = [*group, record] if group else (record,)
+    return records
 
 
 def _not_after(starts: dict[float, Record], numbered: NumberedRecords) -> list[Numbered]:

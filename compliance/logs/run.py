@@ -361,10 +361,7 @@ def describe_own_code(provenance: Any) -> str:
 
 def read_mark(record: Record) -> tuple[str, int | None]:
     """Return the end of the file's path, and the line, that wrote a record."""
-    fields = record.metadata
-    if type(fields) is not dict:
-        return "", None
-    file, line = fields.get("file"), fields.get("lineno")
+    file, line = record.meta("file"), record.meta("lineno")
     return file[-LONGEST_NAME:] if type(file) is str else "", line if type(line) is int else None
 
 

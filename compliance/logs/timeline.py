@@ -171,10 +171,12 @@ def order_by_time(log: Log) -> Log:
     What would then precede what it must follow stays behind it. The start and end of the run and of its staging stay
     where they are, and so does what is written after run_stop: the committee's tool goes by these lines.
     """
+    if log.is_in_order:
+        return log
     stop = log.first("run_stop")
     end = stop.order if stop else log.record_count
     times = [event.time_ms for event in log.ordered if event.order < end and event.key not in OUTSIDE]
-    if log.is_in_order or all(map(le, times, times[1:])):  # then nothing precedes what it must follow
+    if all(map(le, times, times[1:])):  # then none of these precedes what it must follow
         return log
     placed = zip(log.ordered, _find_earliest(log.ordered), strict=True)
     course = [(time_ms, event) for event, (time_ms, _) in placed if event.order < end and event.key not in OUTSIDE]

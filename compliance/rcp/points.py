@@ -184,12 +184,10 @@ def locate_table(reference: Reference) -> Path:
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
     """Return the points that results are compared with: the fastest, and larger batches that converge early enough.
 
-    points: by batch size, each size once. A walk removes each point above the line through its neighbours.
+    points: at least one, by batch size, each size once. A walk removes each point above the line through its neighbours.
     "envelope": then it tests the previous one again, so that the lower convex envelope of (batch size, mean) is left.
     "official": it does not, so some points above the envelope stay.
     """
-    if not points:
-        return ()
     fastest = min(points, key=lambda point: point.mean)
     kept, at = [point for point in points if point.batch_size >= fastest.batch_size], 1
     while at < len(kept) - 1:

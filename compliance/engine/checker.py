@@ -33,7 +33,6 @@ from compliance.model.judging import (
     ERROR,
     LOOSE_RULE,
     NOTE,
-    OTHER_SUITE,
     PASSING,
     SKIPPED,
     STRICT,
@@ -118,7 +117,12 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
     report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
-    report.own.extend(_report_empty(results) for results in folders if not results.runs)
+    expected = "*.txt, *.log, *.out or result_* files"
+    report.own.extend(
+        Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=NO_LOGS_FIX)
+        for results in folders
+        if not results.runs
+    )
     folders = [results for results in folders if results.runs]
     sets = [*(results for _, sets in packages for results in sets), *folders]
     if sets or packages or len(report.runs) != 1 or options.waivers or options.against:
@@ -141,7 +145,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
 
 def _judge_package(package: Package, judging: Judging) -> Package:
     """Return a package, whose results are judged, with what the rules find."""
-    if {run.only_rule for results in package.sets for run in results.runs} == {OTHER_SUITE}:
+    if {run.only_rule for results in package.sets for run in results.runs} == {BENCHMARK_RULE}:
         rounds = judging.report.rounds
         rounds[:] = [entry for entry in rounds if entry[0] != package.root]
         reason = "the package: its logs are of another suite"
@@ -297,11 +301,6 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     results = replace(results, score=_score_results(results))
     rules = rules_of(SetRule, results.round, results.judged_as, judging.options.profile)
     return replace(results, findings=judging.apply_rules(rules, results))
-
-
-def _report_empty(results: ResultSet) -> Finding:
-    expected = "*.txt, *.log, *.out or result_* files"
-    return Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=NO_LOGS_FIX)
 
 
 def _complete_results(results: ResultSet) -> ResultSet:

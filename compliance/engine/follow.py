@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
+from functools import partial
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from compliance.model.judging import ERROR, NOT_A_RESULT, Finding, JudgedRun
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
 """Rules that only a complete log can pass or fail."""
+_print_now = partial(print, flush=True)
 HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 """Rules about records before run_start: what is missing then will not follow."""
 
@@ -152,7 +153,3 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
     for finding in find_broken_plugins(watch.run for watch in watched if watch.run):
         _print_now(f"{finding.severity} {finding.rule} {clean(finding.message)}")
     return code
-
-
-def _print_now(text: str) -> None:
-    print(text, file=sys.stdout, flush=True)

@@ -26,9 +26,9 @@ from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
 from compliance.logs.timeline import order_by_time
 from compliance.model.judging import (
+    BENCHMARK_RULE,
     ERROR,
     OFFICIAL,
-    OTHER_SUITE,
     SKIPPED,
     STRICT,
     Case,
@@ -183,7 +183,7 @@ def _find_only_rule(log: Log, options: Options) -> str:
     """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
     if log.no_log:
         return "FRM03" if _counts("FRM03", log, options) else ""
-    return OTHER_SUITE if log.other_suite and _counts(OTHER_SUITE, log, options) else ""
+    return BENCHMARK_RULE if log.other_suite and _counts(BENCHMARK_RULE, log, options) else ""
 
 
 def _counts(rule: str, log: Log, options: Options) -> bool:

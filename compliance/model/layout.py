@@ -33,7 +33,6 @@ README_FILE = "README.md"
 SCRIPTS = ("setup.sh", "init_datasets.sh", "run_and_time.sh")
 SCALING_FILE = "scaling.json"
 PARAMETERS_FILE = "package_checker_params"
-KNOWN_FILES = (SCALING_FILE, PARAMETERS_FILE, POWER)
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
@@ -237,7 +236,7 @@ def _read_results(results: str, layout: PackagePlace) -> None:
 def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
     logs, pruned = _result_files(folder), posixpath.join(folder, PRUNED)
     scaling_file = posixpath.join(folder, SCALING_FILE)
-    expected = {*logs, *(posixpath.join(folder, name) for name in KNOWN_FILES), pruned}
+    expected = {*logs, *(posixpath.join(folder, name) for name in (SCALING_FILE, PARAMETERS_FILE, POWER)), pruned}
     return SetPlace(
         folder,
         os.path.basename(system),

@@ -165,7 +165,6 @@ def letters_and_digits(name: str) -> str:
 RCP_BYPASS: Final = "rcp-bypass"
 SEED_BYPASS: Final = "seed-checker-bypass"
 MAX_BYTES: Final = 64 << 10
-_NO_LETTERS: Final = re.compile("[^a-z]+")
 
 
 class Bypass(NamedTuple):
@@ -218,7 +217,7 @@ def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
 
 def _ascii_letters(text: str) -> str:
     """Return the ASCII letters of a text, in lower case: equal for rcp_bypass, --RCP-BYPASS and 'rcp bypass'."""
-    return _NO_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    return re.sub("[^a-z]+", "", unicodedata.normalize("NFKC", text).casefold())
 
 
 # -- scaling.json ------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def locate_table(reference: Reference) -> Path:
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
     """Return the points that results are compared with: the fastest, and larger batches that converge early enough.
 
-    points: at least one, by batch size, each size once. A walk removes each point above the line through its neighbours.
+    points: at least one, by batch size, each size once. A walk removes each point above the line through neighbours.
     "envelope": then it tests the previous one again, so that the lower convex envelope of (batch size, mean) is left.
     "official": it does not, so some points above the envelope stay.
     """

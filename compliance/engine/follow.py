@@ -14,6 +14,7 @@ from compliance.benchmarks import refuse_plugins_in, require_references
 from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, Options, complete_case, judge_by_both, judge_log
+from compliance.logs.course import Course
 from compliance.logs.log import Log, parse_log, read_log
 from compliance.model.judging import ERROR, NOT_A_RESULT, Finding, JudgedRun
 
@@ -121,7 +122,7 @@ def _describe_progress(log: Log, task: LogTask) -> str:
     start = log.first("run_start")
     if start is None or reference is None:
         return f"initialising, {log.record_count} records"
-    evaluations = log.course(reference.target.key).counted
+    evaluations = log.derive(Course, reference.target.key).counted
     last = max((records[-1] for records in log.records.values()), key=lambda record: record.order)
     minutes = (last.time_ms - start.time_ms) / 60_000
     text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"

@@ -22,6 +22,7 @@ from common.tree import ANYWHERE
 from common.values import as_count, is_number, to_plain
 from common.version import DISTRIBUTION
 from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
+from compliance.logs.course import Course
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import BENCHMARK, SETTINGS, STRUCTURE, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
@@ -275,7 +276,7 @@ def extract_run(
         status=stop.meta("status") if stop else None,
         ending=stated_ending(stop.metadata) if stop else None,
         convergence=convergence,
-        epochs_trained=log.course(reference.target.key).trained if reference else 0,
+        epochs_trained=log.derive(Course, reference.target.key).trained if reference else 0,
         converged=converged and not without_target,
         without_target=without_target,
         official_convergence=official_convergence(log),
@@ -433,7 +434,7 @@ def _sharing_ranks(extents: Any) -> int:
 
 
 def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
-    for record in log.course(target.key).counted:
+    for record in log.derive(Course, target.key).counted:
         if is_number(record.value) and is_number(record.time_ms):
             epoch = record.meta("epoch_num")
             yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
@@ -441,7 +442,7 @@ def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
 
 def _read_convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
-    counted = log.course(reference.target.key).counted
+    counted = log.derive(Course, reference.target.key).counted
     if not counted:
         return None, False
     last, stop = counted[-1], log.last("run_stop")

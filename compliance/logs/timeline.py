@@ -221,7 +221,7 @@ def _find_earliest(events: list[Record]) -> Iterator[Moment]:
 
 def samples_per_second(log: Log, reference: Reference) -> float | None:
     """Return samples trained per second from the first epoch's start to the last one's end; None if not logged."""
-    course = log.course(reference.target.key)
+    course = log.derive(Course, reference.target.key)
     starts = [start for _, start in course.epochs] or [block.start for block in course.blocks]
     stops = [stop for _, stop in course.epoch_stops] or log["block_stop"]
     samples = _trained_samples(log, reference, course)

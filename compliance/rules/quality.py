@@ -9,6 +9,7 @@ from typing import Any
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
 from common.values import in_32_bits, is_number
+from compliance.logs.course import Course
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
@@ -99,7 +100,7 @@ class TargetReached(LogRule):
                 message = f"no {target.key} reaches the quality target"
                 yield self.finding_at(log, evaluations[-1], message, target.range_text)
         else:
-            counted = log.course(target.key).counted
+            counted = log.derive(Course, target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
                 finding = self._missed_target(log, target, evaluations, counted)
                 yield finding if log["run_stop"] else finding._replace(cause="ORD05")  # it was killed before
@@ -212,7 +213,7 @@ class SamePrecision(LogRule, strict_only=True):
         if case.reference is None:
             return
         target = case.reference.target
-        results = [record for record in log.course(target.key).counted if type(record.value) is float]
+        results = [record for record in log.derive(Course, target.key).counted if type(record.value) is float]
         for record in [record for record in results[-2:] if target.met(record.value)]:
             digits, single = _count_digits(record.value), in_32_bits(record.value) == record.value
             if single and digits > MOST_TYPED:
@@ -266,7 +267,7 @@ class StopsAtTarget(LogRule, strict_only=True):
         if case.reference is None or find_completion(log):
             return
         target = case.reference.target
-        counted = log.course(target.key).counted
+        counted = log.derive(Course, target.key).counted
         first = next((record for record in counted if target.met(record.value)), None)
         if first is None or first is counted[-1]:
             return

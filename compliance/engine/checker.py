@@ -14,13 +14,12 @@ from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import group_pairs, is_integer
 from compliance.benchmarks import (
+    BROKEN,
     REFERENCES,
     find_plugin,
-    list_broken_plugins,
     list_references,
     read_name,
     refuse_plugins_in,
-    report_broken,
     require_references,
 )
 from compliance.engine.inputs import Inputs, LooseGroups, OpenedSet, open_paths
@@ -52,10 +51,8 @@ if TYPE_CHECKING:
     from compliance.model.package import Package
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
-PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
 COPY_RULE = "RUN05"
 """Holds of the logs of a folder, whatever results they are of."""
-NO_LOGS_FIX = "Name a folder in which there are logs, or a log itself, whatever its name."
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
@@ -75,7 +72,8 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
     if options.profile == STRICT and not beyond:  # the official tool knows no mini problem and no plug-in
-        officially = judging.start_official()
+        official_options = options.make_official()
+        officially = Judging(official_options, judging.waivers, official_options.start_report())
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]
         if [entry[1] for entry in officially.report.rounds] != [entry[1] for entry in report.rounds]:  # flat layouts
@@ -96,12 +94,12 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
     names = sorted({read_name(run.submission.get(BENCHMARK)) for run in runs if run.case.strict})
     for name in names:
         list_references(name)
-    broken = list_broken_plugins()
     expected = "a plug-in whose facts can be imported"
+    fix = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
     return [
-        Finding(BENCHMARK_RULE, WARNING, "", 0, broken[name], expected, BENCHMARK, fix=PLUGIN_FIX)
+        Finding(BENCHMARK_RULE, WARNING, "", 0, BROKEN[name], expected, BENCHMARK, fix=fix)
         for name in names
-        if name in broken
+        if name in BROKEN
     ]
 
 
@@ -118,8 +116,9 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
     expected = "*.txt, *.log, *.out or result_* files"
+    fix = "Name a folder in which there are logs, or a log itself, whatever its name."
     report.own.extend(
-        Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=NO_LOGS_FIX)
+        Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=fix)
         for results in folders
         if not results.runs
     )
@@ -341,7 +340,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     except (ValueError, OSError) as error:
         if find_plugin(reference.name) is None:
             raise
-        report_broken(reference.name, f"benchmark {reference.name!r} has no reference points: {error}")
+        BROKEN[reference.name] = f"benchmark {reference.name!r} has no reference points: {error}"
         return results
     if not points:
         return results

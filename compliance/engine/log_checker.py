@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from common.reference import FULL
 from common.tree import NAMED, Tree
 from common.values import group_pairs
-from compliance.benchmarks import benchmarks_of, has_round, list_judged_paths, refuse_plugins_in
+from compliance.benchmarks import JUDGED, benchmarks_of, has_round, refuse_plugins_in
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
@@ -365,7 +365,7 @@ class Examine:
 
     def __init__(self) -> None:
         self.rules = [source for source in own_rules() if source != "__main__"]
-        self.judged = list_judged_paths()
+        self.judged = [*JUDGED]
         self.inflated: Counter[Tree] = Counter()
 
     def each(self, part: tuple[int, list[LogTask]]) -> list[JudgedRun]:
@@ -373,7 +373,7 @@ class Examine:
         return list(map(self, part[1]))
 
     def __call__(self, task: LogTask) -> JudgedRun:
-        if self.judged != list_judged_paths():  # a process that was not forked lacks it, and the rules
+        if self.judged != JUDGED:  # a process that was not forked lacks it, and the rules
             refuse_plugins_in(self.judged)
         load_rules(self.rules)
         run = check_log(replace(task, tree=PlainFiles(task.tree.root)) if self.exhausted(task) else task)

@@ -50,7 +50,6 @@ SEEDS_KEPT: Final = 10_000
 MARKED: Final = (*STRUCTURE, BENCHMARK, "global_batch_size", "train_samples", "seed")
 """Keys of which it is compared what code wrote them."""
 Shared = TypeVar("Shared", bound=Hashable)
-Marks = tuple[tuple[str, str, int | None], ...]
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
 NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
@@ -154,7 +153,7 @@ class Run(Struct, frozen=True):
     seeds: Sequence[tuple[int, Any, Any, Any]] = ()
     seed_count: int = 0
     keys: frozenset[str] = frozenset()
-    marks: Marks = ()
+    marks: tuple[tuple[str, str, int | None], ...] = ()
     instance: Any = None
     start_ms: float | None = None
     stop_ms: float | None = None

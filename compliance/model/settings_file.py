@@ -146,11 +146,6 @@ def _parse_waivers(waivers: str | dict[str, Any], path: str) -> dict[str, Waiver
         raise UsageError(f"{path}: {error}") from None
 
 
-def _is_reasons(value: Any) -> bool:
-    """Tell whether it is a table of reasons, none of them blank."""
-    return isinstance(value, dict) and all(isinstance(reason, str) and reason.strip() for reason in value.values())
-
-
 def _one_of(words: tuple[str, ...]) -> Check:
     return "one of " + ", ".join(map(repr, words)), words.__contains__
 
@@ -160,7 +155,10 @@ KEYS: Final[dict[str, Check]] = {
     "profile": _one_of(PROFILES),
     "fail-on": _one_of(SEVERITIES[:3]),
     "allow-mini": ("true or false", lambda value: isinstance(value, bool)),
-    "ignore": ("a table of rules, each with the reason, such as QUA01 = 'why'", _is_reasons),
+    "ignore": (
+        "a table of rules, each with the reason, such as QUA01 = 'why'",
+        lambda value: isinstance(value, dict) and all(isinstance(why, str) and why.strip() for why in value.values()),
+    ),
     "waivers": ("the path of a file of waivers, or a table of them", lambda value: isinstance(value, str | dict)),
     "rules": (
         "a list of modules and Python files",

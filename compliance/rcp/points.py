@@ -85,11 +85,6 @@ def min_acceptable_mean(mean: float, std: float, n_reference_kept: int, required
     return max(0.0, mean - margin)
 
 
-def bisected(mean: float, minimum: float) -> float:
-    """Return where the official bisection between 0 and `mean` ends when the true threshold is `minimum`."""
-    return sum(_bisect(0.0, mean, lambda middle: middle > minimum, OFFICIAL_STEP)) / 2
-
-
 Mode = Literal["official", "envelope"]
 
 
@@ -131,7 +126,7 @@ class ReferencePoint:
         """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
         if mode == "envelope" or self.std == 0:
             return self.min_mean
-        return bisected(self.mean, self.min_mean)
+        return sum(_bisect(0.0, self.mean, lambda middle: middle > self.min_mean, OFFICIAL_STEP)) / 2
 
 
 def _line_value(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:

@@ -115,10 +115,16 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
     report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
-    expected = "*.txt, *.log, *.out or result_* files"
-    fix = "Name a folder in which there are logs, or a log itself, whatever its name."
     report.own.extend(
-        Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=fix)
+        Finding(
+            "FRM03",
+            ERROR,
+            results.folder,
+            0,
+            "no logs below this folder",
+            expected="*.txt, *.log, *.out or result_* files",
+            fix="Name a folder in which there are logs, or a log itself, whatever its name.",
+        )
         for results in folders
         if not results.runs
     )

@@ -237,7 +237,6 @@ def summary(report: Report, findings: list[Shown]) -> str:
 def shortage(report: Report) -> str:
     """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
     short = [results for results in report.sets if results.missing_runs]
-    not_judged = [results for results in report.sets if results.not_judged]
     if len(short) > MOST_SHORT:
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
     else:
@@ -245,7 +244,7 @@ def shortage(report: Report) -> str:
             f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
             for results in short
         ]
-    if logs := sum(len(results.runs) for results in not_judged):
+    if logs := sum(len(results.runs) for results in report.sets if results.not_judged):
         parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     return ", ".join(parts) or "runs are missing"
 

@@ -145,11 +145,9 @@ def find_steps_back(log: Log) -> list[StepBack]:
     """Return the records of the run that are earlier than one that must precede them, as if a clock was set back."""
     if log.is_in_order:
         return []
-    events = log.ordered
-    placed = zip(events, _find_earliest(events), strict=True)
     return [
         StepBack(record, before, time_ms - record.time_ms)
-        for record, (time_ms, before) in placed
+        for record, (time_ms, before) in zip(log.ordered, _find_earliest(log.ordered), strict=True)
         if time_ms > record.time_ms
     ]
 

@@ -58,10 +58,9 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
 
 def check_waivers(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
     """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
-    by_name = {}
-    for name, waiver in waivers.items():
-        by_name[name] = waiver if isinstance(waiver, Waiver) else Waiver(waiver)
-        if problem := _find_problem(name, by_name[name].reason):
+    by_name = {name: waiver if isinstance(waiver, Waiver) else Waiver(waiver) for name, waiver in waivers.items()}
+    for name, waiver in by_name.items():
+        if problem := _find_problem(name, waiver.reason):
             raise UsageError(f"waiver: {problem}")
     return by_name
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache, lru_cache, partial
 from importlib import import_module
@@ -133,14 +133,10 @@ REFERENCES: Final[dict[str, Reference]] = {
 """The benchmarks of MLPerf HPC; `find_reference` also knows those from outside the suite."""
 MINIS: Final[dict[str, tuple[Reference, ...]]] = {name: facts.MINIS for name, facts in _FACTS.items()}
 """The mini problems of the benchmarks that have some, the current one first."""
-_broken: Final[dict[str, str]] = {}
-_judged: Final[list[str]] = []
+BROKEN: Final[dict[str, str]] = {}
+"""Why plug-ins cannot be used that were asked for and failed, by name."""
+JUDGED: Final[list[str]] = []
 """The files and folders that are judged: no plug-in is imported from there."""
-
-
-def list_broken_plugins() -> Mapping[str, str]:
-    """Return why the plug-ins cannot be used that were asked for and failed, by name."""
-    return _broken
 
 
 def names_in_words() -> str:
@@ -169,22 +165,17 @@ def describe_plugin(benchmark: str | None) -> str:
 
 def refuse_plugins_in(paths: Iterable[str | os.PathLike[str]]) -> None:
     """Import no plug-in from these folders or from beside these files, as they are judged."""
-    _judged[:] = [os.path.realpath(path) for path in paths]
-    _broken.clear()
+    JUDGED[:] = [os.path.realpath(path) for path in paths]
+    BROKEN.clear()
     for cached in (load_plugin, list_references, reference_of):
         cached.cache_clear()
-
-
-def list_judged_paths() -> list[str]:
-    """Return the paths that `refuse_plugins_in` got, for another process."""
-    return [*_judged]
 
 
 def _find_judged(package: Package) -> str | None:
     """Return the judged file or folder that a plug-in, or the facts of its distribution, comes from; None if none."""
     home, folder, facts = (os.path.realpath(path) for path in (package.home, package.folder, package.folder / FACTS))
     around = os.path.join(home, "") if package.origin != str(package.home) else None  # metadata above what is judged
-    for path in _judged:
+    for path in JUDGED:
         if around and path.startswith(around) and around.startswith(os.path.join(os.path.realpath("."), "")):
             return path
         if os.path.isdir(path):
@@ -233,13 +224,8 @@ def list_references(benchmark: str | None) -> tuple[Reference, ...]:
     try:
         return load_plugin(benchmark or "")
     except PluginError as error:
-        report_broken(benchmark or "", str(error))
+        BROKEN[benchmark or ""] = str(error)
         return ()
-
-
-def report_broken(benchmark: str, cause: str) -> None:
-    """Note why a plug-in cannot be used, for `list_broken_plugins`."""
-    _broken[benchmark] = cause
 
 
 def read_name(value: object) -> str:

@@ -64,7 +64,11 @@ def _run_check(arguments: argparse.Namespace) -> int:
     use_plugin_options(arguments)
     load_rules(settings.rules)  # and those of installed packages, before ids are looked up
     if arguments.explain or arguments.list_rules:
-        return _show_rules(arguments)
+        from compliance.explain import explain, list_rules
+
+        shown = (arguments.profile, _selected_prefixes(arguments))
+        write_text(explain(arguments.explain) if arguments.explain else list_rules(*shown), arguments.output)
+        return 0
     if not arguments.paths:
         raise UsageError("nothing to check: give log files, folders or - for standard input")
     missing = [path for path in arguments.paths if path != "-" and not arguments.follow and not os.path.lexists(path)]
@@ -194,18 +198,6 @@ def _choose_style(arguments: argparse.Namespace) -> Style:
     except FileNotFoundError:  # the folder was removed
         base = ""
     return Style(color=color, width=width, verbose=arguments.verbose, quiet=arguments.quiet, base=base)
-
-
-def _show_rules(arguments: argparse.Namespace) -> int:
-    from compliance.explain import explain, list_rules
-
-    text = (
-        explain(arguments.explain)
-        if arguments.explain
-        else list_rules(arguments.profile, _selected_prefixes(arguments))
-    )
-    write_text(text, arguments.output)
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ from compliance.check import main as check
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
-Story = tuple[str, str, Callable[[Path], str], int]
-
 
 def _write_files(path: Path, data: bytes) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +25,7 @@ def _write_files(path: Path, data: bytes) -> str:
     return str(path)
 
 
-STORIES: tuple[Story, ...] = (
+STORIES: tuple[tuple[str, str, Callable[[Path], str], int], ...] = (
     (
         "A valid run of CosmoFlow",
         "It reaches the target and complies with every rule.",

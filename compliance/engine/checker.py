@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,13 +14,12 @@ from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import group_pairs, is_integer
 from compliance.benchmarks import (
+    BROKEN,
     REFERENCES,
     find_plugin,
-    list_broken_plugins,
     list_references,
     read_name,
     refuse_plugins_in,
-    report_broken,
     require_references,
 )
 from compliance.engine.inputs import Inputs, LooseGroups, OpenedSet, open_paths
@@ -33,7 +32,6 @@ from compliance.model.judging import (
     ERROR,
     LOOSE_RULE,
     NOTE,
-    OTHER_SUITE,
     PASSING,
     SKIPPED,
     STRICT,
@@ -53,10 +51,8 @@ if TYPE_CHECKING:
     from compliance.model.package import Package
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
-PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
 COPY_RULE = "RUN05"
 """Holds of the logs of a folder, whatever results they are of."""
-NO_LOGS_FIX = "Name a folder in which there are logs, or a log itself, whatever its name."
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
@@ -72,11 +68,12 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     if options.benchmark:
         require_references(options.benchmark)
     runs = list(examine_all(inputs.tasks, options))
-    groups = inputs.sort_loose(runs)
+    groups = inputs.sort_loose({id(task): run for task, run in zip(inputs.tasks, runs, strict=True)})
     report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
     if options.profile == STRICT and not beyond:  # the official tool knows no mini problem and no plug-in
-        officially = judging.start_official()
+        official_options = options.make_official()
+        officially = Judging(official_options, judging.waivers, official_options.start_report())
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]
         if [entry[1] for entry in officially.report.rounds] != [entry[1] for entry in report.rounds]:  # flat layouts
@@ -97,12 +94,12 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
     names = sorted({read_name(run.submission.get(BENCHMARK)) for run in runs if run.case.strict})
     for name in names:
         list_references(name)
-    broken = list_broken_plugins()
     expected = "a plug-in whose facts can be imported"
+    fix = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
     return [
-        Finding(BENCHMARK_RULE, WARNING, "", 0, broken[name], expected, BENCHMARK, fix=PLUGIN_FIX)
+        Finding(BENCHMARK_RULE, WARNING, "", 0, BROKEN[name], expected, BENCHMARK, fix=fix)
         for name in names
-        if name in broken
+        if name in BROKEN
     ]
 
 
@@ -110,15 +107,27 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     """Return the report on the inputs. runs: their logs, judged. groups: of the loose ones."""
     report, options = judging.report, judging.options
     report.own_rules.update(own_rules())
-    inputs, order = inputs.regroup(groups)
-    judged = iter([runs[at] for at in order])
+    judged = {id(task): run for task, run in zip(inputs.tasks, runs, strict=True)}
+    inputs = inputs.regroup(groups)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
     every = [*(results for _, sets in packages for results in sets), *folders]
     report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
-    report.runs.extend(judged)
+    report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
-    report.own.extend(_report_empty(results) for results in folders if not results.runs)
+    report.own.extend(
+        Finding(
+            "FRM03",
+            ERROR,
+            results.folder,
+            0,
+            "no logs below this folder",
+            expected="*.txt, *.log, *.out or result_* files",
+            fix="Name a folder in which there are logs, or a log itself, whatever its name.",
+        )
+        for results in folders
+        if not results.runs
+    )
     folders = [results for results in folders if results.runs]
     sets = [*(results for _, sets in packages for results in sets), *folders]
     if sets or packages or len(report.runs) != 1 or options.waivers or options.against:
@@ -141,7 +150,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
 
 def _judge_package(package: Package, judging: Judging) -> Package:
     """Return a package, whose results are judged, with what the rules find."""
-    if {run.only_rule for results in package.sets for run in results.runs} == {OTHER_SUITE}:
+    if {run.only_rule for results in package.sets for run in results.runs} == {BENCHMARK_RULE}:
         rounds = judging.report.rounds
         rounds[:] = [entry for entry in rounds if entry[0] != package.root]
         reason = "the package: its logs are of another suite"
@@ -200,21 +209,19 @@ def _mark_consequences(report: Report) -> None:
     People then read each cause once, and before what follows from it. An error never follows from a warning: it stays
     when the warning is heeded.
     """
-    for package in report.packages:
-        matched = package.match_results(package.findings)
-        around = group_pairs((id(results), finding) for finding, concerned in matched for results in concerned)
-        for results in package.sets:
-            _mark_result(results, around.get(id(results), []))
-        _mark_findings(package.findings, package.decisive_findings())
+    around = group_pairs(
+        (id(results), finding)
+        for package in report.packages
+        for finding, concerned in package.match_results(package.findings)
+        for results in concerned
+    )
     for results in report.sets:
-        if results.loose:
-            _mark_result(results, [])
-
-
-def _mark_result(results: ResultSet, around: list[Finding]) -> None:
-    for run in (*results.runs, *results.pruned):
-        _mark_findings(run.findings, (*results.findings, *around, *run.findings))
-    _mark_findings(results.findings, (*around, *results.decisive_findings()))
+        outside = around.get(id(results), [])
+        for run in (*results.runs, *results.pruned):
+            _mark_findings(run.findings, (*results.findings, *outside, *run.findings))
+        _mark_findings(results.findings, (*outside, *results.decisive_findings()))
+    for package in report.packages:
+        _mark_findings(package.findings, package.decisive_findings())
 
 
 def _mark_findings(findings: list[Finding], present: Iterable[Finding]) -> None:
@@ -230,11 +237,10 @@ def _mark_findings(findings: list[Finding], present: Iterable[Finding]) -> None:
             findings[at] = finding._replace(cause=cause)
 
 
-def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:
-    """Return the result with its runs, which come next, and with what only they state."""
+def _add_runs(opened: OpenedSet, judged: Mapping[int, JudgedRun]) -> ResultSet:
+    """Return the result with its runs and what only they state. judged: by the identities of the tasks."""
     results, counted, pruned = opened
-    runs = [next(judged) for _ in (*counted, *pruned)]
-    runs = _report_once(runs)
+    runs = _report_once([judged[id(task)] for task in (*counted, *pruned)])
     return _complete_results(replace(results, runs=runs[: len(counted)], pruned=runs[len(counted) :]))
 
 
@@ -250,8 +256,6 @@ def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
         if finding.severity in (WARNING, NOTE) and RULES[finding.rule].once
     )
     shared = {kind: set(numbers) for kind, numbers in kinds.items() if len(set(numbers)) > 1}
-    if not shared:
-        return runs
 
     def reduce(number: int, finding: Finding) -> Iterator[Finding]:
         kind = (finding.rule, finding.severity, finding.message)
@@ -290,9 +294,8 @@ def _find_copies(sets: list[ResultSet], tasks: list[LogTask], judging: Judging) 
 def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -> ResultSet:
     """Return a result with its convergence, its score and what the rules find."""
     if results.unchecked or results.foreign:
-        reason = "the runs: none of the logs is one of MLPerf HPC"
-        if results.unchecked:
-            reason = "the official tool does not look into this folder"
+        foreign = "the runs: none of the logs is one of MLPerf HPC"
+        reason = "the official tool does not look into this folder" if results.unchecked else foreign
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)
@@ -303,11 +306,6 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     results = replace(results, score=_score_results(results))
     rules = rules_of(SetRule, results.round, results.judged_as, judging.options.profile)
     return replace(results, findings=judging.apply_rules(rules, results))
-
-
-def _report_empty(results: ResultSet) -> Finding:
-    expected = "*.txt, *.log, *.out or result_* files"
-    return Finding("FRM03", ERROR, results.folder, 0, "no logs below this folder", expected, fix=NO_LOGS_FIX)
 
 
 def _complete_results(results: ResultSet) -> ResultSet:
@@ -348,7 +346,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     except (ValueError, OSError) as error:
         if find_plugin(reference.name) is None:
             raise
-        report_broken(reference.name, f"benchmark {reference.name!r} has no reference points: {error}")
+        BROKEN[reference.name] = f"benchmark {reference.name!r} has no reference points: {error}"
         return results
     if not points:
         return results

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
+from functools import partial
 
 from msgspec import Struct
 
@@ -14,12 +14,14 @@ from compliance.benchmarks import refuse_plugins_in, require_references
 from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, Options, complete_case, judge_by_both, judge_log
+from compliance.logs.course import Course
 from compliance.logs.log import Log, parse_log, read_log
 from compliance.model.judging import ERROR, NOT_A_RESULT, Finding, JudgedRun
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
 """Rules that only a complete log can pass or fail."""
+_print_now = partial(print, flush=True)
 HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 """Rules about records before run_start: what is missing then will not follow."""
 
@@ -46,8 +48,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        task = LogTask(path, initial_case(path, options), options)
-        watched.append(_Watched(path, task))
+        watched.append(_Watched(path, LogTask(path, initial_case(path, options), options)))
     news = time.monotonic()
     try:
         while any(watch.run is None for watch in watched):
@@ -73,10 +74,7 @@ def _read_news(watch: _Watched) -> bool:
         with NAMED.open(watch.path) as file:
             data = file.read()
     except OSError as error:
-        note = f"{watch.path}: waiting ({error.strerror})"
-        if note != watch.progress:
-            _print_now(note)
-            watch.progress = note
+        _show_progress(watch, f"waiting ({error.strerror})")
         return False
     if size < watch.size:
         _print_now(f"{watch.path}: starts again")
@@ -100,7 +98,10 @@ def _report_news(watch: _Watched, log: Log, findings: list[Finding], finished: b
             soon = "" if finished or finding.severity != ERROR else "will fail: "
             location = f"{watch.path}:{finding.line}" if finding.line else watch.path
             _print_now(f"{location}: {soon}{finding.severity} {finding.rule} {clean(finding.message)}")
-    progress = _describe_progress(log, watch.task)
+    _show_progress(watch, _describe_progress(log, watch.task))
+
+
+def _show_progress(watch: _Watched, progress: str) -> None:
     if progress != watch.progress:
         _print_now(f"{watch.path}: {progress}")
         watch.progress = progress
@@ -121,7 +122,7 @@ def _describe_progress(log: Log, task: LogTask) -> str:
     start = log.first("run_start")
     if start is None or reference is None:
         return f"initialising, {log.record_count} records"
-    evaluations = log.course(reference.target.key).counted
+    evaluations = log.derive(Course, reference.target.key).counted
     last = max((records[-1] for records in log.records.values()), key=lambda record: record.order)
     minutes = (last.time_ms - start.time_ms) / 60_000
     text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"
@@ -153,7 +154,3 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
     for finding in find_broken_plugins(watch.run for watch in watched if watch.run):
         _print_now(f"{finding.severity} {finding.rule} {clean(finding.message)}")
     return code
-
-
-def _print_now(text: str) -> None:
-    print(text, file=sys.stdout, flush=True)

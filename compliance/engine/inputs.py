@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -56,25 +56,22 @@ class Inputs(Struct, frozen=True):
         sets = chain(*(sets for _, sets in self.packages), self.folders)
         return [*chain.from_iterable((*counted, *pruned) for _, counted, pruned in sets), *self.logs]
 
-    def sort_loose(self, runs: Sequence[JudgedRun]) -> list[LooseGroups]:
+    def sort_loose(self, runs: Mapping[int, JudgedRun]) -> list[LooseGroups]:
         """Return the groups of loose logs that may be of one result each, for each folder.
 
-        runs: of all tasks, in order. In the profile official there are none: it judges such logs one by one.
+        runs: by the identities of the tasks. In the profile official there are none: it judges such logs one by one.
         """
-        ends = len(runs) - len(self.logs)
-        at = ends - sum(len(counted) for _, counted, _ in self.folders)
         groups: list[LooseGroups] = []
         for results, counted, _ in self.folders:
-            numbers = {id(run): number for number, run in enumerate(runs[at : at + len(counted)])}
-            logs = [run for run in runs[at : at + len(counted)] if not run.only_rule] if results.strict else []
-            at += len(counted)
-            parts = group_runs(logs)
+            loose = [runs[id(task)] for task in counted]
+            numbers = {id(run): number for number, run in enumerate(loose)}
+            parts = group_runs([run for run in loose if not run.only_rule] if results.strict else [])
             labelled = zip(label_groups(parts), parts, strict=True)
             groups.append([(label, [numbers[id(run)] for run in part]) for label, part in labelled])
         return groups
 
-    def regroup(self, groups: Sequence[LooseGroups]) -> tuple[Inputs, list[int]]:
-        """Return the inputs with a result for each group of loose logs, and the order in which the tasks are then.
+    def regroup(self, groups: Sequence[LooseGroups]) -> Inputs:
+        """Return the inputs with a result for each group of loose logs.
 
         Logs in no group are judged as logs; a folder without logs stays.
         """
@@ -83,9 +80,7 @@ class Inputs(Struct, frozen=True):
             inside = {number for _, numbers in parts for number in numbers}
             alone += [task for number, task in enumerate(counted) if number not in inside]
             folders += [(replace(results, label=label), [counted[n] for n in numbers], []) for label, numbers in parts]
-        positions = {id(task): at for at, task in enumerate(self.tasks)}
-        inputs = Inputs(self.packages, folders, [*alone, *self.logs])
-        return inputs, [positions[id(task)] for task in inputs.tasks]
+        return Inputs(self.packages, folders, [*alone, *self.logs])
 
 
 def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inputs:

@@ -25,11 +25,6 @@ class Judging(Struct, frozen=True):
     waivers: Mapping[str, Waiver]
     report: Report
 
-    def start_official(self) -> Judging:
-        """Return what the same is judged by for the official tool's verdict, with a report of its own."""
-        options = self.options.make_official()
-        return Judging(options, self.waivers, options.start_report())
-
     def apply_rules(self, rules: tuple[Rule, ...], subject: Any) -> list[Finding]:
         """Return what the rules find that counts; the report notes what is ignored."""
         path = getattr(subject, "folder", getattr(subject, "root", ""))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from common.reference import FULL
 from common.tree import NAMED, Tree
 from common.values import group_pairs
-from compliance.benchmarks import benchmarks_of, has_round, list_judged_paths, refuse_plugins_in
+from compliance.benchmarks import JUDGED, benchmarks_of, has_round, refuse_plugins_in
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
@@ -26,9 +26,9 @@ from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
 from compliance.logs.timeline import order_by_time
 from compliance.model.judging import (
+    BENCHMARK_RULE,
     ERROR,
     OFFICIAL,
-    OTHER_SUITE,
     SKIPPED,
     STRICT,
     Case,
@@ -90,8 +90,6 @@ class Options(Struct, frozen=True):
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
         ignore = (*self.ignore.items(), *self.settings.set_aside.items())
-        if not self.select and not ignore and not self.suite_only:
-            return list(findings), []
         kept, ignored = [], []
         for finding in findings:
             foreign = self.suite_only and prefix(finding.rule) not in FAMILIES
@@ -165,9 +163,8 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     if only_rule:
         prefixes, reason = (only_rule,), ""
     import_log_rules()
-    rules = rules_of(LogRule, case.round, case.division, case.profile)
-    if prefixes != ("",):
-        rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))
+    applied = rules_of(LogRule, case.round, case.division, case.profile)
+    rules = [rule for rule in applied if rule.id.startswith(prefixes)]
     started = bool(only_rule) or not case.strict or any(log[key] for key in STARTED)
     for of_rule in apply_each(rules, task.path, log, case):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
@@ -186,7 +183,7 @@ def _find_only_rule(log: Log, options: Options) -> str:
     """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
     if log.no_log:
         return "FRM03" if _counts("FRM03", log, options) else ""
-    return OTHER_SUITE if log.other_suite and _counts(OTHER_SUITE, log, options) else ""
+    return BENCHMARK_RULE if log.other_suite and _counts(BENCHMARK_RULE, log, options) else ""
 
 
 def _counts(rule: str, log: Log, options: Options) -> bool:
@@ -316,10 +313,14 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(os.path.getsize(path) for path in (*(task.path for task in tasks), *measured) if os.path.isfile(path))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
-        return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
-    runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
-    return _with_progress(runs, len(tasks), total, options, doing)
+    runs: Iterator[JudgedRun] = map(Examine(), tasks)
+    if len(tasks) > 1 and jobs > 1 and total >= PARALLEL_BYTES and _is_single_threaded():
+        runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
+    if not options.progress or (len(tasks) < 200 and total < PARALLEL_BYTES):
+        return runs
+    from tqdm import tqdm  # only terminals with long work pay for it
+
+    return iter(tqdm(runs, total=len(tasks), unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
 def _check_parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:
@@ -356,16 +357,6 @@ def _within_budget(runs: Iterator[JudgedRun], tasks: list[LogTask]) -> Iterator[
         examine.inflated[task.tree] += run.total_inflated_bytes
 
 
-def _with_progress(
-    runs: Iterator[JudgedRun], count: int, total: int, options: Options, doing: str
-) -> Iterator[JudgedRun]:
-    if not options.progress or (count < 200 and total < PARALLEL_BYTES):
-        return runs
-    from tqdm import tqdm  # only terminals with long work pay for it
-
-    return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
-
-
 class Examine:
     """Judge one log; can be sent to another process.
 
@@ -374,7 +365,7 @@ class Examine:
 
     def __init__(self) -> None:
         self.rules = [source for source in own_rules() if source != "__main__"]
-        self.judged = list_judged_paths()
+        self.judged = [*JUDGED]
         self.inflated: Counter[Tree] = Counter()
 
     def each(self, part: tuple[int, list[LogTask]]) -> list[JudgedRun]:
@@ -382,7 +373,7 @@ class Examine:
         return list(map(self, part[1]))
 
     def __call__(self, task: LogTask) -> JudgedRun:
-        if self.judged != list_judged_paths():  # a process that was not forked lacks it, and the rules
+        if self.judged != JUDGED:  # a process that was not forked lacks it, and the rules
             refuse_plugins_in(self.judged)
         load_rules(self.rules)
         run = check_log(replace(task, tree=PlainFiles(task.tree.root)) if self.exhausted(task) else task)

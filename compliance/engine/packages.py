@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from common.reference import ROUNDS
-from common.tree import RefusedFileError, Tree
+from common.tree import Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.judging import Case
 from compliance.model.layout import (
@@ -89,7 +89,7 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
         unchecked=not case.strict and (benchmark is None or (package.flat and case.round != ROUNDS[0])),
         power=layout.power,
         scaling_file=read_scaling(layout.scaling_file, case.strict, layout.tree),
-        bypasses=[bypass for bypass in package.bypasses if bypass.about_convergence and bypass.covers(folder)],
+        bypasses=[bypass for bypass in package.bypasses if bypass.concerns_convergence(folder)],
         officially_bypassed=frozenset().union(*(file.obeyed for file in obeyed)),
     )
 
@@ -131,8 +131,6 @@ def _find_unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
         return
     try:
         tree.read(path, MOST_BYTES).decode("utf-8")
-    except RefusedFileError as error:
-        yield path, error.reason
     except OSError as error:
         yield path, error.strerror or str(error)
     except ValueError:

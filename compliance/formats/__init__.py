@@ -6,6 +6,7 @@ A format's module is imported on first use: the check of one log must start with
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from compliance.formats.style import Style
@@ -16,21 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Style"]
 
 
-def _import_late(module: str, function: str = "render") -> Callable[[Report, Style], str]:
-    def render(report: Report, style: Style) -> str:
-        from importlib import import_module  # here, as the imports of the formats themselves
+def _render(module: str, function: str, report: Report, style: Style) -> str:
+    from importlib import import_module  # here, as the imports of the formats themselves
 
-        text: str = getattr(import_module(f"compliance.formats.{module}"), function)(report, style)
-        return text
-
-    return render
+    text: str = getattr(import_module(f"compliance.formats.{module}"), function)(report, style)
+    return text
 
 
 FORMATS: Final[dict[str, Callable[[Report, Style], str]]] = {
-    "text": _import_late("text"),
-    "json": _import_late("json"),
-    "junit": _import_late("ci", "render_junit"),
-    "sarif": _import_late("ci", "render_sarif"),
-    "github": _import_late("ci", "render_github"),
-    "markdown": _import_late("markdown"),
+    "text": partial(_render, "text", "render"),
+    "json": partial(_render, "json", "render"),
+    "junit": partial(_render, "ci", "render_junit"),
+    "sarif": partial(_render, "ci", "render_sarif"),
+    "github": partial(_render, "ci", "render_github"),
+    "markdown": partial(_render, "markdown", "render"),
 }

@@ -237,7 +237,6 @@ def summary(report: Report, findings: list[Shown]) -> str:
 def shortage(report: Report) -> str:
     """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
     short = [results for results in report.sets if results.missing_runs]
-    not_judged = [results for results in report.sets if results.not_judged]
     if len(short) > MOST_SHORT:
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
     else:
@@ -245,7 +244,7 @@ def shortage(report: Report) -> str:
             f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
             for results in short
         ]
-    if logs := sum(len(results.runs) for results in not_judged):
+    if logs := sum(len(results.runs) for results in report.sets if results.not_judged):
         parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     return ", ".join(parts) or "runs are missing"
 
@@ -256,14 +255,11 @@ def _name_benchmark(results: ResultSet) -> str:
 
 
 def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterator[str]:
-    for severity in severities:
-        number = sum(entry.severity == severity and not entry.tolerated for entry in findings)
-        yield counted(number, severity)
-    tolerated = sum(entry.tolerated for entry in findings)
-    if tolerated:
+    numbers = Counter("tolerated error" if entry.tolerated else entry.severity for entry in findings)
+    yield from (counted(numbers[severity], severity) for severity in severities)
+    if tolerated := numbers["tolerated error"]:
         yield counted(tolerated, "tolerated error")
-    skipped = sum(entry.severity == SKIPPED for entry in findings)
-    if skipped:
+    if skipped := numbers[SKIPPED]:
         yield f"{skipped} not checked"
 
 
@@ -291,7 +287,16 @@ def score_tables(report: Report) -> list[TextTable]:
         ("Time to train (strong scaling), in minutes; staging in or out of TTT", TIMES, times),
         ("Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes", RATES, rates),
     )
-    return [_make_score_table(title, scores, rows) for title, scores, rows in both if rows]
+    return [
+        TextTable(
+            title,
+            tuple((name, "") for name in (*NAMES, *scores)),
+            tuple(rows),
+            (*(False for _ in NAMES), *(True for _ in scores)),
+        ).without_empty()
+        for title, scores, rows in both
+        if rows
+    ]
 
 
 def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
@@ -320,9 +325,3 @@ def _rate_cells(score: Throughput) -> tuple[str, ...]:
         staging_cell(score.staging_minutes, score.staging_clock),
         energy(score.energy_joules) if score.energy_joules is not None else "",
     )
-
-
-def _make_score_table(title: str, scores: tuple[str, ...], rows: list[tuple[str, ...]]) -> TextTable:
-    headings = tuple((name, "") for name in (*NAMES, *scores))
-    numeric = (*(False for _ in NAMES), *(True for _ in scores))
-    return TextTable(title, headings, tuple(rows), numeric).without_empty()

@@ -13,9 +13,10 @@ from functools import cached_property
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from common.values import is_number
+from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
 LEVEL_SHARE: Final = 0.4
@@ -26,18 +27,6 @@ LEVEL_RATIO: Final = 2
 NO_TIME_MS: Final = 1000
 NO_TIME_SHARE: Final = 0.02
 """Of the time of an epoch: nothing was trained."""
-
-
-class Records(Protocol):
-    """What the course is made of: `compliance.logs.log.Log`."""
-
-    record_count: int
-
-    def __getitem__(self, key: str) -> list[Record]: ...
-
-    def first(self, key: str) -> Record | None: ...
-
-    def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords: ...
 
 
 class Block(NamedTuple):
@@ -59,7 +48,7 @@ class Course:
     block starts; results: those of them that have a number.
     """
 
-    def __init__(self, log: Records, metric: str) -> None:
+    def __init__(self, log: Log, metric: str) -> None:
         stop = log.first("run_stop")
         self.end: Final = stop.order if stop else log.record_count
         self.epochs: Final = until(self.end, log.numbered("epoch_start"))
@@ -155,8 +144,6 @@ class Course:
         without a start has lost its record: it counts as an evaluation here.
         """
         suspects = _not_after(self.evaluated, self.results)
-        if not suspects:
-            return suspects
         if self.blocks and not self.evaluations:
             starts = [(self.training(number), number, record) for number, record in suspects]
             return [(number, record) for start, number, record in starts if start is None or start.order > record.order]
@@ -176,8 +163,6 @@ class Course:
     @cached_property
     def repeated(self) -> dict[float, Sequence[Record]]:
         """The results of each epoch that has several."""
-        if len({number for number, _ in self.results}) == len(self.results):
-            return {}
         return {number: records for number, records in by_number(self.results).items() if len(records) > 1}
 
     @cached_property

@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, islice, pairwise, product
 from math import inf, log2
 from operator import sub
 from typing import Final
@@ -108,7 +108,8 @@ def fingerprint(log: Log) -> Fingerprint:
 
 def _interval_lengths(times: list[float]) -> list[float]:
     """Return the intervals between times, the first ones of many."""
-    return [length for length in map(sub, times[1:], times) if SHORTEST_MS <= length < LONGEST_MS][:LENGTHS_KEPT]
+    lengths = map(sub, islice(times, 1, None), times)
+    return list(islice((length for length in lengths if SHORTEST_MS <= length < LONGEST_MS), LENGTHS_KEPT))
 
 
 # -- how alike two runs are ---------------------------------------------------------------------------------

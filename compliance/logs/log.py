@@ -18,7 +18,7 @@ from copy import copy
 from functools import cached_property
 from itertools import islice
 from operator import le
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -28,7 +28,6 @@ from common.reference import COMMON_SETTINGS, TARGET_RECORD
 from common.tree import NAMED, Tree
 from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES, list_references, read_name
-from compliance.logs.course import Course
 from compliance.logs.file_kind import (
     EMPTY,
     OUTPUT,
@@ -148,6 +147,7 @@ KEYS: Final = frozenset(
     ("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
 )
 """The keys that rules and the recorder of reference runs need; of others, only some records are kept."""
+T = TypeVar("T")
 
 
 class Rate(NamedTuple):
@@ -208,8 +208,7 @@ class Log:
         self.line_count = 0
         self.metrics: tuple[str, ...] = METRICS
         self._problem_counts: Counter[str] = Counter()
-        self._numbered: dict[tuple[str, str], NumberedRecords] = {}
-        self._courses: dict[str, Course] = {}
+        self._derived: dict[tuple[Any, ...], Any] = {}
 
     def __getitem__(self, key: str) -> list[Record]:
         return self.records.get(key, [])
@@ -264,23 +263,20 @@ class Log:
 
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
         """Return (number, record) of each record of a key with a finite number in that metadata field."""
-        pairs = self._numbered.get((key, field))
-        if pairs is None:
-            pairs = self._numbered[key, field] = _numbered(self[key], field)
-        return pairs
+        return self.derive(_numbered, key, field)
 
-    def course(self, metric: str) -> Course:
-        """Return what the run trained and evaluated. metric: the key of its results, such as eval_error."""
-        cached = self._courses.get(metric)
-        if cached is None:
-            cached = self._courses[metric] = Course(self, metric)
-        return cached
+    def derive(self, make: Callable[..., T], *arguments: str) -> T:
+        """Return what `make` makes of the log with these arguments, which is kept: `derive(Course, "eval_error")`."""
+        if (make, *arguments) not in self._derived:
+            self._derived[make, *arguments] = make(self, *arguments)
+        made: T = self._derived[make, *arguments]
+        return made
 
     def replace(self, records: dict[str, list[Record]]) -> Log:
         """Return the log with other records of these keys."""
         log = copy(self)
         log.records = {**self.records, **records}
-        log._numbered, log._courses = {}, {}
+        log._derived = {}
         for name in ("events", "ordered", "is_in_order"):
             log.__dict__.pop(name, None)
         return log
@@ -297,7 +293,8 @@ class Log:
         self.oddities[kind] = first._replace(lines=first.lines + lines)
 
 
-def _numbered(records: list[Record], field: str) -> NumberedRecords:
+def _numbered(log: Log, key: str, field: str) -> NumberedRecords:
+    records = log[key]
     numbers: list[Any] = [record.meta(field) for record in records]
     if set(map(type, numbers)) == {int} and min(numbers) >= -LARGEST and max(numbers) <= LARGEST:
         return NumberedRecords(numbers, records)

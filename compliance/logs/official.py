@@ -88,21 +88,17 @@ def _log_crash(log: Log, round_: str) -> str:
         return ""
     if str(division.value) not in ("closed", "open"):
         return f"line {division.line}: there are no rules of this division"
-    return _benchmark_crash(log, round_, str(division.value))
-
-
-def _benchmark_crash(log: Log, round_: str, division: str) -> str:
     named = log.first("submission_benchmark")
     if named is None:
         return ""
-    benchmark = str(named.value)
+    closed, benchmark = division.value == "closed", str(named.value)
     if benchmark not in benchmarks_of(round_):
-        has_options = division == "closed" and benchmark in OPTION_FILES
+        has_options = closed and benchmark in OPTION_FILES
         return "" if has_options else f"line {named.line}: there are no rules of this benchmark"
     for record in log[REFERENCES[benchmark].target.key]:
         if not isinstance(record.value, (int, float)):
             return f"line {record.line}: {record.key} is not a number"
-    if division == "closed" and benchmark == "deepcam":
+    if closed and benchmark == "deepcam":
         for record in log["scheduler_type"]:
             if isinstance(record.value, str) and record.value.lower() not in SCHEDULES:
                 return f"line {record.line}: there are no rules of this schedule"

@@ -155,8 +155,6 @@ def _find_homes(text: bytes) -> Iterator[Span]:
         for match in _UNIX_HOME.finditer(text)
         if _is_absolute(text, match.start())
     )
-    if b"\\" not in text:
-        return unix
     windows = ((match.start() - len("C:"), _name_end(match), HOME) for match in re.finditer(_WINDOWS_HOME, text))
     return merge(unix, windows)
 

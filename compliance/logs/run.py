@@ -22,6 +22,7 @@ from common.tree import ANYWHERE
 from common.values import as_count, is_number, to_plain
 from common.version import DISTRIBUTION
 from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
+from compliance.logs.course import Course
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import BENCHMARK, SETTINGS, STRUCTURE, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
@@ -49,7 +50,6 @@ SEEDS_KEPT: Final = 10_000
 MARKED: Final = (*STRUCTURE, BENCHMARK, "global_batch_size", "train_samples", "seed")
 """Keys of which it is compared what code wrote them."""
 Shared = TypeVar("Shared", bound=Hashable)
-Marks = tuple[tuple[str, str, int | None], ...]
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
 NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
@@ -153,7 +153,7 @@ class Run(Struct, frozen=True):
     seeds: Sequence[tuple[int, Any, Any, Any]] = ()
     seed_count: int = 0
     keys: frozenset[str] = frozenset()
-    marks: Marks = ()
+    marks: tuple[tuple[str, str, int | None], ...] = ()
     instance: Any = None
     start_ms: float | None = None
     stop_ms: float | None = None
@@ -275,7 +275,7 @@ def extract_run(
         status=stop.meta("status") if stop else None,
         ending=stated_ending(stop.metadata) if stop else None,
         convergence=convergence,
-        epochs_trained=log.course(reference.target.key).trained if reference else 0,
+        epochs_trained=log.derive(Course, reference.target.key).trained if reference else 0,
         converged=converged and not without_target,
         without_target=without_target,
         official_convergence=official_convergence(log),
@@ -361,10 +361,7 @@ def describe_own_code(provenance: Any) -> str:
 
 def read_mark(record: Record) -> tuple[str, int | None]:
     """Return the end of the file's path, and the line, that wrote a record."""
-    fields = record.metadata
-    if type(fields) is not dict:
-        return "", None
-    file, line = fields.get("file"), fields.get("lineno")
+    file, line = record.meta("file"), record.meta("lineno")
     return file[-LONGEST_NAME:] if type(file) is str else "", line if type(line) is int else None
 
 
@@ -436,7 +433,7 @@ def _sharing_ranks(extents: Any) -> int:
 
 
 def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
-    for record in log.course(target.key).counted:
+    for record in log.derive(Course, target.key).counted:
         if is_number(record.value) and is_number(record.time_ms):
             epoch = record.meta("epoch_num")
             yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
@@ -444,7 +441,7 @@ def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
 
 def _read_convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
-    counted = log.course(reference.target.key).counted
+    counted = log.derive(Course, reference.target.key).counted
     if not counted:
         return None, False
     last, stop = counted[-1], log.last("run_stop")

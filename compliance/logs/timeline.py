@@ -63,17 +63,13 @@ def staging_ms(log: Log, start_ms: float | None, stop_ms: float | None) -> tuple
 
     start_ms, stop_ms: the clock. Times are in ms; without a run_start nothing is known to lie outside.
     """
-    total, outside, begin = 0.0, 0.0, None
-    for record in log.in_order("staging_start", "staging_stop"):
-        if record.key == "staging_start":
-            begin = record.time_ms if begin is None else begin
-        elif begin is not None:
-            end = record.time_ms
-            if start_ms is not None:
-                inside = min(end, end if stop_ms is None else stop_ms) - max(begin, start_ms)
-                outside += max(0.0, end - begin - max(0.0, inside))
-            total, begin = total + end - begin, None
-    return total, outside
+    spans = [staged[:2] for staged in _pair_intervals(log, "staging", (-inf, inf)) if staged.whole]
+    total = sum(end - begin for begin, end in spans)
+    if start_ms is None:
+        return total, 0.0
+    last_ms = inf if stop_ms is None else stop_ms
+    inside = sum(max(0.0, min(end, last_ms) - max(begin, start_ms)) for begin, end in spans)
+    return total, max(0.0, total - inside)
 
 
 class Phases(NamedTuple):
@@ -99,11 +95,7 @@ class Timeline:
         kinds = [kind for part in INTERVALS.values() for kind in part] if self.extent else []
         self._intervals = {kind: list(_pair_intervals(log, kind, self.extent or (0, 0))) for kind in kinds}
         self._counts_blocks = not log["epoch_start"]
-
-    @property
-    def _trained(self) -> list[_Interval]:
-        """The epochs; in a log without epochs, its blocks."""
-        return self._intervals.get("block" if self._counts_blocks else "epoch", [])
+        self._trained = self._intervals.get("block" if self._counts_blocks else "epoch", [])
 
     def seconds_by_part(self) -> dict[str, float]:
         """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""
@@ -153,11 +145,9 @@ def find_steps_back(log: Log) -> list[StepBack]:
     """Return the records of the run that are earlier than one that must precede them, as if a clock was set back."""
     if log.is_in_order:
         return []
-    events = log.ordered
-    placed = zip(events, _find_earliest(events), strict=True)
     return [
         StepBack(record, before, time_ms - record.time_ms)
-        for record, (time_ms, before) in placed
+        for record, (time_ms, before) in zip(log.ordered, _find_earliest(log.ordered), strict=True)
         if time_ms > record.time_ms
     ]
 
@@ -181,10 +171,12 @@ def order_by_time(log: Log) -> Log:
     """
     if log.is_in_order:
         return log
-    events = log.ordered
     stop = log.first("run_stop")
     end = stop.order if stop else log.record_count
-    placed = zip(events, _find_earliest(events), strict=True)
+    times = [event.time_ms for event in log.ordered if event.order < end and event.key not in OUTSIDE]
+    if all(map(le, times, times[1:])):  # then none of these precedes what it must follow
+        return log
+    placed = zip(log.ordered, _find_earliest(log.ordered), strict=True)
     course = [(time_ms, event) for event, (time_ms, _) in placed if event.order < end and event.key not in OUTSIDE]
     by_time = sorted(course, key=itemgetter(0))
     moved: dict[int, Record] = {}
@@ -227,7 +219,7 @@ def _find_earliest(events: list[Record]) -> Iterator[Moment]:
 
 def samples_per_second(log: Log, reference: Reference) -> float | None:
     """Return samples trained per second from the first epoch's start to the last one's end; None if not logged."""
-    course = log.course(reference.target.key)
+    course = log.derive(Course, reference.target.key)
     starts = [start for _, start in course.epochs] or [block.start for block in course.blocks]
     stops = [stop for _, stop in course.epoch_stops] or log["block_stop"]
     samples = _trained_samples(log, reference, course)

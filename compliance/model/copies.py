@@ -101,18 +101,14 @@ class Groups:
     def collect(self, items: Iterable[Owned]) -> list[list[Owned]]:
         """Return the groups of several items."""
         for item, owner in items:
-            self._add(item, owner)
+            shared = dict(self._sharing_items(item))
+            near = chain(shared.items(), ((at, 0) for at in self._near_siblings(item, owner) if at not in shared))
+            fitting = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
+            group: list[Owned] = next(fitting, [])
+            group.append((item, owner))
+            self._items.append(item)
+            self._groups.append(group)
         return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
-
-    def _add(self, item: Any, owner: ResultSet) -> None:
-        """Put the item into the group of an earlier one, or into a new one."""
-        shared = dict(self._sharing_items(item))
-        near = chain(shared.items(), ((at, 0) for at in self._near_siblings(item, owner) if at not in shared))
-        fitting = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
-        group: list[Owned] = next(fitting, [])
-        group.append((item, owner))
-        self._items.append(item)
-        self._groups.append(group)
 
     def _near_siblings(self, item: Any, owner: ResultSet) -> list[int]:
         """Return earlier items of the same result at nearly the same place, and remember this one."""

@@ -77,7 +77,7 @@ PARTIAL: Final = "PARTIAL"
 PASSING: Final = (PASS, WARN, PARTIAL)
 """The verdicts that a result may be submitted with."""
 BENCHMARK_RULE = "SET02"
-"""The rule that a log names a benchmark."""
+"""The rule that a log names a benchmark; it also says that a log is of another suite."""
 NOT_A_RESULT: Final = "not judged as a result"
 """What is said of logs that were judged one by one."""
 LOOSE_RULE: Final = "RUN24"
@@ -143,9 +143,6 @@ def listed(names: Sequence[object], most: int = LISTED) -> str:
 
 DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
 """Rules that find a file damaged as a whole; on it no rule about its records is applied."""
-
-OTHER_SUITE: Final = "SET02"
-"""The rule that says that a log is of another suite."""
 
 
 class JudgedRun(Run, frozen=True, kw_only=True):

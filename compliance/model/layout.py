@@ -33,7 +33,6 @@ README_FILE = "README.md"
 SCRIPTS = ("setup.sh", "init_datasets.sh", "run_and_time.sh")
 SCALING_FILE = "scaling.json"
 PARAMETERS_FILE = "package_checker_params"
-KNOWN_FILES = (SCALING_FILE, PARAMETERS_FILE, POWER)
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
@@ -126,9 +125,9 @@ def discover(paths: list[str]) -> Places:
     sets = chain(places.folders, *(package.sets for package in places.packages))
     inside = {os.path.realpath(log) for layout in sets for log in layout.logs} if places.logs else ()
     named = [path for path in places.logs if path != "-" and os.path.realpath(path) not in inside]
-    places.logs = [path for path in places.logs if path == "-" or path in named]
-    if len(named) > 1:  # as if they lay loose in their folders
-        places.logs = [path for path in places.logs if path == "-"]
+    alone = named if len(named) == 1 else []
+    places.logs = [path for path in places.logs if path == "-" or path in alone]
+    if not alone:  # as if they lay loose in their folders
         for folder, logs in group_pairs((posixpath.dirname(path) or ".", path) for path in named).items():
             places.folders.append(SetPlace(folder, logs=logs, tree=NAMED_BY_USER))
             places.unread += _result_files(folder)
@@ -200,11 +199,8 @@ def _has_logs(results: str) -> bool:
 
 
 def _package_above(path: str) -> str | None:
-    parts = write_slashes(os.path.abspath(path)).split("/")
-    for at in range(len(parts) - 1, 0, -1):
-        if parts[at] == RESULTS and len(parts) - at <= 5:
-            return "/".join(parts[:at]) or "/"
-    return None
+    inside = re.fullmatch(rf"(.*)/{RESULTS}(?:/[^/]+){{0,4}}", write_slashes(os.path.abspath(path)), re.DOTALL)
+    return inside and (inside[1] or "/")
 
 
 def _read_package(root: str) -> PackagePlace:
@@ -225,24 +221,22 @@ def _read_package(root: str) -> PackagePlace:
 
 def _read_results(results: str, layout: PackagePlace) -> None:
     tree = layout.tree
-    systems = subfolders(results, tree)
-    scalings = [folder for system in systems for folder in subfolders(system, tree)]
-    scaled = any(os.path.basename(folder) in (STRONG, WEAK) for folder in scalings)
-    layout.flat = not scaled and any(_result_files(folder) for folder in scalings)
-    for system in systems:
-        for folder in subfolders(system, tree):
-            name = os.path.basename(folder)
-            benchmarks = [folder] if layout.flat else subfolders(folder, tree)
-            scaling = WEAK if name == WEAK else STRONG
-            layout.sets += [_read_set(benchmark, system, scaling, tree) for benchmark in benchmarks]
-            if not layout.flat and name not in (STRONG, WEAK):
-                layout.unexpected.append((folder, "strong or weak"))
+    folders = [(system, folder) for system in subfolders(results, tree) for folder in subfolders(system, tree)]
+    scaled = any(os.path.basename(folder) in (STRONG, WEAK) for _, folder in folders)
+    layout.flat = not scaled and any(_result_files(folder) for _, folder in folders)
+    for system, folder in folders:
+        name = os.path.basename(folder)
+        benchmarks = [folder] if layout.flat else subfolders(folder, tree)
+        scaling = WEAK if name == WEAK else STRONG
+        layout.sets += [_read_set(benchmark, system, scaling, tree) for benchmark in benchmarks]
+        if not layout.flat and name not in (STRONG, WEAK):
+            layout.unexpected.append((folder, "strong or weak"))
 
 
 def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
     logs, pruned = _result_files(folder), posixpath.join(folder, PRUNED)
     scaling_file = posixpath.join(folder, SCALING_FILE)
-    expected = {*logs, *(posixpath.join(folder, name) for name in KNOWN_FILES), pruned}
+    expected = {*logs, *(posixpath.join(folder, name) for name in (SCALING_FILE, PARAMETERS_FILE, POWER)), pruned}
     return SetPlace(
         folder,
         os.path.basename(system),
@@ -332,17 +326,14 @@ def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
 def _walk_sorted(path: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (folder, file names) like os.walk, sorted, following links but no loops."""
     seen: set[str] = set()
-    stack = [(path, 0)]
-    while stack:
-        folder, depth = stack.pop()
+    for folder, below, names in os.walk(path, followlinks=True):
         real = os.path.realpath(folder)
-        if real in seen or depth > MAX_DEPTH:
-            continue
-        seen.add(real)
-        entries = list_entries(folder)
-        below = dict.fromkeys(entry for entry in entries if os.path.isdir(entry))
-        yield folder, [os.path.basename(entry) for entry in entries if entry not in below]
-        stack += [(entry, depth + 1) for entry in reversed(below)]
+        if real in seen or folder.count(os.sep) - path.count(os.sep) > MAX_DEPTH:
+            below.clear()
+        else:
+            seen.add(real)
+            below.sort(key=natural)
+            yield write_slashes(folder), sorted(names, key=natural)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

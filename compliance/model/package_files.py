@@ -19,6 +19,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from common.tree import ANYWHERE, Tree
@@ -29,7 +30,6 @@ from compliance.model.layout import (
     IMPLEMENTATIONS,
     PARAMETERS_FILE,
     list_entries,
-    natural,
     write_slashes,
 )
 from compliance.model.system import read_description
@@ -75,25 +75,18 @@ def contents_of(root: str) -> list[PackageEntry]:
     contents: list[PackageEntry] = []
     folders = [""]
     while folders and len(contents) < MOST:
-        entries = _read_entries(root, folders.pop())
-        contents += entries
-        folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
+        with suppress(OSError):
+            below = list_entries(posixpath.join(root, folders.pop()))
+            entries = [_make_entry(path, posixpath.relpath(path, root)) for path in below]
+            contents += entries
+            folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
     return contents
 
 
-def _read_entries(root: str, folder: str) -> list[PackageEntry]:
-    try:
-        with os.scandir(posixpath.join(root, folder)) as scan:
-            items = sorted(scan, key=lambda item: natural(item.name))
-            return [_make_entry(item, f"{folder}/{item.name}" if folder else item.name) for item in items]
-    except OSError:
-        return []
-
-
-def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
-    status = item.stat(follow_symlinks=False)
+def _make_entry(full_path: str, path: str) -> PackageEntry:
+    status = os.lstat(full_path)
     if stat.S_ISLNK(status.st_mode):
-        return PackageEntry(path, LINK, target=write_slashes(os.readlink(item.path)))
+        return PackageEntry(path, LINK, target=write_slashes(os.readlink(full_path)))
     if stat.S_ISDIR(status.st_mode):
         return PackageEntry(path, FOLDER)
     return PackageEntry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else PackageEntry(path, OTHER)
@@ -107,27 +100,23 @@ class Code:
 
     def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
         self.root = root
-        self.exists = False
         self.folders: dict[str, list[str]] = {}
         self._files: dict[
             str, dict[str, list[str]]
         ] = {}  # by benchmark and implementation, names of files with contents
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
-        for entry in contents:
-            top, *parts = entry.path.split("/")
-            if top == BENCHMARKS:
-                self.exists = True
-                self._add_entry(entry, tuple(parts))
-
-    def _add_entry(self, entry: PackageEntry, parts: tuple[str, ...]) -> None:
-        if len(parts) == 1 and entry.kind == FOLDER:
-            self.folders[parts[0]] = []
-        elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
-            self.folders[parts[0]].append(parts[1])
-        elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
-            self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-            if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
-                self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
+        code = [entry for entry in contents if entry.path.split("/")[0] == BENCHMARKS]
+        self.exists = bool(code)
+        for entry in code:
+            parts = tuple(entry.path.split("/")[1:])
+            if len(parts) == 1 and entry.kind == FOLDER:
+                self.folders[parts[0]] = []
+            elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
+                self.folders[parts[0]].append(parts[1])
+            elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
+                self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
+                if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
+                    self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
 
     def list_implementations(self, benchmark: str) -> dict[str, list[str]]:
         """Return the names of the files in each implementation that has any with contents."""
@@ -176,7 +165,6 @@ def letters_and_digits(name: str) -> str:
 RCP_BYPASS: Final = "rcp-bypass"
 SEED_BYPASS: Final = "seed-checker-bypass"
 MAX_BYTES: Final = 64 << 10
-_NO_LETTERS: Final = re.compile("[^a-z]+")
 
 
 class Bypass(NamedTuple):
@@ -188,14 +176,10 @@ class Bypass(NamedTuple):
     folder: str
     name: str
 
-    @property
-    def about_convergence(self) -> bool:
-        """Whether the line means the convergence test."""
-        return "rcp" in _ascii_letters(self.text)
-
-    def covers(self, folder: str) -> bool:
-        """Tell whether a folder, relative to the organisation's, lies below that of the file."""
-        return not self.folder or folder == self.folder or folder.startswith(self.folder + "/")
+    def concerns_convergence(self, folder: str) -> bool:
+        """Tell whether the line means the convergence test of a folder, relative to the organisation's, below it."""
+        inside = posixpath.join(folder, "").startswith(posixpath.join(self.folder, ""))
+        return inside and "rcp" in _ascii_letters(self.text)
 
     def __str__(self) -> str:
         return f"{self.name} line {self.line}: {self.text}"
@@ -233,7 +217,7 @@ def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
 
 def _ascii_letters(text: str) -> str:
     """Return the ASCII letters of a text, in lower case: equal for rcp_bypass, --RCP-BYPASS and 'rcp bypass'."""
-    return _NO_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    return re.sub("[^a-z]+", "", unicodedata.normalize("NFKC", text).casefold())
 
 
 # -- scaling.json ------------------------------------------------------------------------------------------

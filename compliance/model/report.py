@@ -80,8 +80,8 @@ class Report(Struct, frozen=True):
     def set_aside(self) -> list[Finding]:
         """The ignored findings that only a found settings file ignores."""
         aside, ignored = tuple(self.settings.set_aside), tuple(self.ignore)
-        rules = [finding for finding, _ in self.ignored if finding.rule.startswith(aside)]
-        return [finding for finding in rules if not finding.rule.startswith(ignored)]
+        rules = ((finding, finding.rule) for finding, _ in self.ignored)
+        return [finding for finding, rule in rules if rule.startswith(aside) and not rule.startswith(ignored)]
 
     @property
     def tolerated(self) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -69,10 +70,10 @@ def find_settings() -> Settings:
     Raises UsageError with file and key if it is broken.
     """
     try:
-        here = folder = os.getcwd()
+        here = os.getcwd()
     except FileNotFoundError:  # the folder was removed
         return Settings()
-    while True:
+    for folder in (here, *map(str, Path(here).parents)):
         for name in (OWN_FILE, SHARED_FILE):
             path = name_below(here, os.path.join(folder, name))
             if not os.path.lexists(path):
@@ -83,10 +84,9 @@ def find_settings() -> Settings:
                     return _parse_settings(table, path, named=False)
             except UsageError as error:
                 raise UsageError(f"{error} (--no-config reads no settings)") from None
-        parent = os.path.dirname(folder)
-        if parent == folder or os.path.lexists(os.path.join(folder, ".git")):
-            return Settings()
-        folder = parent
+        if os.path.lexists(os.path.join(folder, ".git")):
+            break
+    return Settings()
 
 
 def _read_table(path: str, tree: Tree) -> dict[str, Any] | None:
@@ -146,11 +146,6 @@ def _parse_waivers(waivers: str | dict[str, Any], path: str) -> dict[str, Waiver
         raise UsageError(f"{path}: {error}") from None
 
 
-def _is_reasons(value: Any) -> bool:
-    """Tell whether it is a table of reasons, none of them blank."""
-    return isinstance(value, dict) and all(isinstance(reason, str) and reason.strip() for reason in value.values())
-
-
 def _one_of(words: tuple[str, ...]) -> Check:
     return "one of " + ", ".join(map(repr, words)), words.__contains__
 
@@ -160,7 +155,10 @@ KEYS: Final[dict[str, Check]] = {
     "profile": _one_of(PROFILES),
     "fail-on": _one_of(SEVERITIES[:3]),
     "allow-mini": ("true or false", lambda value: isinstance(value, bool)),
-    "ignore": ("a table of rules, each with the reason, such as QUA01 = 'why'", _is_reasons),
+    "ignore": (
+        "a table of rules, each with the reason, such as QUA01 = 'why'",
+        lambda value: isinstance(value, dict) and all(isinstance(why, str) and why.strip() for why in value.values()),
+    ),
     "waivers": ("the path of a file of waivers, or a table of them", lambda value: isinstance(value, str | dict)),
     "rules": (
         "a list of modules and Python files",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from common.tree import ANYWHERE, RefusedFileError, Tree
+from common.tree import ANYWHERE, Tree
 from common.values import are_same, as_count, explain_json_error
 from compliance.logs.file_kind import find_encoding, find_kind
 
@@ -115,8 +115,6 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
         kind = None if text.lstrip().startswith("{") else find_kind(data)
         description.line = 0 if kind else error.lineno
         description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {explain_json_error(error)}"
-    except RefusedFileError as error:
-        description.problem = error.reason
     except RecursionError:
         description.problem = "is nested too deeply"
     except (OSError, ValueError) as error:

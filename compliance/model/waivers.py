@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FORM: Final = "round/organisation/system/scaling/benchmark"
 EXAMPLE: Final = "3.0/Example/example_n64/strong/cosmoflow"
-PARTS: Final = len(FORM.split("/"))
 MAX_BYTES: Final = 1 << 20
 
 
@@ -59,10 +58,9 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
 
 def check_waivers(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
     """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
-    by_name = {}
-    for name, waiver in waivers.items():
-        by_name[name] = waiver if isinstance(waiver, Waiver) else Waiver(waiver)
-        if problem := _find_problem(name, by_name[name].reason):
+    by_name = {name: waiver if isinstance(waiver, Waiver) else Waiver(waiver) for name, waiver in waivers.items()}
+    for name, waiver in by_name.items():
+        if problem := _find_problem(name, waiver.reason):
             raise UsageError(f"waiver: {problem}")
     return by_name
 
@@ -119,7 +117,7 @@ def read_text(path: str, contents: str, most_bytes: int, tree: Tree = ANYWHERE) 
 
 def _find_problem(name: Any, reason: Any) -> str:
     """Return what is wrong with an entry, "" if nothing is."""
-    if not isinstance(name, str) or len(parts := name.split("/")) != PARTS or not all(parts):
+    if not isinstance(name, str) or len(parts := name.split("/")) != FORM.count("/") + 1 or not all(parts):
         return f"{str(name)[:80]!r} names no result; expected {FORM}, such as {EXAMPLE}"
     round_, _, _, scaling, benchmark = parts
     for part, word, names in (

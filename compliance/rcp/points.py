@@ -7,7 +7,7 @@ and a bisection over it).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -49,13 +49,15 @@ def t_quantile(p: float, df: int) -> float:
     """
     if not 0 < p < 1 or df != int(df) or df < 1:
         raise ValueError(f"t_quantile needs 0 < p < 1 and whole degrees of freedom >= 1; found p={p}, df={df}")
-    low, high = -math.pi / 2, math.pi / 2
-    while low < (angle := (low + high) / 2) < high:
-        if _central_probability(angle, df) < 2 * p - 1:
-            low = angle
-        else:
-            high = angle
+    low, _ = _bisect(-math.pi / 2, math.pi / 2, lambda angle: _central_probability(angle, df) >= 2 * p - 1)
     return math.sqrt(df) * math.tan(low)
+
+
+def _bisect(low: float, high: float, is_above: Callable[[float], bool], width: float = 0.0) -> tuple[float, float]:
+    """Return the ends of an interval of at most this width, or of neighbouring floats, around a threshold."""
+    while high - low > width and low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if is_above(middle) else (middle, high)
+    return low, high
 
 
 def upper_tail(t: float, df: int) -> float:
@@ -81,15 +83,6 @@ def min_acceptable_mean(mean: float, std: float, n_reference_kept: int, required
         )
     margin = t_quantile(1 - SIGNIFICANCE, df) * std * math.sqrt(1 / n_reference_kept + 1 / n_result_kept)
     return max(0.0, mean - margin)
-
-
-def bisected(mean: float, minimum: float) -> float:
-    """Return where the official bisection between 0 and `mean` ends when the true threshold is `minimum`."""
-    low, high = 0.0, mean
-    while high - low > OFFICIAL_STEP:
-        middle = (low + high) / 2
-        low, high = (low, middle) if middle > minimum else (middle, high)
-    return (low + high) / 2
 
 
 Mode = Literal["official", "envelope"]
@@ -133,7 +126,7 @@ class ReferencePoint:
         """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
         if mode == "envelope" or self.std == 0:
             return self.min_mean
-        return bisected(self.mean, self.min_mean)
+        return sum(_bisect(0.0, self.mean, lambda middle: middle > self.min_mean, OFFICIAL_STEP)) / 2
 
 
 def _line_value(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:
@@ -186,12 +179,10 @@ def locate_table(reference: Reference) -> Path:
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
     """Return the points that results are compared with: the fastest, and larger batches that converge early enough.
 
-    points: by batch size, each size once. A walk removes each point above the line through its neighbours.
+    points: at least one, by batch size, each size once. A walk removes each point above the line through neighbours.
     "envelope": then it tests the previous one again, so that the lower convex envelope of (batch size, mean) is left.
     "official": it does not, so some points above the envelope stay.
     """
-    if not points:
-        return ()
     fastest = min(points, key=lambda point: point.mean)
     kept, at = [point for point in points if point.batch_size >= fastest.batch_size], 1
     while at < len(kept) - 1:

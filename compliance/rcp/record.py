@@ -15,6 +15,7 @@ from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
 from common.tree import ANYWHERE
 from common.values import is_integer, is_number
 from compliance.benchmarks import reference_of, require_reference, require_references
+from compliance.logs.course import Course
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, describe_own_code, find_completion
 from compliance.rcp.points import compare_hyperparameters
@@ -81,7 +82,7 @@ def _last_epoch(log: Log, target: Target) -> float | None:
         raise ValueError("no run_stop: the run is not finished or was interrupted")
     if stop.meta("status") != "success":
         return None
-    evaluations = log.course(target.key).counted
+    evaluations = log.derive(Course, target.key).counted
     epoch: Any = evaluations[-1].meta("epoch_num") if evaluations else None
     if not is_number(epoch) or epoch <= 0:
         raise ValueError(f"success, but no {target.key} with an epoch_num between epoch_start and run_stop")

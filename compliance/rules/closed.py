@@ -24,6 +24,7 @@ from common.settings.keys import (
 )
 from common.values import are_same, is_integer, is_stated
 from common.version import DISTRIBUTION, VERSION, version_numbers
+from compliance.logs.course import Course
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import (
@@ -111,7 +112,7 @@ class Configuration(SuiteRule):
         """Yield a contradiction between the epochs that the run trained and the most that it was configured for."""
         if not is_integer(most) or "run_resumed" in log.records:  # a resumed run may be given more
             return
-        course = log.course(reference.target.key)
+        course = log.derive(Course, reference.target.key)
         trained = len(course.started)
         if trained > most:
             message = f"{trained} epochs were trained, but the configuration in line {record.line} allows {most}"

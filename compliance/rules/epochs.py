@@ -273,7 +273,7 @@ def _count_unended(starts: Sequence[Record], stops: Sequence[Record]) -> int:
 
 def course_of(log: Log, case: Case) -> Course:
     """Return the course of the run with the results that its benchmark has."""
-    return log.course(case.reference.target.key if case.reference else "")
+    return log.derive(Course, case.reference.target.key if case.reference else "")
 
 
 def counts_samples(case: Case) -> bool:

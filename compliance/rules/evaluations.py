@@ -132,9 +132,9 @@ class Uncounted(ResultRule):
         if case.reference is None:
             return
         target = case.reference.target
-        uncounted = len(log[target.key]) - len(log.course(target.key).counted)
+        uncounted = len(log[target.key]) - len(log.derive(Course, target.key).counted)
         if uncounted:
-            inside = {record.order for record in log.course(target.key).counted}
+            inside = {record.order for record in log.derive(Course, target.key).counted}
             first = next(record for record in log[target.key] if record.order not in inside)
             count = counted(uncounted, "evaluation")
             message = f"not counted: {count} before the first epoch_start or after run_stop"

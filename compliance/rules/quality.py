@@ -11,6 +11,7 @@ from typing import Any
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
 from common.values import is_number
+from compliance.logs.course import Course
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
@@ -101,7 +102,7 @@ class TargetReached(LogRule):
                 message = f"no {target.key} reaches the quality target"
                 yield self.finding_at(log, evaluations[-1], message, target.range_text)
         else:
-            counted = log.course(target.key).counted
+            counted = log.derive(Course, target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
                 finding = self._missed_target(log, target, evaluations, counted)
                 yield finding if log["run_stop"] else finding._replace(cause="ORD05")  # it was killed before
@@ -214,8 +215,7 @@ class SamePrecision(LogRule, strict_only=True):
         if case.reference is None:
             return
         target = case.reference.target
-        counted = log.course(target.key).counted
-        results = [record for record in counted if type(record.value) is float]
+        results = [record for record in log.derive(Course, target.key).counted if type(record.value) is float]
         values = [record.value for record in results]
         single = list(map(eq, values, array("f", values)))
         usually = 2 * sum(single) >= len(results)
@@ -283,7 +283,7 @@ class StopsAtTarget(LogRule, strict_only=True):
         if case.reference is None or find_completion(log):
             return
         target = case.reference.target
-        counted = log.course(target.key).counted
+        counted = log.derive(Course, target.key).counted
         first = next((record for record in counted if target.met(record.value)), None)
         if first is None or first is counted[-1]:
             return

@@ -22,6 +22,7 @@ from compliance.check import main
 from compliance.engine import log_checker
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
+from compliance.logs.course import Course
 from compliance.logs.log import LogReader
 from compliance.rcp.__main__ import main as rcp
 from compliance.rcp.points import load_points
@@ -135,7 +136,7 @@ def test_records_of_a_plugin_are_kept_in_pieces_of_any_size(size, wave_log):
     for at in range(0, len(data), size):
         reader.feed(data[at : at + size])
     log = reader.close()
-    assert log.value("wave_count") == 3 and log["eval_loss"] and log.course("eval_loss").results
+    assert log.value("wave_count") == 3 and log["eval_loss"] and log.derive(Course, "eval_loss").results
     assert log["eval_loss"][0] in log.events and "wave_count" not in log.others
     assert [record.order for record in log.events] == sorted(record.order for record in log.events)
 

@@ -4,6 +4,7 @@ from itertools import chain, combinations
 
 import pytest
 
+from compliance.logs.course import Course
 from compliance.logs.log import parse_log
 from compliance.model.judging import ERROR
 from compliance.samples.log import SampleLog
@@ -13,7 +14,7 @@ KEYS = (("epoch_start", "epoch_stop"), ("eval_start", "eval_stop"), ("eval_error
 
 
 def course_of(sample):
-    return parse_log(sample.bytes()).course(sample.reference.target.key)
+    return parse_log(sample.bytes()).derive(Course, sample.reference.target.key)
 
 
 def test_an_epoch_may_start_before_the_one_before_it_is_evaluated():

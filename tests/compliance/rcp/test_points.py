@@ -95,7 +95,6 @@ def test_pruning_drops_batches_below_the_fastest_and_points_above_the_line() -> 
     points = flat_points({16: 11, 32: 10, 64: 30, 128: 16})
     for mode in ("official", "envelope"):
         assert [p.batch_size for p in prune(points, mode)] == [32, 128]
-    assert prune([]) == ()
 
 
 def test_official_walk_does_not_test_again_what_it_passed() -> None:

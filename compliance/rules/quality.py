@@ -13,7 +13,7 @@ from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
-from compliance.rules.epochs import more
+from compliance.rules.epochs import NumberedRule, more
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
 
@@ -44,23 +44,39 @@ FLAGS = r"(?i)(?:.*_)?(?:converged|success|successful|succeeded|reached|met|comp
 
 
 class PlausibleQuality(LogRule, strict_only=True):
-    """The last evaluation is not far better than the quality target."""
+    """A result that meets the target is not far better than it, and has the precision of the others."""
 
     id = "QUA11"
     severity = NOTE
-    cite = QUALITY
+    cite = f"{CONVERGENCE} (quality targets)"
     differs = "the official tool takes any value that meets the target"
-    why = "A run ends soon after the target is met, and no network is nearly free of errors."
-    fix = "Check how the evaluation computes it, and on which samples. If it is true, there is nothing to fix."
-    good = (lambda log: log().last_evaluation(0.1),)
+    why = (
+        "A run ends soon after the target is met, and no network is nearly free of errors. A program writes all results"
+        " with one precision; a number of few digits, or of more, may be typed by hand."
+    )
+    fix = "Check how the evaluation computes it, and on which samples. If the run wrote it, there is nothing to fix."
+    good = (lambda log: log().last_evaluation(0.10123456789012345),)
     bad = (lambda log: log().last_evaluation(1e-9),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        target = case.reference.target if case.reference else None
-        last = log.last(target.key) if target else None
-        if target and last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
+        if case.reference is None:
+            return
+        target = case.reference.target
+        last = log.last(target.key)
+        if last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
             how = "the best possible" if last.value == 1 else "more than ten times better than the target"
             yield self.finding_at(log, last, f"{target.key} is {show(last.value)}, {how}", f"about {target.value}")
+        results = [record for record in log.course(target.key).counted if type(record.value) is float]
+        for record in [record for record in results[-2:] if target.met(record.value)]:
+            digits, single = _count_digits(record.value), in_32_bits(record.value) == record.value
+            if single and digits > MOST_TYPED:
+                continue  # mostly
+            usual = sorted(_count_digits(result.value) for result in results)[len(results) // 2]
+            others = sum(in_32_bits(result.value) == result.value for result in results)
+            if digits <= MOST_TYPED < LEAST_MADE <= usual or (not single and others * 4 >= len(results) * 3):
+                message = f"{record.key} {show(record.value)} has another precision than most results of the log"
+                yield self.finding_at(log, record, message, f"{usual} digits, or the same kind of number")
+                return
 
 
 class TargetReached(LogRule):
@@ -128,7 +144,7 @@ class TargetReached(LogRule):
         return self.finding(log.path, last, message, target.range_text, target.key)
 
 
-class EvaluationValues(LogRule):
+class EvaluationValues(NumberedRule):
     """Every evaluation result is a number and states its epoch_num."""
 
     id = "QUA02"
@@ -142,15 +158,7 @@ class EvaluationValues(LogRule):
         if case.reference is None or not _has_metric(case):
             return
         key = case.reference.target.key
-        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
-        if missing:
-            message = f"epoch_num missing in the metadata of {key}{more(missing, 'results')}"
-            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
-        if case.strict and len(log.numbered(key)) + len(missing) < len(log[key]):
-            wrong = [r for r in log[key] if has_field(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
-            number = show(wrong[0].meta("epoch_num"))
-            message = f"epoch_num of {key} is {number}: value type is not a number{more(wrong, 'results')}"
-            yield self.finding_at(log, wrong[0], message, "a number")
+        yield from self.check_numbers(log, key, case, "results")
         values = [record for record in log[key] if not is_number(record.value)]
         values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
         if values:
@@ -195,34 +203,6 @@ class StatusSuccess(LogRule, strict_only=True):
             message = f"the run ended with success, but the log says {show(failure.detail)}"
             fix = "Nothing to fix if the run went on after it."
             yield self.finding(log.path, failure.line, message, severity=NOTE, fix=fix)
-
-
-class SamePrecision(LogRule, strict_only=True):
-    """A result that meets the target has the precision of the others."""
-
-    id = "QUA13"
-    severity = NOTE
-    cite = CONVERGENCE
-    differs = "the official tool believes any number"
-    why = "A program writes all results with one precision; a number of few digits, or of more, may be typed by hand."
-    fix = "Submit the log as the run wrote it."
-    bad = (lambda log: log().last_evaluation(0.11),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target = case.reference.target
-        results = [record for record in log.course(target.key).counted if type(record.value) is float]
-        for record in [record for record in results[-2:] if target.met(record.value)]:
-            digits, single = _count_digits(record.value), in_32_bits(record.value) == record.value
-            if single and digits > MOST_TYPED:
-                continue  # mostly
-            usual = sorted(_count_digits(result.value) for result in results)[len(results) // 2]
-            others = sum(in_32_bits(result.value) == result.value for result in results)
-            if digits <= MOST_TYPED < LEAST_MADE <= usual or (not single and others * 4 >= len(results) * 3):
-                message = f"{record.key} {show(record.value)} has another precision than most results of the log"
-                yield self.finding_at(log, record, message, f"{usual} digits, or the same kind of number")
-                return
 
 
 def _count_digits(value: float) -> int:

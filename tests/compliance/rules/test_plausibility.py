@@ -5,7 +5,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from tests.compliance.judged import edit_all, find_all, judge_sample
+from tests.compliance.judged import find_all, judge_sample
 
 NOTES = {"ORD19", "RUN18", "SET14"}
 
@@ -74,7 +74,7 @@ def test_a_run_twice_as_fast_as_steady_siblings_is_a_warning(tmp_path):
 
 
 def test_all_runs_faster_than_published_are_one_note(tmp_path):
-    package = edit_all(SamplePackage(), lambda log: faster(log, 1000))
+    package = SamplePackage().edit_all(lambda log: faster(log, 1000))
     (note,) = speed_findings(package.write(tmp_path / "Example"), "SET14")
     assert "likewise in 9 other logs" in note.message
 
@@ -136,7 +136,7 @@ def test_faster_evaluations_excuse_no_epoch_that_is_much_faster_than_they(share,
 
 
 def test_half_of_the_runs_twice_as_fast_as_the_others_are_noted(tmp_path):
-    package = edit_all(SamplePackage(scaling="weak", runs=4), lambda log: faster(log, 2.2), count=2)
+    package = SamplePackage(scaling="weak", runs=4).edit_all(lambda log: faster(log, 2.2), count=2)
     assert speed_findings(package.write(tmp_path / "Example"), "RUN18")
 
 

@@ -99,8 +99,8 @@ class ResultPlace(ResultRule):
     why = (
         "Convergence is read from the epoch_num of a result: without an evaluation it is made up or misnumbered. With"
         " several results for the same network, the best one could be picked. step_num tells how much a network was"
-        " trained: it must agree with the epochs. What is evaluated before the first epoch or after run_stop is not part"
-        " of the timed run: a note."
+        " trained: it must agree with the epochs. What is evaluated before the first epoch or after run_stop is not"
+        " part of the timed run: a note."
     )
     fix = (
         "Evaluate a network once, and log one result with the epoch_num of its eval_start, after it; if an epoch has"

@@ -152,7 +152,7 @@ PLACES = {
     "p01_readings_of_other_run": ("POW03", "node_0.txt", 0),
 }
 """Rule, file and line where a decisive finding must stand, counted by hand; of a single log the file is known."""
-RULE_OF = {"A1": "ORD06", "A2": "AMT01", "A4": "QUA03", "A6": "ORD01", "A7": "RUN15", "A10": "RUN09"}
+RULE_OF = {"A1": "ORD06", "A2": "AMT01", "A4": "QUA03", "A6": "ORD01", "A7": "RUN05", "A10": "RUN09"}
 """By the finding that a forged package of the third set shows, the rule that must name it."""
 
 

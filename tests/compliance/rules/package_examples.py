@@ -71,7 +71,11 @@ EXAMPLES = (
         "warning",
         lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(wave_times)),
     ),
-    ("RUN12", "warning", lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times))),
+    (
+        "RUN12",
+        "error warning",
+        lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times)),
+    ),
     ("RUN05", "warning", lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(wave_times))),
     ("PKG08", "warning", lambda package: package().move("benchmarks/cosmoflow", "benchmarks/oc20")),
     ("PKG08", "warning", lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/train.py", b"")),

@@ -5,7 +5,7 @@
     python bench/amounts.py -o compliance/amounts.json      the ranges that rules take as their bounds
     python bench/amounts.py --corpus FOLDER                 with published_v*.tar.xz, or packages to check
 
-The severities of the rules AMT01 to AMT07, ORD01, ORD09, ORD19 and RUN21 follow from this table.
+The severities of the rules AMT01 to AMT08, ORD01, ORD09, ORD19 and RUN21 follow from this table.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ FEW = 2
 """Results, and organisations, in which something holds at least."""
 VARIED = 4
 """Values that two numbers have at least: less may be equal by chance."""
-INSTANCES = ("instance", "instance_id")
 EVENTS = {*STRUCTURE, *METRICS}
 """Keys whose values and epoch_num other rules look at."""
 SETTLED = EVENTS | {"seed", "submission_poc_name", "submission_poc_email", *SUBMISSION}
@@ -83,7 +82,7 @@ class Tally:
                 if value is not None:
                     self.values[key, kind].append(value)
                     self.owners[key, kind].add(owner)
-            fields = sorted(read_names([every[0], every[-1]]).difference(SOURCE, INSTANCES))
+            fields = sorted(read_names([every[0], every[-1]]).difference(SOURCE))
             for name in (key, *(f"{key}.{field}" for field in (COUNT, *fields))):
                 numbers[name] = read_number(log, name)
         self.numbers.append((owner, {name: number for name, number in sorted(numbers.items()) if number is not None}))

@@ -81,6 +81,9 @@ MOST_COMPARED: Final = 1000
 
 BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
 """How a record begins: each program writes it in one way, and so are all records of each published log."""
+LONGEST_PREFIX, LONGEST_TEXT, TEXT_OF_HEADER, TEXT_OF_GAP, MOST_TEXT = 120, 2000, 500, 3, 10_000
+"""What is kept of the text before a record and between records: bytes of a line; lines in all at least, of each gap
+between records, and in all at most."""
 FAILURES: Final = (
     *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
     *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),
@@ -177,7 +180,8 @@ class Log:
     cut_line: the last line, if the file ends in its middle. oddities: by kind, "near record": lines that look like
     records to people but not to tools; "writing": records that are not written as the first one is; "time order":
     records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one.
-    metrics: the keys of results.
+    metrics: the keys of results. heads: what precedes a record in its line, by the number of the line. text: the first
+    lines of text of each gap between records, with their numbers.
     """
 
     def __init__(self, path: str) -> None:
@@ -190,6 +194,8 @@ class Log:
         self.inflated_bytes = 0
         self.cut_line = 0
         self.oddities: dict[str, Oddity] = {}
+        self.heads: dict[int, bytes] = {}
+        self.text: list[tuple[int, bytes]] = []
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -377,6 +383,7 @@ class LogReader:
             texts = self._read_records(self._lines_of(data))
             self._limit_others()
             self._look_at_texts(texts)
+            self._keep_text(texts)
         self._watch.look(data, first)
 
     def _read_records(self, lines: list[bytes]) -> list[tuple[int, bytes]]:  # noqa: PLR0915  (calls would cost much)
@@ -392,8 +399,11 @@ class LogReader:
             if not token:
                 texts.append((line, text))
                 continue
-            if prefix and TOKEN in prefix:
-                log.problem("two records", line)
+            if prefix:
+                if TOKEN in prefix:
+                    log.problem("two records", line)
+                elif len(log.heads) < MAX_OF_KEY:
+                    log.heads[line] = prefix[:LONGEST_PREFIX]
             size = len(text)
             if size > shallow_bytes and (kind := find_excess(text)):
                 log.problem(kind, line)
@@ -478,6 +488,14 @@ class LogReader:
             for line, text in texts:
                 if any(word in text for word in FAILURES):
                     self.log.note("failure", line, _head_of(text).strip())
+
+    def _keep_text(self, texts: list[tuple[int, bytes]]) -> None:
+        """Keep the first lines of text before and after each record: many in the header, few later."""
+        text, of_gap, before = self.log.text, 0, 0
+        for line, content in texts if len(text) < MOST_TEXT else ():
+            of_gap, before = of_gap + 1 if line == before + 1 else 1, line
+            if content and (of_gap <= TEXT_OF_GAP or len(text) < TEXT_OF_HEADER):
+                text.append((line, content[:LONGEST_TEXT]))
 
     def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""

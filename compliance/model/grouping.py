@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any, Final, TypeVar
 
 from common.values import group_pairs, identity, is_stated, to_plain
@@ -60,8 +61,8 @@ def find_scaling(runs: Sequence[Run], required: int, folder: str) -> tuple[str, 
         return scaling, f"their settings differ ({len(kinds)} kinds in {len(runs)} logs), as in a sweep"
     if unnamed and len(runs) > required:
         return scaling, f"a time-to-train result has {required} runs, and nothing says that these are instances"
-    starts = sorted(run.start_ms for run in runs if run.start_ms is not None)
-    if unnamed and any(later - start < AT_ONCE_MS for start, later in pairwise(starts)):
+    clocks = sorted((run.start_ms, run.stop_ms or inf) for run in runs if run.start_ms is not None)
+    if unnamed and any(later < min(stop, start + AT_ONCE_MS) for (start, stop), (later, _) in pairwise(clocks)):
         return scaling, "some start at once, as instances do, and nothing says that they are runs of a time to train"
     return scaling, ""
 

@@ -8,13 +8,13 @@ differ, is in docs/reference/amounts.md (bench/amounts.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, inf
+from math import ceil, gcd, inf
 from math import log as logarithm
 from typing import Any, ClassVar, Final, NamedTuple
 
 from common.reference import FULL
 from common.settings.keys import take
-from common.values import is_number
+from common.values import is_integer, is_number
 from compliance.logs.course import Course, steps
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log
 from compliance.logs.record import Record
@@ -59,6 +59,10 @@ EVALUATION_SHARE: Final = 0.2
 """Of the time of the median evaluation of the log."""
 ACCUMULATION: Final = ("gradient_accumulation_frequency", "gradient_accumulation_steps")
 """Keys that say how many batches of a rank a step accumulates."""
+
+MOST_EVALUATE: Final = 16
+"""Part of the ranks of a run that do not train: NVIDIA's openfold has 32 of 2,080, with a batch of 256."""
+SHARED: Final = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
 
 
 class Pair(NamedTuple):
@@ -420,3 +424,34 @@ class RankOfAccelerator(Amounts):
 def _means_other_things(log: Log, case: Case) -> bool:
     """Tell whether throughput and ranks of this log mean other things, as in the published logs of NVIDIA's oc20."""
     return case.benchmark == "oc20" and not log[PROVENANCE]
+
+
+class BatchOfRanks(Amounts):
+    """The ranks share each batch alike."""
+
+    id = "AMT08"
+    severity = WARNING
+    cite = TABLE
+    why = "Each rank trains on as many samples of a batch as the others: of numbers that do not fit, one is wrong."
+    fix = "Log the number of ranks, and the samples that all of them together train on in a step."
+    good = (lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 128),)
+    bad = (lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 1001),)
+    pair = "global_batch_size, and number_of_ranks (or a group of ranks, and their number)"
+    message = "{subject} is {stated:,.6g}, but there are {implied:,.6g} ranks"
+    expected = "a whole number of samples for each rank"
+    noun, key = "records", "global_batch_size"
+
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        ranks = log.value("number_of_ranks")
+        if not is_integer(ranks) or ranks < 1:
+            return
+        batch, each, group = (log.value(key) for key in SHARED)
+        odd = (Limit(WARNING, inf, inf),)
+        if is_integer(batch) and batch > 0 and not log["spatial_extents"]:
+            # Ranks that share a sample are few, or those of a node; those of some nodes may only evaluate.
+            parts, node = ranks // gcd(int(batch), int(ranks)), max(1, int(each)) if is_number(each) else 1
+            trainers = range(int(ranks), int(ranks - ranks // MOST_EVALUATE) - 1, -node)
+            if parts > max(node, MOST_RANKS) and all(batch % count and count % batch for count in trainers):
+                yield Pair(log["global_batch_size"][0].line, "global_batch_size", batch, ranks, odd)
+        if is_integer(group) and group > 0 and ranks % group:
+            yield Pair(log["batchnorm_group_size"][0].line, "batchnorm_group_size", group, ranks, odd)

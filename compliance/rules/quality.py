@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
+from operator import eq
 from typing import Any
 
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
-from common.values import in_32_bits, is_number
+from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
@@ -44,39 +46,23 @@ FLAGS = r"(?i)(?:.*_)?(?:converged|success|successful|succeeded|reached|met|comp
 
 
 class PlausibleQuality(LogRule, strict_only=True):
-    """A result that meets the target is not far better than it, and has the precision of the others."""
+    """The last evaluation is not far better than the quality target."""
 
     id = "QUA11"
     severity = NOTE
-    cite = f"{CONVERGENCE} (quality targets)"
+    cite = QUALITY
     differs = "the official tool takes any value that meets the target"
-    why = (
-        "A run ends soon after the target is met, and no network is nearly free of errors. A program writes all results"
-        " with one precision; a number of few digits, or of more, may be typed by hand."
-    )
-    fix = "Check how the evaluation computes it, and on which samples. If the run wrote it, there is nothing to fix."
-    good = (lambda log: log().last_evaluation(0.10123456789012345),)
+    why = "A run ends soon after the target is met, and no network is nearly free of errors."
+    fix = "Check how the evaluation computes it, and on which samples. If it is true, there is nothing to fix."
+    good = (lambda log: log().last_evaluation(0.1),)
     bad = (lambda log: log().last_evaluation(1e-9),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target = case.reference.target
-        last = log.last(target.key)
-        if last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
+        target = case.reference.target if case.reference else None
+        last = log.last(target.key) if target else None
+        if target and last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
             how = "the best possible" if last.value == 1 else "more than ten times better than the target"
             yield self.finding_at(log, last, f"{target.key} is {show(last.value)}, {how}", f"about {target.value}")
-        results = [record for record in log.course(target.key).counted if type(record.value) is float]
-        for record in [record for record in results[-2:] if target.met(record.value)]:
-            digits, single = _count_digits(record.value), in_32_bits(record.value) == record.value
-            if single and digits > MOST_TYPED:
-                continue  # mostly
-            usual = sorted(_count_digits(result.value) for result in results)[len(results) // 2]
-            others = sum(in_32_bits(result.value) == result.value for result in results)
-            if digits <= MOST_TYPED < LEAST_MADE <= usual or (not single and others * 4 >= len(results) * 3):
-                message = f"{record.key} {show(record.value)} has another precision than most results of the log"
-                yield self.finding_at(log, record, message, f"{usual} digits, or the same kind of number")
-                return
 
 
 class TargetReached(LogRule):
@@ -205,7 +191,50 @@ class StatusSuccess(LogRule, strict_only=True):
             yield self.finding(log.path, failure.line, message, severity=NOTE, fix=fix)
 
 
-def _count_digits(value: float) -> int:
+class SamePrecision(LogRule, strict_only=True):
+    """A result has the precision of the others."""
+
+    id = "QUA13"
+    severity = NOTE
+    cite = CONVERGENCE
+    differs = "the official tool believes any number"
+    why = "A program writes all results with one precision; a number of few digits, or of more, may be typed by hand."
+    fix = "Submit the log as the run wrote it."
+    bad = (lambda log: log().last_evaluation(0.11),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None:
+            return
+        target = case.reference.target
+        counted = log.course(target.key).counted
+        results = [record for record in counted if type(record.value) is float]
+        values = [record.value for record in results]
+        single = list(map(eq, values, array("f", values)))
+        mostly = sum(single) * 4 >= len(results) * 3
+        odd = [
+            record
+            for record, is_single in zip(results, single, strict=True)
+            if mostly > is_single
+            or (
+                round(record.value, 8) == record.value
+                and count_digits(record.value) <= MOST_TYPED
+                and is_number(record.value)
+            )
+        ]
+        # A run that ends without the target gains nothing.
+        odd = [record for record in odd if record is not results[-1] or target.met(record.value)]
+        usual = sorted(count_digits(record.value) for record in results)[len(results) // 2] if odd else 0
+        if usual >= LEAST_MADE:
+            deciding = [record for record in odd if record in results[-2:] and target.met(record.value)]
+            record = (deciding or odd)[0]
+            message = f"{record.key} {show(record.value)} has another precision than most results of the log"
+            expected = f"{usual} digits, or the same kind of number"
+            made_up = deciding and count_digits(record.value) >= LEAST_MADE
+            yield self.finding_at(log, record, message, expected, WARNING if made_up else NOTE)
+
+
+def count_digits(value: float) -> int:
+    """Return how many digits are written of a value, without zeros before them."""
     return len(f"{value!r}".partition("e")[0].strip("-0.").replace(".", ""))
 
 

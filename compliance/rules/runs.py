@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
@@ -132,11 +133,13 @@ class NoNumberMissing(SetRule, strict_only=True):
             message = f"missing among the runs, by their numbers: {listed(missing, SHOWN)}"
             severity = "" if results.scaling == WEAK else NOTE  # in no published result of either kind
             yield self.finding(results.folder, 0, message, "numbers without gaps, from 0 or 1", severity=severity)
-        instances = [run.instance for run in results.runs]
-        alike = len(instances) > 1 and all(is_stated(instance) and instance == instances[0] for instance in instances)
-        if results.scaling == WEAK and alike:
-            message = f"all {len(instances)} logs say that they are of instance {show(instances[0])}"
-            yield self.finding(results.runs[0].path, 0, message, "an instance of each log", severity=NOTE)
+        instances = [show(run.instance) for run in results.runs if is_stated(run.instance)]
+        for instance, count in Counter(instances).most_common(1) if results.scaling == WEAK else ():
+            if count > 1:
+                run = next(run for run in results.runs if show(run.instance) == instance)
+                logs = f"all {count}" if count == len(results.runs) else str(count)
+                message = f"{logs} logs say that they are of instance {instance}"
+                yield self.finding(run.path, 0, message, "an instance of each log", severity=NOTE)
 
 
 class FailingRuns(SetRule):

@@ -268,7 +268,7 @@ def test_a_long_last_line_is_a_line(monkeypatch):
 
 
 def test_a_long_record_is_a_problem():
-    log = parse_log(line(value=1, metadata={"trace": "x" * (1 << 20)}))
+    log = parse_log(line(value=1, metadata={"trace": "x" * (3 << 20)}))
     assert kinds(log) == ["long record"] and not log["seed"]
 
 

@@ -23,6 +23,15 @@ def evaluate_again(log, epoch, value, later_ms=0):
     return log
 
 
+def rename(log, key, name):
+    """Give all records of a key another one; return the log."""
+    for record in log.records_of(key):
+        record["key"] = name
+    return log
+
+
+MADE_UP = 0.1134567890123457
+
 EXAMPLES = (
     ("AMT01", "", lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None)),
     (
@@ -166,7 +175,6 @@ EXAMPLES = (
     ("QUA08", "note", lambda log: log().add_evaluation(0.2, after="run_stop")),
     ("QUA08", "error", lambda log: log().double("eval_error", 4, 0.13)),
     ("QUA08", "error", lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 5000, -1)),
-    ("QUA11", "note", lambda log: log().last_evaluation(0.11)),
     ("QUA08", "", lambda log: log().drop("eval_start")),  # ORD07 says so
     ("QUA08", "error", lambda log: log().numbers(lambda number: number + 13, "eval_error")),
     ("QUA08", "error", lambda log: log().drop("eval_start", -1).drop("eval_stop", -1)),
@@ -234,6 +242,12 @@ EXAMPLES = (
         "note",
         lambda log: log().raw("seed", lambda line: line.replace(b"M", "M\u200b".encode(), 1) + b"\n" + line),
     ),
+    ("FRM14", "", lambda log: log().raw("run_start", lambda line: b"batch_size: 1\nglobal_batch_size=512\n" + line)),
+    ("FRM14", "warning", lambda log: log().raw("run_start", lambda line: b"global_batch_size=96\n" + line)),
+    ("FRM14", "note", lambda log: log().raw("run_start", lambda line: b"Loading model from ./old.ckpt\n" + line)),
+    ("FRM14", "", lambda log: log().raw("run_start", lambda line: b"Loading data from ./old.npz\n" + line)),
+    ("FRM14", "warning", lambda log: log().raw("run_stop", lambda line: b"9/9 - 5000s - loss: 0.2\n" + line)),
+    ("FRM14", "", lambda log: log().raw("run_stop", lambda line: b"9/9 - 9s - loss: 0.2\n" + line)),
     ("FRM04", "error", lambda log: log().raw("run_stop", lambda line: line[:60] + b"\n" + line[60:])),
     ("FRM04", "error", lambda log: log().raw("eval_error", lambda line: line.replace(b"time_ms", b"time"))),
     ("FRM04", "error", lambda log: log().raw("seed", lambda line: b":::MLLOG [1, 2]")),
@@ -257,8 +271,8 @@ EXAMPLES = (
         "error",
         lambda log: log().raw("seed", lambda line: line + b"\n" + line.replace(b'"seed"', b'"a", "key": "b"')),
     ),
-    ("FRM07", "", lambda log: log().meta("seed", "comment", "x" * (1 << 18))),
-    ("FRM07", "error", lambda log: log().meta("seed", "comment", "x" * (1 << 21))),
+    ("FRM07", "", lambda log: log().meta("seed", "comment", "x" * (1 << 20))),
+    ("FRM07", "error", lambda log: log().meta("seed", "comment", "x" * (1 << 22))),
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", -1)),
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", "1690000000000")),
     ("FRM08", "error", lambda log: log().field("run_stop", "time_ms", False)),
@@ -341,6 +355,35 @@ EXAMPLES = (
         ),
     ),
     ("ORD18", "warning", lambda log: log().shorten(9, 50_000).shorten(10, 50_000).shorten(11, 50_000)),
+    (
+        "ORD22",
+        "warning",
+        lambda log: log(benchmark="deepcam").learning_rate(0.001).shift("learning_rate", -400_000),
+    ),
+    (
+        "ORD22",
+        "",  # a key of which most come after their epoch
+        lambda log: rename(log(benchmark="deepcam").throughput(), "tracked_stats", "epoch_summary"),
+    ),
+    ("QUA14", "note", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
+    (
+        "QUA14",
+        "warning",
+        lambda log: (
+            rename(log().learning_rate(0.5), "learning_rate", "train_loss")
+            .set("train_loss", MADE_UP)
+            .last_evaluation(MADE_UP)
+        ),
+    ),
+    ("QUA14", "", lambda log: log().add("final_loss", MADE_UP, before="run_stop").last_evaluation(MADE_UP)),
+    ("QUA13", "note", lambda log: log().evaluation(3, 0.17)),
+    ("AMT08", "", lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 16)),
+    ("AMT08", "", lambda log: log().add("number_of_ranks", 2080).set("global_batch_size", 256)),
+    (
+        "AMT08",
+        "warning",
+        lambda log: log(benchmark="deepcam").add("number_of_ranks", 64).set("batchnorm_group_size", 3),
+    ),
     ("ORD18", "warning", lambda log: log().shorten(5, 90_000)),
     ("SET14", "note", lambda log: log().set("number_of_nodes", 1).set("accelerators_per_node", 1)),
     (

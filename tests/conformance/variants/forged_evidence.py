@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.variants.bases import Submission
 from tests.conformance.variants.forged_packages import STEP_FIELDS, ends, rates_times, states
 from tests.conformance.variants.logtext import EVALUATION_KEYS, POINT, Line, LogText, map_times, take_arguments
-from tests.conformance.variants.table import Case, Edit, LogEdit, Random, alike, in_family, in_turn, of_each_log
+from tests.conformance.variants.table import (
+    Case,
+    Edit,
+    LogEdit,
+    Random,
+    alike,
+    bytes_of,
+    in_family,
+    in_turn,
+    of_each_log,
+)
 from tests.conformance.variants.valid_logs import change_lines
 
 BASES = {
@@ -337,5 +349,114 @@ G19 = in_family(
     subject=("run_stop", "value", "status", "ended", "cause"),
 )
 
-EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19)
+# -- G20: reports and numbers -------------------------------------------------------------------------------------
+
+
+@of_each_log
+def repeat_value(log: LogText, rng: Random, key: str, at: int, of: str, first: int) -> None:
+    """Give a record of a key, at a position, the value that one of a key has."""
+    log.all(key)[at].record["value"] = log.all(of)[first].record["value"]
+
+
+@of_each_log
+def cut_time(log: LogText, rng: Random, key: str, at: int) -> None:
+    """Take the time out that passes before a record of a key, at a position."""
+    line = log.all(key)[at]
+    log.delay(log.before(line), log.before(line).time + 5 - line.time)
+
+
+@of_each_log
+def skip_steps(log: LogText, rng: Random, number: int) -> None:
+    """Count so many steps more in the second half of the log."""
+    half = log.first("epoch_start", log.numbers[len(log.numbers) // 2])
+    for line in log.behind(log.before(half)):
+        metadata = line.record["metadata"]
+        metadata |= {name: metadata[name] + number for name in STEP_FIELDS if name in metadata}
+
+
+@of_each_log
+def hasten_epochs(log: LogText, rng: Random) -> None:
+    """Let epochs start and stop sooner than their reports, and sort the lines by time."""
+    start = log.last("run_start")
+    lines = log.all("epoch_start", "epoch_stop", *EVALUATION_KEYS, log.target.key, "run_stop")
+    map_times(lines, lambda time_ms: round(start.time + (time_ms - start.time) * 0.7))
+    log.lines.sort(key=lambda line: line.time if line.record else 0)
+
+
+G20 = in_family(
+    "G20",
+    BASES | {"LB": "LBNL deepcam"},
+    {
+        "DC_result_twice": ("the result of another epoch", repeat_value("eval_accuracy", -2, "eval_accuracy", 1)),
+        "CF_result_twice": ("the result of another epoch", repeat_value("eval_error", -2, "eval_error", 1)),
+        "DC_loss_twice": ("the loss of another epoch", repeat_value("eval_loss", -1, "eval_loss", 2)),
+        "DC_train_accuracy": ("the result is one of training", repeat_value("eval_accuracy", 4, "train_accuracy", -1)),
+        "DC_cut_time": ("an epoch of training takes no time", cut_time("learning_rate", 4)),
+        "LB_skip_steps": ("a thousand steps take no time", skip_steps(1000)),
+        "LB_hasten_epochs": ("reports come after their epochs", hasten_epochs()),
+        "DC_batch_of_ranks": ("128 ranks cannot share it", states("global_batch_size", 300)),
+        "DC_group_of_ranks": ("128 ranks make no groups of 3", states("batchnorm_group_size", 3)),
+    },
+    subject=("also", "steps", "epoch", "ranks"),
+)
+
+EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G20)
+# -- G30: what is around the records ------------------------------------------------------------------------------
+
+
+def write_around(write: Callable[[dict[str, Any], bytes], bytes]) -> Edit:
+    """Return the edit that writes each line of a log without text anew, by its record."""
+    return bytes_of(
+        lambda data, rng: b"".join(
+            write(json.loads(line.partition(b":::MLLOG")[2]), line) + b"\n" for line in data.splitlines()
+        )
+    )
+
+
+def write_before(key: str, text: str) -> Edit:
+    """Return the edit that writes a line of text before the records of a key."""
+    return write_around(lambda record, line: text.encode() + b"\n" + line if record["key"] == key else line)
+
+
+def label_dates(speed: float = 1.0, zone_s: int = 0) -> Edit:
+    """Return the edit that writes a time before each record, by a clock that goes at this speed from run_start on."""
+    starts = [0.0]
+
+    def label(record: dict[str, Any], line: bytes) -> bytes:
+        seconds = record["time_ms"] / 1000
+        starts[0] = seconds if record["key"] in ("submission_benchmark", "run_start") else starts[0]
+        clock = starts[0] + zone_s + (seconds - starts[0]) * speed
+        return time.strftime("[%H:%M:%S] ", time.gmtime(clock)).encode() + line
+
+    return write_around(label)
+
+
+def print_results(last: float = 1.0) -> Edit:
+    """Return the edit that prints results after their records, the one that meets the target times a number."""
+
+    def print_result(record: dict[str, Any], line: bytes) -> bytes:
+        if record["key"] != "eval_error":
+            return line
+        return line + b"\nval_mae: %.6f" % (record["value"] * (last if record["value"] <= 0.124 else 1))
+
+    return write_around(print_result)
+
+
+G30 = in_family(
+    "G30",
+    {"": BASES["CF"]},
+    {
+        "unlabelled": (
+            "results lack the label",
+            write_around(lambda record, line: b"0: " * (record["key"] not in ("run_start", "run_stop")) + line),
+        ),
+        "slower_labels": ("by the labels the run took longer", label_dates(speed=1.2)),
+        "printed_result": ("the last result printed is worse", print_results(1.1)),
+        "other_batch": ("the text says another batch", write_before("run_start", "--global-batch-size 96")),
+        "longer_in_all": ("the text says a longer time", write_before("run_stop", "Total training time: 99999.5 s")),
+    },
+    subject=("label", "text"),
+)
+
+EVIDENCE: tuple[Case, ...] = (*G01, *G02, *G08, *G09, *G11, *G19, *G30)
 """Forged results whose logs say what contradicts them, and some that nothing contradicts."""

@@ -10,7 +10,15 @@ from compliance.samples.package import SamplePackage
 from tests.conformance.variants import valid_logs as logs
 from tests.conformance.variants import valid_submissions as files
 from tests.conformance.variants.bases import Submission
-from tests.conformance.variants.forged_evidence import BASES, Change, change_all, stage_longer
+from tests.conformance.variants.forged_evidence import (
+    BASES,
+    Change,
+    change_all,
+    label_dates,
+    print_results,
+    stage_longer,
+    write_before,
+)
 from tests.conformance.variants.forged_packages import STEP_FIELDS, rates_times, states, steps_times
 from tests.conformance.variants.logtext import EPOCH_KEYS, Line, LogText, map_times, take_arguments
 from tests.conformance.variants.table import Case, Edit, Random, bytes_of, each, in_family, in_turn, of_each_log
@@ -79,6 +87,10 @@ V11 = in_family(
         ),
         "long_value": ("the whole environment in one record", each(log_environment)),
         "many_custom": ("300 own keys", each(log_own_keys)),
+        "label_dates": ("times before the records, of another zone", label_dates(zone_s=20_700)),
+        "printed_results": ("results are printed, too", print_results()),
+        "local_batch": ("the text says the batch of a rank", write_before("run_start", "batch_size: 1")),
+        "defaults": ("the text says defaults", write_before("run_start", "--global_batch_size N  (default: 64)")),
     },
     CLEAN,
 )
@@ -332,5 +344,42 @@ V17 = [
         ARGUABLE,
     ),
 ]
-FORMS: tuple[Case, ...] = (*V11, *V13, *V15, *V17)
+
+# -- V20: reports and numbers -------------------------------------------------------------------------------------
+
+
+@of_each_log
+def report_best(log: LogText, rng: Random) -> None:
+    """Report the best result so far with each result, and the last one at the end."""
+    best = None
+    for line in log.results:
+        value = line.record["value"]
+        best = value if best is None or value > best else best
+        log.add(line, line, 1, key="best_result", value=best)
+    log.add(log.results[-1], log.before(log.last("run_stop")), 0, key="final_result")
+
+
+@of_each_log
+def slow_down(log: LogText, rng: Random, at: int, factor: float) -> None:
+    """Let all that comes before an epoch, at a position, take longer."""
+    start, end = log.last("run_start"), log.first("epoch_start", log.numbers[at])
+    slow = [line for line in log.behind(start) if log.at(line) < log.at(end)]
+    log.delay(log.before(end), round((end.time - start.time) * (factor - 1)))
+    map_times(slow, lambda time_ms: round(start.time + (time_ms - start.time) * factor))
+
+
+V20 = in_family(
+    "V20",
+    {"": "LBNL deepcam", "DC": "Dell deepcam"},
+    {
+        "best_result": ("results under further keys", report_best()),
+        "DC_best_result": ("results under further keys", report_best()),
+        "few_reports": ("reports are left out", each(lambda log, rng: log.remove(log.all("train_loss")[3::2]))),
+        "steps_within_epochs": ("the steps of each epoch count from 0", count_steps_within_epochs()),
+        "pause": ("an hour of pause", each(lambda log, rng: log.delay(log.all("train_loss")[60], 3_600_000))),
+        "slow_start": ("the first epochs are three times as slow", slow_down(3, 3)),
+    },
+    ARGUABLE,
+)
+FORMS: tuple[Case, ...] = (*V11, *V13, *V15, *V17, *V20)
 """Valid variants that contradict nothing, or arguably nothing."""

@@ -1,0 +1,167 @@
+"""Rules about what a run reports of itself while it trains: when it does, and that no measured number comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import gt, itemgetter, sub
+from typing import Final
+
+from common.values import is_number
+from compliance.benchmarks import REFERENCES
+from compliance.logs.course import LEVEL_SPREAD, Course
+from compliance.logs.log import Log
+from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.judging import NOTE, WARNING, Case, Finding
+from compliance.rules.census import sample
+from compliance.rules.epochs import course_of, more
+from compliance.rules.order import TIMING
+from compliance.rules.pace import FEW_SHARE, FEWEST, NOISE_MS, STEADY_SHARE
+from compliance.rules.quality import CONVERGENCE, LEAST_MADE, count_digits
+from compliance.rules.rule import LogRule, show
+
+OUTSIDE_MS: Final = 1000
+"""Before the start or after the end of its epoch; in 674 published logs a report is at most 1 ms after the end."""
+SAMPLED: Final = 40
+"""Reports of a log whose times are compared with those of their epochs."""
+STEP_FIELDS: Final = ("step_num", "step", "global_step", "iteration")
+RUSHED_SHARE: Final = 0.4
+"""Of the usual time of so many steps, less NOISE_MS; in 374 published logs they take at least 0.76 of it."""
+MEASURED: Final = ("train_accuracy", "train_loss", "eval_loss")
+"""Keys of measured numbers, which no published log repeats in another epoch or gives as a result."""
+CHANCE: Final = 2**17
+"""Pairs of 32-bit numbers among which two are equal by chance, or fewer."""
+
+
+class ReportsInTime(LogRule, strict_only=True):
+    """A report from within an epoch comes in its epoch, and after as much time as its steps take."""
+
+    id = "ORD22"
+    severity = WARNING
+    cite = TIMING
+    differs = "the official tool reads no such records"
+    why = (
+        "Steps that take no time were not trained, or times between the reports were edited. Slow steps break no rule."
+    )
+    fix = "Submit the log as the run wrote it; log reports when they are made."
+    good = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.001),)
+    bad = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.001).shorten(3, 5_000),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        of_epochs = (records for records in log.others.values() if is_number(records[-1].meta("epoch_num")))
+        reports = max(of_epochs, key=len, default=[])
+        if len(reports) >= FEWEST:
+            course = course_of(log, case)
+            yield from self._find_outside(log, course, reports)
+            yield from self._find_rushed(log, reports)
+
+    def _find_outside(self, log: Log, course: Course, reports: list[Record]) -> Iterator[Finding]:
+        """Yield the first report before or after its epoch; if most of one for each epoch are, they belong there."""
+        starts = course.started
+        spans = {number: (starts[number], stop) for number, stop in course.epoch_stops if number in starts}
+        outside = []
+        for record in sample(reports, SAMPLED):
+            start, stop = spans.get(record.meta("epoch_num"), (record, record))
+            if not start.time_ms - OUTSIDE_MS <= record.time_ms <= stop.time_ms + OUTSIDE_MS:
+                outside.append((record, start, stop))
+        if outside and (2 * len(outside) <= min(len(reports), SAMPLED) or len(reports) >= FEWEST * len(spans)):
+            record, start, stop = outside[0]
+            after = (record.time_ms - stop.time_ms) / 1000
+            how = f"{after:,.1f} s after" if after > 0 else f"{(start.time_ms - record.time_ms) / 1000:,.1f} s before"
+            message = (
+                f"{record.key} of epoch {show(record.meta('epoch_num'))} is {how} its epoch{more(outside, 'records')}"
+            )
+            yield self.finding_at(log, record, message, f"between lines {start.line} and {stop.line}")
+
+    def _find_rushed(self, log: Log, reports: list[Record]) -> Iterator[Finding]:
+        """Yield the stretch of steps that takes the smallest share of the usual time; a note if many take little."""
+        field = next((name for name in STEP_FIELDS if is_number(reports[-1].meta(name))), "")
+        edges = log.in_order("epoch_start", "epoch_stop") if field else []
+        for points in (sorted([*reports, *edges], key=FILE_ORDER), reports):
+            steps = [record.meta(field) for record in points]
+            # Some count the steps of each epoch from its start, or state none of it.
+            if all(map(is_number, steps)) and (points is reports or not any(map(gt, steps, steps[1:]))):
+                break
+        else:
+            return
+        counts = map(sub, steps[1:], steps)
+        stretches = [
+            ((after.time_ms - before.time_ms) / count, count, before, after)
+            for count, (before, after) in zip(counts, pairwise(points), strict=True)
+            if count > 0
+        ]
+        paces = sorted(pace for pace, *_ in stretches)
+        usual = paces[len(paces) // 4] if len(paces) >= FEWEST else 0
+        rushed = [
+            stretch
+            for stretch in (stretches if usual and paces[0] < RUSHED_SHARE * usual else ())
+            if stretch[1] >= FEWEST and stretch[1] * (RUSHED_SHARE * usual - stretch[0]) > NOISE_MS
+        ]
+        if rushed:
+            pace, count, before, after = min(rushed, key=itemgetter(0))
+            near = sum(usual <= LEVEL_SPREAD * each <= LEVEL_SPREAD**2 * usual for each in paces)
+            few = len(rushed) <= max(1, FEW_SHARE * len(paces)) and near >= STEADY_SHARE * len(paces)
+            message = (
+                f"the {show(count)} steps since line {before.line} take {count * pace / 1000:,.1f} s; at the usual"
+                f" pace they take {count * usual / 1000:,.1f} s{more(rushed, 'such stretches')}"
+            )
+            expected = f"about {usual:,.0f} ms for each step"
+            yield self.finding_at(log, after, message, expected, WARNING if few else NOTE)
+
+
+class MeasuredOnce(LogRule, strict_only=True):
+    """A measured number with all its digits is that of one epoch and of one quantity."""
+
+    id = "QUA14"
+    severity = WARNING
+    cite = CONVERGENCE
+    differs = "the official tool believes any number"
+    why = "No two measurements agree to the last digit, in no published log: one of the two was copied from the other."
+    fix = "Submit the log as the run wrote it."
+    good = (lambda log: log().evaluation(2, 0.19).evaluation(4, 0.19),)
+    bad = (lambda log: log().evaluation(2, 0.1734567890123457).evaluation(4, 0.1734567890123457),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.benchmark not in REFERENCES:
+            return  # a share of a few samples repeats
+        results = _keep_floats(course_of(log, case).counted)
+        series = [floats for key in MEASURED if (floats := _keep_floats(log.others.get(key, [])))]
+        for records in (results, *series):
+            yield from self._find_repeated(log, records)
+        for records in series:
+            yield from self._find_borrowed(log, results, records)
+
+    def _find_borrowed(self, log: Log, results: list[Record], records: list[Record]) -> Iterator[Finding]:
+        """Yield a result that another key has, too; not if most are shared: the key is another name of the results."""
+        common = {record.value for record in results}.intersection([record.value for record in records])
+        shared = [record for record in records if record.value in common and _has_all_digits(record)] if common else []
+        if 2 * len(shared) <= min(len(records), len(results)) and len(shared) * CHANCE > len(records) * len(results):
+            other = shared[0]
+            record = next(record for record in results if record.value == other.value)
+            message = f"{record.key} {show(record.value)} is also {other.key} of line {other.line}"
+            yield self.finding_at(log, record, message + more(shared, "values"), "a number of its own")
+
+    def _find_repeated(self, log: Log, records: list[Record]) -> Iterator[Finding]:
+        """Yield a number that comes again in another epoch; a note if it never changed since: nothing was learned."""
+        if len({record.value for record in records}) == len(records):
+            return  # the usual case
+        first = {record.value: record for record in reversed(records)}
+        again = [
+            (before, record)
+            for before, record in pairwise(records)
+            if first[record.value].meta("epoch_num") != record.meta("epoch_num") and _has_all_digits(record)
+        ]
+        if len(again) * CHANCE > len(records) ** 2:
+            record = again[0][1]
+            stuck = all(before.value == record.value for before, record in again)
+            message = f"{record.key} {show(record.value)} is also that of line {first[record.value].line}"
+            message += more(again, "values")
+            yield self.finding_at(log, record, message, "a number of its own", NOTE if stuck else WARNING)
+
+
+def _keep_floats(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if type(record.value) is float]
+
+
+def _has_all_digits(record: Record) -> bool:
+    return count_digits(record.value) >= LEAST_MADE

@@ -197,9 +197,6 @@ class EpochOrder(LogRule, strict_only=True):
 
         Several ranks may log the same stop; an epoch may have no evaluation, or several.
         """
-        numbers = [number for number, _ in numbered]
-        if not numbers or numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
-            return
         for (last, _), (number, record) in pairwise(numbered):
             evaluated = key == "eval_start"
             gap = number != last + 1 and (number != last or key == "epoch_start")

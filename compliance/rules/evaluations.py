@@ -75,13 +75,9 @@ class EvaluationsReport(ResultRule):
     @staticmethod
     def _find_silent(log: Log, key: str, course: Course) -> list[Numbered]:
         """Return number and eval_stop of the evaluations whose result is nowhere."""
-        pairs = log.numbered(key)
-        stops = course.evaluation_stops
-        if [number for number, _ in pairs] == [number for number, _ in stops]:
-            return []
-        results = Counter(number for number, _ in pairs)
+        results = Counter(number for number, _ in log.numbered(key))
         silent = []
-        for number, ends in by_number(stops).items():
+        for number, ends in by_number(course.evaluation_stops).items():
             starts = course.evaluations_of.get(number, [])
             # Several ranks may log the same start and stop: one eval_stop of each evaluation counts.
             places = [_evaluation_index(starts, stop) for stop in ends]

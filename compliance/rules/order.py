@@ -78,10 +78,8 @@ class Init(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["init_start"]:
             yield self.finding(log.path, 0, "init_start is not logged", "at least one record", "init_start")
-        starts = log["init_start"]  # of each rank
-        keys = [key for key in ("init_stop", "run_start") if starts and before(log, key, starts[-1])]
-        for start in starts if keys else ():
-            for key in keys:
+        for start in log["init_start"]:  # of each rank
+            for key in ("init_stop", "run_start"):
                 if before(log, key, start):
                     yield self.finding_at(log, start, f"init_start after {key}", f"before {key}")
         yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)

@@ -5,7 +5,7 @@
     python bench/amounts.py -o compliance/amounts.json      the ranges that rules take as their bounds
     python bench/amounts.py --corpus FOLDER                 with published_v*.tar.xz, or packages to check
 
-The severities of the rules AMT01 to AMT08, ORD09, ORD19, ORD21 and RUN21 follow from this table.
+The severities of the rules AMT01 to AMT08, ORD01, ORD09, ORD19 and RUN21 follow from this table.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from compliance.model.judging import Case
 from compliance.rules.amounts import Amounts
 from compliance.rules.catalog import import_all_rules
 from compliance.rules.epochs import course_of
-from compliance.rules.evidence import REFERENCE_RECORDS, ReferenceRecords
-from compliance.rules.order import PAUSE_MS, Forward, NoPause
+from compliance.rules.evidence import REFERENCE_RECORDS
+from compliance.rules.order import PAUSE_MS, Forward, Init
 from compliance.rules.rule import Rule
 
 BOUNDS = ROOT / "compliance" / "amounts.json"
@@ -203,14 +203,14 @@ def measure_reference_records(log: Log, case: Case) -> Iterator[Measured]:
 
 
 MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
-    "init_stop, and run_start (s)": (measure_pause, judged(NoPause)),
+    "init_stop, and run_start (s)": (measure_pause, judged(Init)),
     "run_start, and the first record of training or evaluation (s)": (measure_start, judged(Forward)),
     "the last record of training or evaluation, and run_stop (s)": (measure_stop, judged(Forward)),
     "run_start, and staging_start (s; up to round 2.0)": (measure_staging, "ORD03, ORD09 (error)"),
     "cache_clear (0: false)": (measure_caches, "ORD02 (warning)"),
     "checkpoint, data_oversampling_factor and target_accuracy_reached (0: unusual)": (
         measure_reference_records,
-        judged(ReferenceRecords),
+        "SET15 (warning)",
     ),
     "the slowest epoch, and the median one": (measure_longest_epoch, "none: machines get busy"),
     "the fastest epoch but the last, and the median one": (measure_shortest_epoch, "ORD18 (warning under 0.5)"),

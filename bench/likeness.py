@@ -53,7 +53,7 @@ NOISES = (0, 1e-5, 3e-5, 5e-5, 1e-4, 2e-4, 1e-3)
 HEAD = """# How alike different runs are
 
 Rules about copies count evidence in bits: how improbable it is that the intervals (RUN05, RUN12) or the evaluation
-results (RUN15, RUN16) of two different runs agree as well. Written by
+results (RUN05, RUN12) of two different runs agree as well. Written by
 `python bench/likeness.py -o docs/reference/likeness.md`; do not edit.
 """
 DISTANCES = """## The closest of these pairs

@@ -1,7 +1,4 @@
-"""Rules about what logs of this suite state of themselves: configuration, provenance, size of the network.
-
-And about trainings that give no MLPerf result: from trained weights, or on samples drawn for an ensemble.
-"""
+"""Rules about what logs of this suite state of themselves: configuration, provenance, size of the network."""
 
 from __future__ import annotations
 
@@ -28,8 +25,6 @@ from compliance.logs.course import Course
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import (
-    BAGGING,
-    INIT_WEIGHTS,
     PROVENANCE,
     SOURCES,
     configuration,
@@ -275,47 +270,3 @@ class OwnCode(SuiteRule):
                 message = f"{codes} computed in place of the suite's code, so this is not the reference"
                 severity = ERROR if case.division == "closed" and variant_of(log) == FULL else NOTE
                 yield self.finding(log.path, record.line, message, "the suite's code alone", OWN_CODE, severity)
-
-
-UNUSUAL = (
-    (
-        BAGGING,
-        "instances.bagging",
-        (None, "none"),
-        "the training samples are drawn at random (bagging {})",
-        "a run on the whole training set",
-    ),
-    (INIT_WEIGHTS, "train.init_from", (), "the run starts from given weights ({})", "random initial weights"),
-)
-"""Key of a record, key of the configuration, values of both that say nothing, message and what would be right."""
-
-
-class UsualTraining(LogRule, strict_only=True):
-    """The run starts from random weights and trains on the training set, not on samples drawn for an ensemble."""
-
-    id = "SET15"
-    cite = "training_rules.adoc#training-and-test-sets; training_rules.adoc#pre-training-is-not-allowed"
-    differs = "the official tool does not know the records of this suite"
-    why = (
-        "A member of a bagged ensemble sees 63 % of the samples, and trained weights reach the target sooner: neither "
-        "can be compared with other results."
-    )
-    fix = "Train with instances.bagging=none and train.init_from=null. With --allow-mini it is a note in a mini run."
-    good = (lambda log: log(division="open").by_suite({"instances.bagging": "none", "train.init_from": None}),)
-    bad = (lambda log: log().by_suite({"instances.bagging": "bootstrap"}),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for key, configured_by, usual, message, expected in UNUSUAL:
-            for record, value in self._find_values(log, key, configured_by):
-                if value not in usual:
-                    message = f"{message.format(show(value))}, so this is not an MLPerf result"
-                    severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
-                    yield self.finding(log.path, record.line, message, expected, key, severity)
-                    break
-
-    def _find_values(self, log: Log, key: str, configured_by: str) -> Iterator[tuple[Record, Any]]:
-        yield from ((record, record.value) for record in log[key])
-        for record in log[PROVENANCE]:
-            value = configured(take(configured_by), configuration(record.value) or {})
-            if value is not None:
-                yield record, value

@@ -192,12 +192,16 @@ def _official_problem(file: Any, source_line: Any, value: Any) -> str:
 
 
 class NoCopies(SetRule, strict_only=True):
-    """No two logs of a result are copies of one run."""
+    """No two logs of a result are of one run, by their times or by their evaluation results."""
 
     id = "RUN05"
     cite = RESULTS
     differs = UNSEEN
-    why = "A copied log stands for a run that never happened; no two published runs agree in their intervals."
+    why = (
+        "A copied log stands for a run that never happened; no two published runs agree in their intervals. Runs with"
+        " different seeds do not evaluate alike to four digits, nor share two results or training losses in a row to"
+        " the last digit: one seed was used for all, or logs are edited, or parts of one put into another (a warning)."
+    )
     fix = "Submit each run once."
     bad = (lambda package: package().copy(1, 2),)
 
@@ -212,10 +216,25 @@ class NoCopies(SetRule, strict_only=True):
         if len(pairs) > SHOWN:
             message = f"{len(pairs) - SHOWN} more duplicate logs: {_name_pairs(pairs[SHOWN:])}"
             yield self.finding(pairs[SHOWN][1].path, 0, message, "a run for each log")
+        yield from self._find_alike(results)
+
+    def _find_alike(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield a warning about runs with the same results."""
+        alike_pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
+        if SeedsUnique.applies(results.round, results.judged_as, results.case.profile):
+            seeds = {id(run): [seed_of(seed[-1]) for seed in run.seeds] for pair in alike_pairs for run in pair}
+            # Of runs with the same seeds, RUN04 says it.
+            alike_pairs = [(a, b) for a, b in alike_pairs if not seeds[id(a)] or seeds[id(a)] != seeds[id(b)]]
+        if alike_pairs:
+            first, second = alike_pairs[0]
+            logs = list({run.path: run for pair in alike_pairs for run in pair}.values())
+            fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
+            message = f"{_compare_results(first, second)} in {len(logs)} logs: {names_of(logs)}"
+            yield self.finding(second.path, 0, message, "results of its own for each run", "", WARNING, fix)
 
 
 class UsedOnce(SubmissionsRule, strict_only=True):
-    """A run counts for only one result, in one round, also with edited times."""
+    """A run counts for only one result, in one round, also with edited times or results."""
 
     id = "RUN12"
     cite = RESULTS
@@ -224,6 +243,8 @@ class UsedOnce(SubmissionsRule, strict_only=True):
         "A run used in two results was measured once but counts twice. The rules do not forbid one organisation to "
         "use it for time to train and for throughput, or to submit a result again in another round: that is a "
         "warning. Intervals never repeat: of the published runs, no two agree even within ten times their resolution."
+        " Two runs evaluate alike to four digits, or share two results or training losses in a row to the last digit,"
+        " only with one seed on one system, or if one has an edited copy of the other, or of a part of it: a warning."
     )
     fix = "Make new runs for each result; do not submit a result of an earlier round as new."
     bad = (lambda package: package().copy_to("other_system"),)
@@ -243,54 +264,11 @@ class UsedOnce(SubmissionsRule, strict_only=True):
                 alike_as = how_alike(*edited[0], "the other")
                 message = f"a copy with edited times: {_describe_owners(copies, edited)}; {alike_as}"
                 yield self.finding(edited[0][1].path, 0, message, "runs for each result")
-
-
-class OwnResults(SetRule, strict_only=True):
-    """The runs of a result give different evaluation results."""
-
-    id = "RUN15"
-    severity = WARNING
-    cite = SEEDS
-    differs = UNSEEN
-    why = (
-        "Runs with different seeds do not evaluate alike to four digits, nor share two results or training losses in a"
-        " row to the last digit: one seed was used for all, or logs are edited, or parts of one put into another."
-    )
-    fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
-    bad = (lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(wave_times)),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
-        if SeedsUnique.applies(results.round, results.judged_as, results.case.profile):
-            seeds = {id(run): [seed_of(seed[-1]) for seed in run.seeds] for pair in pairs for run in pair}
-            # Of runs with the same seeds, RUN04 says it.
-            pairs = [(a, b) for a, b in pairs if not seeds[id(a)] or seeds[id(a)] != seeds[id(b)]]
-        if pairs:
-            first, second = pairs[0]
-            logs = list({run.path: run for pair in pairs for run in pair}.values())
-            message = f"{_compare_results(first, second)} in {len(logs)} logs: {names_of(logs)}"
-            yield self.finding(second.path, 0, message, "results of its own for each run")
-
-
-class ResultsOfOneResult(SubmissionsRule, strict_only=True):
-    """Runs of two results give different evaluation results."""
-
-    id = "RUN16"
-    severity = WARNING
-    cite = SEEDS
-    differs = ONE_FOLDER
-    why = (
-        "Two runs evaluate alike to four digits, or share two results or training losses in a row to the last digit,"
-        " only with one seed on one system, or if one has an edited copy of the other, or of a part of it."
-    )
-    fix = "Make new runs for each result, with seeds of their own."
-    bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times)),)
-
-    def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies in _of_kind(submissions, VALUES):
-            first, second = copies.pairs[0]
-            message = f"{_compare_results(first, second)}: {_describe_owners(copies, copies.pairs)}"
-            yield self.finding(second.path, 0, message, "runs for each result")
+            first_run, second_run = copies.pairs[0]
+            message = f"{_compare_results(first_run, second_run)}: {_describe_owners(copies, copies.pairs)}"
+            fix = "Make new runs for each result, with seeds of their own."
+            yield self.finding(second_run.path, 0, message, "runs for each result", severity=WARNING, fix=fix)
 
 
 # -- what the rules share ------------------------------------------------------------------------------------

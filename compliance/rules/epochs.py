@@ -11,7 +11,7 @@ from common.values import is_integer, is_number
 from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
-from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
+from compliance.logs.record import FILE_ORDER, Numbered, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.order import LOGGING, before, has_field
 from compliance.rules.rule import LogRule, show
@@ -57,7 +57,30 @@ class Blocks(LogRule):
             return False
 
 
-class Epochs(LogRule):
+def numbers_lost(log: Log, key: str) -> bool:
+    """Tell whether a record of the key lacks epoch_num, which ORD07 or QUA02 reports."""
+    return len(log.numbered(key)) != len(log[key])
+
+
+class NumberedRule(LogRule):
+    """Base of the rules about records that state an epoch_num."""
+
+    def check_numbers(self, log: Log, key: str, case: Case, noun: str) -> Iterator[Finding]:
+        """Yield the first record of the key without epoch_num, and in strict the first whose epoch_num is no number."""
+        if not numbers_lost(log, key):
+            return
+        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
+        if missing:
+            message = f"epoch_num missing in the metadata of {key}{more(missing, noun)}"
+            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
+        records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
+        wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
+        if wrong:
+            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, noun)}"
+            yield self.finding_at(log, wrong[0], message, "a number")
+
+
+class Epochs(NumberedRule):
     """The log has epochs and evaluations (or blocks), each with its epoch_num."""
 
     id = "ORD07"
@@ -76,24 +99,11 @@ class Epochs(LogRule):
                 yield self.finding(log.path, 0, message, f"at least one {key}", key)
                 if not case.strict:
                     yield self.finding(log.path, 0, message, f"at least one {block}", block)
-            yield from self._check_numbers(log, key, case)
-
-    def _check_numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
-        if len(log.numbered(key)) == len(log[key]):
-            return
-        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
-        if missing:
-            message = f"epoch_num missing in the metadata of {key}{more(missing, 'records')}"
-            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
-        records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
-        wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
-        if wrong:
-            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, 'records')}"
-            yield self.finding_at(log, wrong[0], message, "a number")
+            yield from self.check_numbers(log, key, case, "records")
 
 
 class EpochOrder(LogRule, strict_only=True):
-    """Epochs are numbered in order from 0 or 1, without gaps; openfold counts samples, in equal steps."""
+    """Epochs are numbered in order from 0 or 1, openfold's by samples in equal steps; what is evaluated was trained."""
 
     id = "ORD11"
     cite = LOGGING
@@ -102,29 +112,47 @@ class EpochOrder(LogRule, strict_only=True):
     why = (
         "A missing, repeated or swapped epoch means that records were lost, edited or mixed. Convergence is read from"
         " epoch_num: with larger numbers, a run that is too fast looks slow enough. A note: an epoch that starts again"
-        " before it ends may have failed in between; a run numbered from 0 counts one epoch less than it trained."
+        " before it ends may have failed in between; a run numbered from 0 counts one epoch less than it trained. An"
+        " epoch that was not trained has no network to evaluate: a number was changed, or a result made up."
     )
     fix = (
         "Log every epoch of the run once, in the order of training, numbered from 0 or 1, also in a run that was"
-        " resumed; openfold the samples trained so far, at every evaluation, val_every_iters iterations apart."
+        " resumed; openfold the samples trained so far, at every evaluation, val_every_iters iterations apart. Log"
+        " eval_start with the epoch_num of the epoch that was trained last."
     )
     good = (lambda log: log().renumber(first=1),)
     bad = (lambda log: log().drop_epoch(3),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        course = course_of(log, case)
-        if counts_samples(case):
-            yield from self._find_wrong_samples(log, course, samples_per_epoch(log, case))
-        elif misnumbered(course):
+        course, by_samples, step = course_of(log, case), counts_samples(case), samples_per_epoch(log, case)
+        wrong = _find_wrong_samples(course, step) if step else None
+        if wrong:
+            event, last, number = wrong
+            message = f"{event.key} has {show(number)} samples after {show(last)}"
+            expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
+            yield self.finding_at(log, event, message, expected)
+        elif not by_samples and _misnumbered(course):
             first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
             record = course.training(first)
             message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
             yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
         else:
-            disorder = [*self._find_disorder(log, course)]
-            yield from disorder
-            if not disorder and course.results and case.reference and case.reference.variant == FULL:
+            odd = [] if by_samples else [*self._find_disorder(log, course)]
+            if course.untrained and course.numbers and not numbers_lost(log, "epoch_start"):
+                odd.append(self._describe_untrained(log, course))
+            yield from odd
+            comparable = course.results and not by_samples and case.reference and case.reference.variant == FULL
+            if comparable and not odd:
                 yield from self._compare_convergence(log, course)
+
+    def _describe_untrained(self, log: Log, course: Course) -> Finding:
+        """Return an error about the first evaluation that starts before the training of its epoch."""
+        number, record = course.untrained[0]
+        start = course.training(number)
+        why = f"it starts in line {start.line}" if start else "no such epoch is trained"
+        others = more(course.untrained, "evaluations")
+        message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
+        return self.finding_at(log, record, message, f"epoch_start of epoch {show(number)} before it")
 
     def _compare_convergence(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note if convergence is another number than that of the epochs trained."""
@@ -133,17 +161,6 @@ class EpochOrder(LogRule, strict_only=True):
             message = f"convergence is epoch_num {number:,.6g}; {course.trained:,.6g} epochs were trained"
             fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
             yield self.finding(log.path, record.line, message, f"{course.trained:,.6g}", "epoch_num", NOTE, fix)
-
-    def _find_wrong_samples(self, log: Log, course: Course, step: int) -> Iterator[Finding]:
-        """Yield the first record whose number of samples is not the next; step: 0 if that is not known."""
-        wrong = wrong_samples(course.epochs, step) if step else None
-        if step and wrong is None and not course.untrained:  # ORD16 says so
-            wrong = wrong_samples(course.evaluations, step)
-        if wrong:
-            record, last, number = wrong
-            message = f"{record.key} has {show(number)} samples after {show(last)}"
-            expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
-            yield self.finding_at(log, record, message, expected)
 
     def _find_disorder(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it, or a note of those that start again."""
@@ -180,9 +197,6 @@ class EpochOrder(LogRule, strict_only=True):
 
         Several ranks may log the same stop; an epoch may have no evaluation, or several.
         """
-        numbers = [number for number, _ in numbered]
-        if not numbers or numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
-            return
         for (last, _), (number, record) in pairwise(numbered):
             evaluated = key == "eval_start"
             gap = number != last + 1 and (number != last or key == "epoch_start")
@@ -197,13 +211,21 @@ class EpochOrder(LogRule, strict_only=True):
 
 
 class EpochPairs(LogRule, strict_only=True):
-    """Every epoch and evaluation that starts also stops, except those cut short by run_stop."""
+    """Every epoch and evaluation that starts also stops, or run_stop cuts it short; run_stop names the last epoch."""
 
     id = "ORD12"
     cite = LOGGING
-    differs = "the official tool requires one epoch_stop and one eval_stop per file"
-    why = "An interval without an end means lost records; the log then gives no times per epoch."
-    fix = "Log epoch_stop and eval_stop for every epoch; only what run_stop cuts short may stay open."
+    differs = (
+        "the official tool requires one epoch_stop and one eval_stop per file, and does not read the epoch of run_stop"
+    )
+    why = (
+        "An interval without an end means lost records; the log then gives no times per epoch. If run_stop names"
+        " another epoch than the records show, some were lost or added: a warning."
+    )
+    fix = (
+        "Log epoch_stop and eval_stop for every epoch; only what run_stop cuts short may stay open. Log the number of"
+        " the last epoch with run_stop, or none."
+    )
     good = (lambda log: log().drop("epoch_stop", -1),)
     bad = (lambda log: log().drop("epoch_stop", 2),)
 
@@ -214,6 +236,7 @@ class EpochPairs(LogRule, strict_only=True):
             stops = until(end, log.numbered(f"{name}_stop", field))
             if [number for number, _ in starts] != [number for number, _ in stops]:
                 yield from self._find_unpaired(log, case, name, by_number(starts), by_number(stops))
+        yield from self._compare_stop(log, case)
 
     def _find_unpaired(self, log: Log, case: Case, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
         ended, results = max(stops, default=float("-inf")), {number for number, _ in course_of(log, case).results}
@@ -235,20 +258,8 @@ class EpochPairs(LogRule, strict_only=True):
             line, expected = stops[lost[0]][-1].line, f"{name}_start for each {name}_stop"
             yield self.finding(log.path, line, message, expected, f"{name}_start")
 
-
-class StopNumber(LogRule, strict_only=True):
-    """The epoch that run_stop names is the last that was trained or evaluated."""
-
-    id = "ORD17"
-    severity = WARNING
-    cite = LOGGING
-    differs = "the official tool does not read it"
-    why = "If run_stop names another epoch than the records show, records were lost or added."
-    fix = "Log the number of the last epoch with run_stop, or none."
-    good = (lambda log: log(epochs=23).meta("run_stop", "epoch_num", 23),)
-    bad = (lambda log: log(epochs=23).meta("run_stop", "epoch_num", 30),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+    def _compare_stop(self, log: Log, case: Case) -> Iterator[Finding]:
+        """Yield a warning if run_stop names another epoch than the last that was trained or evaluated."""
         stop, course = log.first("run_stop"), course_of(log, case)
         if stop is None or len(log["run_stop"]) > 1 or counts_samples(case) or not course.epochs or not course.results:
             return
@@ -258,7 +269,7 @@ class StopNumber(LogRule, strict_only=True):
             # The number may count epochs from 0 or from 1.
             if is_number(number) and not min(evaluated, trained) - 1 <= number <= max(evaluated, trained) + 1:
                 message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
-                yield self.finding_at(log, stop, message, show(trained))
+                yield self.finding_at(log, stop, message, show(trained), WARNING)
                 return
 
 
@@ -289,21 +300,22 @@ def samples_per_epoch(log: Log, case: Case) -> int:
     return int(factors[0]) * int(factors[1]) if complete else 0
 
 
-def misnumbered(course: Course) -> bool:
+def _misnumbered(course: Course) -> bool:
     """Tell whether the numbers of epochs start neither with 0 nor with 1."""
     return bool(course.numbers) and course.numbers[0] not in (0, 1) and min(course.numbers) not in (0, 1)
 
 
-def wrong_samples(numbered: NumberedRecords, step: int) -> tuple[Record, float, float] | None:
+def _find_wrong_samples(course: Course, step: int) -> tuple[Record, float, float] | None:
     """Return the first record whose number of samples is not the next, the number before it and its own.
 
     Several ranks may log the same record. OpenFold may evaluate the network that it starts from.
     """
-    last: float = 0
-    for number, record in numbered:
-        if number not in (last, last + step) or (number == 0 and record.key == "epoch_start"):
-            return record, last, number
-        last = number
+    for numbered in (course.epochs, () if course.untrained else course.evaluations):
+        last: float = 0
+        for number, record in numbered:
+            if number not in (last, last + step) or (number == 0 and record.key == "epoch_start"):
+                return record, last, number
+            last = number
     return None
 
 

@@ -15,8 +15,7 @@ from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
-from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
-from compliance.rules.order import LOGGING
+from compliance.rules.epochs import counts_samples, course_of, more, numbers_lost
 from compliance.rules.pace import SHORTEST_SHARE
 from compliance.rules.quality import CONVERGENCE
 from compliance.rules.rule import LogRule, show
@@ -31,32 +30,6 @@ Choice = tuple[Record, Record, bool]
 """A result where there was another one, that one, and whether both are of one evaluation."""
 
 
-class EvaluatedEpoch(LogRule, strict_only=True):
-    """An evaluation starts after the training of its epoch has started."""
-
-    id = "ORD16"
-    cite = LOGGING
-    differs = "the official tool does not compare the numbers of epochs and evaluations"
-    why = "An epoch that was not trained has no network to evaluate: a number was changed, or a result made up."
-    fix = "Log eval_start with the epoch_num of the epoch that was trained last."
-    good = (lambda log: log().blocks(),)
-    bad = (lambda log: log().numbers(lambda number: number + 13, "eval_start", "eval_stop", "eval_error"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        course = course_of(log, case)
-        if not course.untrained or not course.numbers or _numbers_lost(log, "epoch_start"):
-            return  # ORD07 says so
-        step = samples_per_epoch(log, case)
-        if wrong_samples(course.epochs, step) if step else not counts_samples(case) and misnumbered(course):
-            return  # ORD11 says so: the numbers of epochs are wrong, not those of evaluations
-        number, record = course.untrained[0]
-        start = course.training(number)
-        why = f"it starts in line {start.line}" if start else "no such epoch is trained"
-        others = more(course.untrained, "evaluations")
-        message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
-        yield self.finding_at(log, record, message, f"epoch_start of epoch {show(number)} before it")
-
-
 class ResultRule(LogRule, strict_only=True):
     """Base of the rules about the results that evaluations gave."""
 
@@ -68,7 +41,7 @@ class EvaluationsReport(ResultRule):
 
     id = "QUA06"
     severity = WARNING
-    follows = ("QUA08", "QUA09")  # the result of an evaluation may have the number of another
+    follows = ("QUA08",)  # the result of an evaluation may have the number of another
     differs = "the official tool requires one result per file"
     why = "An evaluation without a result means that a record was lost or removed."
     fix = "Restore the record from the original log; if it is missing there, too, log the metric of every evaluation."
@@ -79,8 +52,8 @@ class EvaluationsReport(ResultRule):
         if case.reference is None or not log[case.reference.target.key]:
             return  # QUA01 says so
         key, course = case.reference.target.key, course_of(log, case)
-        if _numbers_lost(log, key) or course.untrained:
-            return  # QUA02 or ORD16 says so
+        if numbers_lost(log, key) or course.untrained:
+            return  # QUA02 or ORD11 says so
         silent = self._find_silent(log, key, course)
         if silent:
             number, stopped = silent[0]
@@ -102,13 +75,9 @@ class EvaluationsReport(ResultRule):
     @staticmethod
     def _find_silent(log: Log, key: str, course: Course) -> list[Numbered]:
         """Return number and eval_stop of the evaluations whose result is nowhere."""
-        pairs = log.numbered(key)
-        stops = course.evaluation_stops
-        if [number for number, _ in pairs] == [number for number, _ in stops]:
-            return []
-        results = Counter(number for number, _ in pairs)
+        results = Counter(number for number, _ in log.numbered(key))
         silent = []
-        for number, ends in by_number(stops).items():
+        for number, ends in by_number(course.evaluation_stops).items():
             starts = course.evaluations_of.get(number, [])
             # Several ranks may log the same start and stop: one eval_stop of each evaluation counts.
             places = [_evaluation_index(starts, stop) for stop in ends]
@@ -118,67 +87,31 @@ class EvaluationsReport(ResultRule):
         return silent
 
 
-class Uncounted(ResultRule):
-    """Evaluations lie between the first epoch_start and run_stop."""
-
-    id = "QUA07"
-    severity = NOTE
-    differs = "the official tool counts every evaluation in the file"
-    why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
-    fix = "Nothing to fix if the run reached its target without them."
-    bad = (lambda log: log().add_evaluation(0.2, after="run_stop"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target = case.reference.target
-        uncounted = len(log[target.key]) - len(log.derive(Course, target.key).counted)
-        if uncounted:
-            inside = {record.order for record in log.derive(Course, target.key).counted}
-            first = next(record for record in log[target.key] if record.order not in inside)
-            count = counted(uncounted, "evaluation")
-            message = f"not counted: {count} before the first epoch_start or after run_stop"
-            yield self.finding_at(log, first, message, "evaluations inside the run")
-
-
 class ResultPlace(ResultRule):
-    """A result belongs to an evaluation: eval_start of the same epoch comes before it."""
+    """A result lies in an evaluation of the run, by epoch and step, and is the only one of the network evaluated."""
 
     id = "QUA08"
-    differs = "the official tool believes any result in the file"
-    why = "Convergence is read from the epoch_num of a result: without an evaluation it is made up or misnumbered."
-    fix = "Log the metric with the epoch_num of its eval_start, after it; never edit numbers."
+    differs = "the official tool believes any result in the file: the last one, and any that meets the target"
+    why = (
+        "Convergence is read from the epoch_num of a result: without an evaluation it is made up or misnumbered. With"
+        " several results for the same network, the best one could be picked. step_num tells how much a network was"
+        " trained: it must agree with the epochs. What is evaluated before the first epoch or after run_stop is not"
+        " part of the timed run: a note."
+    )
+    fix = (
+        "Evaluate a network once, and log one result with the epoch_num of its eval_start, after it; if an epoch has"
+        " several evaluations, log the training steps so far as step_num with them. Never edit numbers."
+    )
     good = (lambda log: log().move("epoch_stop", before="eval_stop"),)
     bad = (lambda log: log().meta("eval_error", "epoch_num", 99, -1),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        course = course_of(log, case)
-        if not course.misplaced or not (course.evaluations or course.blocks) or _numbers_lost(log, "eval_start"):
+        if case.reference is None:
             return
-        # Results of an evaluation with a wrong number are ORD16's.
-        wrong = {record.order for _, record in course.untrained}
-        placed = [(pair, course.evaluation_before(pair[1])) for pair in course.misplaced]
-        lost = [(pair, before) for pair, before in placed if before is None or before[1].order not in wrong]
-        if lost:
-            (number, record), before = lost[0]
-            last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
-            message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
-            yield self.finding_at(log, record, message, f"eval_start of epoch {show(number)} before it")
-
-
-class OneResult(ResultRule):
-    """Each evaluation has one result, and a network is evaluated once per amount of training."""
-
-    id = "QUA09"
-    differs = "the official tool takes the last result, and any that meets the target"
-    why = "With several results for the same network, the best one could be picked."
-    fix = "Evaluate a network once and log one result; if an epoch has several evaluations, log step_num with them."
-    good = (lambda log: log().double("eval_error", 3),)  # logged by two ranks
-    bad = (lambda log: log().double("eval_error", 4, 0.13),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        course = course_of(log, case)
-        target = case.reference.target if case.reference else None
+        target, course = case.reference.target, course_of(log, case)
+        if course.misplaced and (course.evaluations or course.blocks) and not numbers_lost(log, "eval_start"):
+            yield from self._find_lost(log, course)
+        yield from self._find_wrong_step(log, course)
         timed = not counts_samples(case)
         choices = [choice for number in course.repeated for choice in _competing_results(course, number, target, timed)]
         if choices:
@@ -190,22 +123,31 @@ class OneResult(ResultRule):
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
             yield self.finding_at(log, record, message, expected)
+        inside = {record.order for record in course.counted}
+        outside = [record for record in log[target.key] if record.order not in inside]
+        if outside:
+            count = counted(len(outside), "evaluation")
+            message = f"not counted: {count} before the first epoch_start or after run_stop"
+            fix = "Nothing to fix if the run reached its target without them."
+            yield self.finding_at(log, outside[0], message, "evaluations inside the run", NOTE, fix)
 
+    def _find_lost(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield the first result that belongs to no evaluation."""
+        # Results of an evaluation with a wrong number are ORD11's.
+        wrong = {record.order for _, record in course.untrained}
+        placed = [(pair, course.evaluation_before(pair[1])) for pair in course.misplaced]
+        lost = [(pair, before) for pair, before in placed if before is None or before[1].order not in wrong]
+        if lost:
+            (number, record), before = lost[0]
+            last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
+            message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
+            yield self.finding_at(log, record, message, f"eval_start of epoch {show(number)} before it")
 
-class Steps(ResultRule):
-    """The step_num of a result lies within its epoch."""
-
-    id = "QUA10"
-    differs = "the official tool does not read step_num"
-    why = "step_num tells how much a network was trained: it must agree with the epochs that the log shows."
-    fix = "Log the number of training steps so far; never remove or renumber epochs."
-    good = (lambda log: log(benchmark="deepcam").steps(),)
-    bad = (lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 5000, -1),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        first, course = log.first("epoch_start"), course_of(log, case)
+    def _find_wrong_step(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield the first result whose step_num does not lie within its epoch."""
+        first = log.first("epoch_start")
         if first is None or not is_number(first.meta("step_num")) or course.untrained or course.misplaced:
-            return  # ORD16 and QUA08 say so
+            return  # ORD11 says so, or the number of the epoch is wrong
         starts, stops = steps(course.epochs), steps(course.epoch_stops)
         trained = any(stops.get(number, start) > start for number, start in starts.items())  # else it is not logged
         for number, record in course.results:
@@ -221,7 +163,7 @@ class Steps(ResultRule):
             return
 
 
-def _competing_results(course: Course, number: float, target: Target | None, timed: bool) -> Iterator[Choice]:
+def _competing_results(course: Course, number: float, target: Target, timed: bool) -> Iterator[Choice]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
     Several ranks may log the same result, but for rounding that does not decide whether it meets the target.
@@ -235,7 +177,7 @@ def _competing_results(course: Course, number: float, target: Target | None, tim
     for record in course.repeated[number]:
         step, value = _exact_text(record.meta("step_num")), _exact_text(record.value)
         before = amounts.get(step)
-        if (step, value) in seen or (before and target and _differ_by_rounding(before.value, record.value, target)):
+        if (step, value) in seen or (before and _differ_by_rounding(before.value, record.value, target)):
             continue
         seen.add((step, value))
         evaluations = _evaluation_index(starts, record)
@@ -263,8 +205,3 @@ def _evaluation_index(starts: Sequence[Record], record: Record) -> int:
 def _exact_text(value: Any) -> Any:
     """Return what only equal values share, to the last bit: results that differ there are two results."""
     return value if is_number(value) or value is None else repr(value)
-
-
-def _numbers_lost(log: Log, key: str) -> bool:
-    """Tell whether a record of the key lacks epoch_num, which ORD07 reports."""
-    return len(log.numbered(key)) != len(log[key])

@@ -13,8 +13,9 @@ from common.settings.keys import take
 from common.values import are_same, is_number
 from compliance.benchmarks import MINIS, list_references
 from compliance.logs.log import Log
-from compliance.logs.run import DATA, PROVENANCE, variant_of
-from compliance.model.judging import ERROR, WARNING, Case, Finding
+from compliance.logs.record import Record
+from compliance.logs.run import BAGGING, DATA, INIT_WEIGHTS, PROVENANCE, configuration, variant_of
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
 from compliance.rules.closed import OURS, SuiteRule, configured
 from compliance.rules.rule import LogRule, show
 
@@ -103,25 +104,57 @@ class ResumedInTime(LogRule, strict_only=True):
                 yield self.finding_at(log, resumed, message, "the pause between the jobs")
 
 
-class ReferenceRecords(LogRule, strict_only=True):
-    """Records that only reference implementations write show a normal run: no checkpoint, all samples, full target."""
+UNUSUAL = (
+    (
+        BAGGING,
+        "instances.bagging",
+        (None, "none"),
+        "the training samples are drawn at random (bagging {})",
+        "a run on the whole training set",
+    ),
+    (INIT_WEIGHTS, "train.init_from", (), "the run starts from given weights ({})", "random initial weights"),
+)
+"""Key of a record, key of the configuration, values of both that say nothing, message and what would be right."""
 
-    id = "SET18"
-    severity = WARNING
+
+class UsualTraining(LogRule, strict_only=True):
+    """The run starts from random weights, and trains on the training set, all of it, to the target of the benchmark."""
+
+    id = "SET15"
+    cite = "training_rules.adoc#training-and-test-sets; training_rules.adoc#pre-training-is-not-allowed"
+    differs = "the official tool does not know the records of this suite, and does not read those of the references"
     once = True
-    cite = "training_rules.adoc#pre-training-is-not-allowed, #training-and-test-sets"
-    divisions = ("closed",)
-    differs = "the official tool does not read these records"
-    why = "A start from a checkpoint, a part of the data or an easier target gives a time that cannot be compared."
-    fix = "Train from random weights on all samples to the target, or submit to the open division and say what differs."
-    good = (lambda log: log(benchmark="deepcam").add("checkpoint", None).add("data_oversampling_factor", 2),)
-    bad = (lambda log: log(benchmark="deepcam").add("checkpoint", "/scratch/best_model.pt"),)
+    why = (
+        "A member of a bagged ensemble sees 63 % of the samples, and trained weights reach the target sooner: neither "
+        "can be compared with other results, nor can a part of the data or an easier target. In closed, what only"
+        " reference implementations log of them is a warning."
+    )
+    fix = (
+        "Train on all samples, from random weights, to the target: in this suite instances.bagging=none and"
+        " train.init_from=null. With --allow-mini it is a note in a mini run."
+    )
+    good = (lambda log: log(division="open").by_suite({"instances.bagging": "none", "train.init_from": None}),)
+    bad = (lambda log: log().by_suite({"instances.bagging": "bootstrap"}),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for key, is_usual, claim, expected in REFERENCE_RECORDS:
+        for key, configured_by, usual, message, expected in UNUSUAL:
+            for record, value in self._find_values(log, key, configured_by):
+                if value not in usual:
+                    message = f"{message.format(show(value))}, so this is not an MLPerf result"
+                    severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
+                    yield self.finding(log.path, record.line, message, expected, key, severity)
+                    break
+        for key, is_usual, claim, expected in REFERENCE_RECORDS if case.division == "closed" else ():
             odd = next((record for record in log[key] if not is_usual(record.value, case)), None)
             if odd is not None:
-                yield self.finding_at(log, odd, f"{key} is {show(odd.value)}: {claim}", expected)
+                yield self.finding_at(log, odd, f"{key} is {show(odd.value)}: {claim}", expected, WARNING)
+
+    def _find_values(self, log: Log, key: str, configured_by: str) -> Iterator[tuple[Record, Any]]:
+        yield from ((record, record.value) for record in log[key])
+        for record in log[PROVENANCE]:
+            value = configured(take(configured_by), configuration(record.value) or {})
+            if value is not None:
+                yield record, value
 
 
 def _is_target(value: Any, case: Case) -> bool:

@@ -231,7 +231,11 @@ class Reproducible(CodeRule):
     def _misplaced_code(self, code: Code, benchmark: str, system: str) -> Finding:
         folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
         # Some implementations say themselves how they are run.
-        names = [name for name, files in code.list_implementations(benchmark).items() if _has_instructions(files)]
+        names = [
+            name
+            for name, files in code.list_implementations(benchmark).items()
+            if any(file.lower().startswith("readme") for file in files) and any(map(is_script, files))
+        ]
         if names:
             where = f"{IMPLEMENTATIONS}/: {listed(sorted(names), 3)}"
             message = f"the instructions for running {benchmark} on {system} are only in {where}"
@@ -307,11 +311,6 @@ class NoUnusedCode(CodeRule):
             for name in sorted(unused):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
                 yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")
-
-
-def _has_instructions(files: list[str]) -> bool:
-    """Tell whether there is a README and a script among the files."""
-    return any(name.lower().startswith("readme") for name in files) and any(map(is_script, files))
 
 
 def _list_results(package: Package) -> dict[tuple[str, str], None]:

@@ -23,6 +23,10 @@ MOST_UNTIMED = 0.1
 PLAUSIBLE_WATTS = (10, 100_000)
 IDLE_WATTS = 25
 """What an accelerator draws at least when it rests, with its share of the node."""
+EFFICIENCY_FIX = (
+    f"Log {CONVERSION_EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where"
+    " alternating current was measured, else 1."
+)
 LEAST_EFFICIENCY = 0.8  # of the weakest supply with an 80 PLUS rating
 
 
@@ -179,13 +183,14 @@ class MeasuredEverySecond(FileRule):
 
 
 class PowerValues(FileRule):
-    """Every reading is a number of watts, 0 or more, of a whole node or switch, not an estimate of its parts."""
+    """Readings are in watts, of a whole node or switch; one conversion efficiency is logged, 1 of direct current."""
 
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = (
         "Text, NaN and negative numbers are not power; kilowatts or milliwatts make the energy wrong. Counters of"
-        " processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies."
+        " processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies. The"
+        " conversion efficiency multiplies the energy: a small value makes any system look efficient."
     )
     fix = "Log watts as JSON numbers; leave out what the meter could not read, and fix the meter."
     good = (lambda package: package("deepcam").power(node=lambda file: file.set(POWER_START, None, scope="node")),)
@@ -213,21 +218,9 @@ class PowerValues(FileRule):
                 " otherwise submit without power/."
             )
             yield self.finding(log.path, log.starts.line, message, expected, POWER_START, fix=fix)
+        yield from (finding._replace(fix=EFFICIENCY_FIX) for finding in self._check_efficiency(log))
 
-
-class ConversionEfficiency(FileRule):
-    """The conversion efficiency is a single number above 0 and at most 1; it is 1 for direct current."""
-
-    id = "POW12"
-    cite = f"{RULES_OF_POWER}#measure-at-the-psus"
-    why = "It multiplies the energy: a small value makes any system look efficient."
-    fix = (
-        f"Log {CONVERSION_EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) "
-        "where alternating current was measured, else 1."
-    )
-    bad = (lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),)
-
-    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
+    def _check_efficiency(self, log: PowerLog) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
         line = log.efficiencies[values[0]] if values else 0
         if not values and log.of_node:

@@ -59,28 +59,34 @@ def has_field(record: Record, name: str) -> bool:
 
 
 class Init(LogRule):
-    """Initialisation starts before it stops, once, before the run, and takes less than the limit."""
+    """Initialisation starts before it stops, once, right before the run, and takes less than the limit."""
 
     id = "ORD01"
     cite = TIMING
-    why = "Work before run_start is not timed, so the rules limit it."
+    why = (
+        "Work before run_start is not timed, so the rules limit it; what is done between init_stop and run_start is"
+        " neither limited nor timed."
+    )
     fix = "Log init_start first and init_stop right before run_start; move slow preparation into the run."
-    differs = "a repeated init_stop is an error in strict, a warning of the official tool"
+    differs = (
+        "a repeated init_stop is an error in strict, a warning of the official tool; strict also compares the times of"
+        " init_stop and run_start"
+    )
     good = (lambda log: log().shift("init_start", -29 * 60_000),)
     bad = (lambda log: log().drop("init_start"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["init_start"]:
             yield self.finding(log.path, 0, "init_start is not logged", "at least one record", "init_start")
-        starts = log["init_start"]  # of each rank
-        keys = [key for key in ("init_stop", "run_start") if starts and before(log, key, starts[-1])]
-        for start in starts if keys else ():
-            for key in keys:
+        for start in log["init_start"]:  # of each rank
+            for key in ("init_stop", "run_start"):
                 if before(log, key, start):
                     yield self.finding_at(log, start, f"init_start after {key}", f"before {key}")
         yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)
         for stop in log["init_stop"]:
             yield from self._check_stop(log, stop, INIT_LIMIT_MINUTES[case.round])
+        if case.strict:
+            yield from self._find_pause(log, case)
 
     def _check_stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:
         begins = [float(record.time_ms) for record in log["init_start"] if record.order < stop.order]
@@ -92,6 +98,23 @@ class Init(LogRule):
             yield self.finding_at(log, stop, message, f"less than {limit} min")
         if before(log, "run_start", stop):
             yield self.finding_at(log, stop, "init_stop after run_start", "before run_start")
+
+    def _find_pause(self, log: Log, case: Case) -> Iterator[Finding]:
+        """Yield the time between init_stop and run_start, which nothing counts."""
+        stop, start = log.last("init_stop"), log.first("run_start")
+        if stop is None or start is None:
+            return
+        pause_ms = start.time_ms - stop.time_ms
+        if pause_ms > RESOLUTION_MS and case.round == "3.0":  # staging is outside the clock, and reported
+            staging = log.in_order("staging_start", "staging_stop")
+            for begin, end in pairwise(record for record in staging if stop.order < record.order < start.order):
+                pause_ms -= end.time_ms - begin.time_ms if begin.key == "staging_start" else 0
+        if pause_ms > UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case.benchmark)[1]:
+            message = (
+                f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
+            )
+            severity = ERROR if pause_ms > LONGEST_PAUSE_MS else WARNING if pause_ms > PAUSE_MS else NOTE
+            yield self.finding_at(log, start, message, f"at most {PAUSE_MS // 1000} s", severity)
 
 
 class CacheClear(LogRule):
@@ -264,34 +287,6 @@ class Forward(LogRule, strict_only=True):
         is_edge = step.record.key == "run_stop" or step.before.key == "run_start"
         most_ms = GAIN_MS if is_edge else CLOCK_TOLERANCE_MS
         return ERROR if step.by_ms > most_ms else NOTE if step.by_ms > RESOLUTION_MS else ""
-
-
-class NoPause(LogRule, strict_only=True):
-    """The run starts when the initialisation stops."""
-
-    id = "ORD21"
-    cite = TIMING
-    differs = "the official tool does not compare the times"
-    why = "Work between the two is neither in the limited initialisation nor in the timed run."
-    fix = "Log init_stop right before run_start; what is done between them belongs to one of the two."
-    good = (lambda log: log().shift("init_stop", -3_900),)
-    bad = (lambda log: log().shift("init_stop", -4_100),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        stop, start = log.last("init_stop"), log.first("run_start")
-        if stop is None or start is None:
-            return
-        pause_ms = start.time_ms - stop.time_ms
-        if pause_ms > RESOLUTION_MS and case.round == "3.0":  # staging is outside the clock, and reported
-            staging = log.in_order("staging_start", "staging_stop")
-            for begin, end in pairwise(record for record in staging if stop.order < record.order < start.order):
-                pause_ms -= end.time_ms - begin.time_ms if begin.key == "staging_start" else 0
-        if pause_ms > UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case.benchmark)[1]:
-            message = (
-                f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
-            )
-            severity = ERROR if pause_ms > LONGEST_PAUSE_MS else WARNING if pause_ms > PAUSE_MS else NOTE
-            yield self.finding_at(log, start, message, f"at most {PAUSE_MS // 1000} s", severity)
 
 
 class RoundOfTime(LogRule, strict_only=True):

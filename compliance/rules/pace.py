@@ -67,7 +67,7 @@ class EpochTakesTime(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
-        if len(course.training_ms) >= FEWEST and not course.untrained:  # otherwise ORD16 says so
+        if len(course.training_ms) >= FEWEST and not course.untrained:  # otherwise ORD11 says so
             early = case.round == "0.7"
             short = self._find_short(log, course, SHORTEST_SHARE if early else HALF)
             yield from [*short] or [*self._find_crowded(log, course, early)] or self._find_slow(log, course)

@@ -135,7 +135,11 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
     differs = UNREAD
     why = "The energy of a result is that of its own runs; readings of other runs are not a measurement of these."
     fix = "Measure each run. Submit a result of an earlier round again with its own logs."
-    bad = (lambda package: _other_runs(package("deepcam").power().copy_to("other_system")),)
+    bad = (
+        lambda package: (
+            package("deepcam").power().copy_to("other_system").edit_all(lambda log: log.replace(run=log.run + 50))
+        ),
+    )
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies in submissions.copies:
@@ -219,13 +223,6 @@ def move_power_file(package: Any, old: str, new: str) -> Any:
     """Return the sample package with a power file of the first run renamed."""
     folder = "results/example_n64/strong/deepcam/power/result_1"
     return package.move(f"{folder}/{old}", f"{folder}/{new}")
-
-
-def _other_runs(package: Any) -> Any:
-    """Return the sample package with other runs beside the power files."""
-    for number in range(1, 6):
-        package.edit(number, lambda log: log.replace(run=log.run + 50))
-    return package
 
 
 def _find_faults(results: ResultSet) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -16,7 +16,7 @@ from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import find_completion
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
-from compliance.rules.epochs import more
+from compliance.rules.epochs import NumberedRule, more
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
 
@@ -131,7 +131,7 @@ class TargetReached(LogRule):
         return self.finding(log.path, last, message, target.range_text, target.key)
 
 
-class EvaluationValues(LogRule):
+class EvaluationValues(NumberedRule):
     """Every evaluation result is a number and states its epoch_num."""
 
     id = "QUA02"
@@ -145,15 +145,7 @@ class EvaluationValues(LogRule):
         if case.reference is None or not _has_metric(case):
             return
         key = case.reference.target.key
-        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
-        if missing:
-            message = f"epoch_num missing in the metadata of {key}{more(missing, 'results')}"
-            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
-        if case.strict and len(log.numbered(key)) + len(missing) < len(log[key]):
-            wrong = [r for r in log[key] if has_field(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
-            number = show(wrong[0].meta("epoch_num"))
-            message = f"epoch_num of {key} is {number}: value type is not a number{more(wrong, 'results')}"
-            yield self.finding_at(log, wrong[0], message, "a number")
+        yield from self.check_numbers(log, key, case, "results")
         values = [record for record in log[key] if not is_number(record.value)]
         values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
         if values:

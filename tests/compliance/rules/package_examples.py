@@ -25,6 +25,7 @@ def shorten_later(time_ms):
 
 
 EXAMPLES = (
+    ("RCP01", "note", lambda package: package(settings={"global_batch_size": 256}, epochs=[14] * 7 + [15] * 3)),
     ("RCP01", "error", lambda package: package(settings={"global_batch_size": 768})),
     ("RCP01", "error", lambda package: package(settings={"global_batch_size": 4096})),
     ("RCP04", "", lambda package: package(settings={RATE: 0.012, WARMUP_FACTOR: 2})),
@@ -61,11 +62,21 @@ EXAMPLES = (
         lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(shorten_later)),
     ),
     (
-        "RUN15",
+        "RUN05",
         "warning",
         lambda package: package(division="open").copy(1, 2).edit(2, lambda log: log.times(wave_times)),
     ),
-    ("RUN15", "warning", lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(wave_times))),
+    (
+        "RUN05",
+        "warning",
+        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(wave_times)),
+    ),
+    (
+        "RUN12",
+        "error warning",
+        lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times)),
+    ),
+    ("RUN05", "warning", lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(wave_times))),
     ("PKG08", "warning", lambda package: package().move("benchmarks/cosmoflow", "benchmarks/oc20")),
     ("PKG08", "warning", lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/train.py", b"")),
     (
@@ -174,21 +185,22 @@ EXAMPLES = (
         "warning",
         lambda package: package("deepcam").power(node=lambda file: file.convert(lambda watts: [420.0] * len(watts))),
     ),
-    ("POW12", "error", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94"))),
-    ("POW12", "warning", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5))),
+    ("POW11", "error", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94))),
+    ("POW11", "error", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94"))),
+    ("POW11", "warning", lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5))),
     (
-        "POW12",
+        "POW11",
         "error",
         lambda package: package("deepcam").power(
             node=lambda file: file.set(CONVERSION_EFFICIENCY, 0.9, measurement_type="DC")
         ),
     ),
     (
-        "POW12",
+        "POW11",
         "error",
         lambda package: package("deepcam").power(node=lambda file: file.add("conversion_eff", 0.9, file.stop_ms)),
     ),
-    ("POW12", "note", lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff"))),
+    ("POW11", "note", lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff"))),
     (
         "POW11",
         "error",

@@ -140,7 +140,7 @@ def test_run_stop_with_nothing_but_its_ending() -> None:
     ],
 )
 def test_records_of_the_reference_implementations(key: str, value: Any, is_usual: bool) -> None:
-    rule = "ORD02" if key == "cache_clear" else "SET18"
+    rule = "ORD02" if key == "cache_clear" else "SET15"
     assert found_in(SampleLog("deepcam").set(key, value)) == (set() if is_usual else {(rule, "warning")})
     assert found_in(SampleLog("deepcam", division="open").set(key, value)) == set()
 

@@ -221,7 +221,7 @@ def build(package: SamplePackage, name: str = "") -> Submission:
     return Submission(name, package.round, package.benchmark, folder, files, {}, dict(package.waivers), package)
 
 
-COPY_RULES = {"RUN05", "RUN12", "RUN15", "RUN16"}
+COPY_RULES = {"RUN05", "RUN12"}
 RUNS = 3
 """How many runs the results have of which only the runs are compared."""
 LARGEST_LOG, LARGEST_RESULT = 300_000, 1_200_000

@@ -446,7 +446,7 @@ NUMBERING = (
         "in steps that are not whole numbers",
     ),
     forged("late_ones_later", "ORD11", renumber(everything, shift(), late=1), "a gap from some epoch on"),
-    forged("late_evaluations_later", "ORD16", renumber(evaluations, shift(), late=1), "a gap, not in those of epochs"),
+    forged("late_evaluations_later", "ORD11", renumber(evaluations, shift(), late=1), "a gap, not in those of epochs"),
     forged("late_results_later", "QUA08", renumber(lambda log: log.results, shift(), late=1), "a gap in results only"),
     forged(
         "last_epoch_later",
@@ -456,7 +456,7 @@ NUMBERING = (
     ),
     forged(
         "last_evaluation_later",
-        "ORD16",
+        "ORD11",
         renumber(lambda log: log.of_epoch(log.numbers[-1], *EVALUATION_KEYS, log.target.key), shift()),
         "with its result",
     ),
@@ -469,7 +469,7 @@ NUMBERING = (
     ),
     forged(
         "last_result_earlier",
-        "QUA08 QUA09",
+        "QUA08",
         renumber(last_result, add(lambda log, rng: -step_of(log) * rng.randint(1, min(10, len(log.numbers) - 1)))),
         "the number of an earlier epoch",
     ),
@@ -486,10 +486,10 @@ NUMBERING = (
         renumber(lambda log: log.results, multiply(lambda rng: rng.randint(2, 5))),
         "not epochs and evaluations",
     ),
-    forged("evaluations_later", "ORD16", renumber(evaluations, shift()), "with results, not epochs"),
+    forged("evaluations_later", "ORD11", renumber(evaluations, shift()), "with results, not epochs"),
     forged(
         "evaluation_intervals_later",
-        "ORD16",
+        "ORD11",
         renumber(keys(*EVALUATION_KEYS), shift(), needs="eval_start"),
         "higher than those of their results",
     ),
@@ -498,12 +498,12 @@ NUMBERING = (
     forged("epoch_stops_later", "ORD12", renumber(keys("epoch_stop"), shift(), needs="epoch_stop"), "only the stops"),
     forged(
         "numbers_repeated",
-        "ORD11 QUA09 QUA10",
+        "ORD11 QUA08",
         renumber(everything, add(lambda log, rng: -step_of(log)), late=1),
         "an epoch has the number of the one before it: the run seems to be shorter",
     ),
     forged("numbers_as_text", "QUA02", renumber(lambda log: log.results, write_as_text), "higher ones, in results"),
-    forged("number_of_the_last_result_twice", "FRM06", name_two_numbers, "readers take the second"),
+    forged("number_of_the_last_result_twice", "FRM05", name_two_numbers, "readers take the second"),
     forged("epochs_of_no_time_put_in", "ORD18", put_in_epochs_of_no_time, "without evaluation, and counted"),
     forged(
         "openfold_samples_multiplied",
@@ -528,7 +528,7 @@ NUMBERING = (
     ),
     forged(
         "openfold_samples_go_back",
-        "ORD11 QUA09",
+        "ORD11 QUA08",
         only_openfold(renumber(everything, add(lambda log, rng: -step_of(log) * rng.randint(1, 2)), late=3)),
         "from a lower number again in the middle",
     ),
@@ -540,7 +540,7 @@ NUMBERING = (
     ),
     forged("blocks_of_several_epochs", "ORD11", claim_more_epochs_in_blocks, "more than their numbers leave room for"),
     forged("blocks_with_a_gap", "ORD11", renumber(everything, shift(), late=1, first=to_blocks), "from a block on"),
-    forged("blocks_with_later_results", "ORD16", renumber(evaluations, shift(), first=to_blocks), "than the blocks"),
+    forged("blocks_with_later_results", "ORD11", renumber(evaluations, shift(), first=to_blocks), "than the blocks"),
     forged("epochs_counted_twice", "ORD18", count_epochs_twice, "at the same time, or nearly"),
     forged("last_epoch_divided", "ORD18", divide_last_epoch, "several, each with its part of the time"),
     forged("epochs_that_never_stop", "ORD12", start_epochs_that_never_stop, "before the last evaluation"),

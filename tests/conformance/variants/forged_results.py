@@ -173,7 +173,7 @@ RESULTS = (
     ),
     forged(
         "result_of_the_epoch_before_again",
-        "QUA09",
+        "QUA08",
         stop_at(lambda log, rng, at: add_result(log, rng, start_of(log, at), log.numbers[at - 1], 1_000)),
         "after the next has started",
     ),
@@ -185,17 +185,17 @@ RESULTS = (
     ),
     forged(
         "evaluation_of_an_epoch_not_started",
-        "ORD16",
+        "ORD11",
         stop_at(lambda log, rng, at: add_evaluation(log, rng, end_of(log, at - 1), log.numbers[at])),
         "and never trained",
     ),
     forged("evaluation_soon_after_the_start", "ORD18", stop_at(evaluate_soon, 2), "a second after it"),
     forged("epoch_of_no_time_evaluated", "ORD18", stop_at(evaluate_epoch_of_no_time, 3), "it takes a millisecond"),
-    forged("last_result_after_no_steps", "QUA10", take_away_steps(lambda log, rng: -1), "as at the start"),
-    forged("epoch_of_no_steps", "QUA10", take_away_steps(lambda log, rng: log.inner(rng)), "as at the start"),
+    forged("last_result_after_no_steps", "QUA08", take_away_steps(lambda log, rng: -1), "as at the start"),
+    forged("epoch_of_no_steps", "QUA08", take_away_steps(lambda log, rng: log.inner(rng)), "as at the start"),
     forged(
         "evaluation_far_ahead",
-        "ORD16",
+        "ORD11",
         stop_at(
             lambda log, rng, at: add_evaluation(
                 log, rng, end_of(log, at - 1), log.numbers[min(len(log.numbers) - 1, at + rng.randint(2, 9))]
@@ -205,10 +205,10 @@ RESULTS = (
         ),
         "of an epoch that is not trained",
     ),
-    forged("evaluation_before_training", "ORD16", evaluate_before_training, "right after run_start"),
+    forged("evaluation_before_training", "ORD11", evaluate_before_training, "right after run_start"),
     forged(
         "second_result_in_an_evaluation",
-        "QUA09",
+        "QUA08",
         stop_at(
             lambda log, rng, at: add_result(
                 log, rng, log.last(log.target.key, log.numbers[at]), log.numbers[at], rng.choice((0, 1, 40))
@@ -218,19 +218,19 @@ RESULTS = (
     ),
     forged(
         "better_result_right_before",
-        "QUA09",
+        "QUA08",
         lambda log, rng: log.add(log.results[-1], log.results[-1], 1, value=log.miss(rng)),
         "two results of the last evaluation, the worse one last",
     ),
-    forged("every_result_twice", "QUA09", write_results_twice, "values a little apart"),
+    forged("every_result_twice", "QUA08", write_results_twice, "values a little apart"),
     forged(
         "evaluated_again",
-        "QUA09 QUA10",
+        "QUA08",
         stop_at(lambda log, rng, at: add_evaluation(log, rng, end_of(log, at), log.numbers[at])),
         "without training in between",
     ),
-    forged("evaluated_again_with_another_step", "QUA09", stop_at(evaluate_with_another_step, 3), "no time to train"),
-    forged("evaluated_many_times", "QUA09", stop_at(evaluate_many_times, 3), "until the target is met"),
+    forged("evaluated_again_with_another_step", "QUA08", stop_at(evaluate_with_another_step, 3), "no time to train"),
+    forged("evaluated_many_times", "QUA08", stop_at(evaluate_many_times, 3), "until the target is met"),
     forged(
         "earlier_epoch_evaluated_again",
         "ORD11",
@@ -255,7 +255,7 @@ RESULTS = (
         lambda log, rng: log.stop_after(log.put(log.results[-1], choose_end(log, rng))),
         "with its number, and the run stops there",
     ),
-    forged("last_evaluation_to_an_earlier_epoch", "ORD16", move_evaluation_to_an_earlier_epoch, "with its number"),
+    forged("last_evaluation_to_an_earlier_epoch", "ORD11", move_evaluation_to_an_earlier_epoch, "with its number"),
     forged(
         "last_result_to_the_start",
         "QUA01",
@@ -289,7 +289,7 @@ RESULTS = (
     ),
     forged(
         "last_epoch_without_records",
-        "ORD16",
+        "ORD11",
         without(lambda log, rng: log.of_epoch(log.numbers[-1], *EPOCH_KEYS)),
         "its evaluation stays",
     ),
@@ -302,7 +302,7 @@ RESULTS = (
     ),
     forged(
         "last_epoch_starts_after_its_result",
-        "ORD16",
+        "ORD11",
         lambda log, rng: log.put(log.first("epoch_start", log.numbers[-1]), log.results[-1]),
         "behind its own evaluation",
     ),

@@ -40,7 +40,7 @@ from compliance.model.judging import (
     JudgedRun,
     worst,
 )
-from compliance.model.layout import SCALING_FILE, STRONG, WEAK
+from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
@@ -50,9 +50,6 @@ from compliance.rules.rule import RULES, PackageRule, SetRule, SubmissionsRule, 
 if TYPE_CHECKING:
     from compliance.model.package import Package
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
-
-COPY_RULE = "RUN05"
-"""Holds of the logs of a folder, whatever results they are of."""
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
@@ -300,7 +297,8 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)
     if results.not_judged:
-        told = (RULES[LOOSE_RULE](), RULES[COPY_RULE]()) if results.strict else ()
+        # Copies are copies, whatever results they are of.
+        told = (RULES[LOOSE_RULE](), RULES["RUN05"]()) if results.strict else ()
         return replace(results, findings=judging.apply_rules(told, results))
     results = _judge_convergence(results)
     results = replace(results, score=_score_results(results))
@@ -320,9 +318,8 @@ def _complete_results(results: ResultSet) -> ResultSet:
     case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
     results = replace(results, case=case, variant=variant)
     if results.loose and results.runs and results.reference:
-        above, own = os.path.abspath(results.folder).split(os.sep)[-2:]
-        named = own if own in (STRONG, WEAK) else above
-        scaling, not_judged = find_scaling(results.runs, results.reference.runs, named)
+        names = os.path.abspath(results.folder).split(os.sep)[-2:]
+        scaling, not_judged = find_scaling(results.runs, results.reference.runs, names)
         results = replace(results, scaling=scaling, not_judged=not_judged)
     return results
 

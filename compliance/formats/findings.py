@@ -44,7 +44,7 @@ from compliance.rules.rule import FAMILIES, RULES, prefix
 
 MOST_SHORT = 5
 """Above this many, results that lack runs are counted, not listed."""
-NOT_APPLIED = "nothing about its runs, seeds, settings, copies and convergence (RUN, RCP) or its package (PKG)"
+NOT_APPLIED = "nothing about runs, seeds, settings, copies and convergence (RUN, RCP) or a package (PKG)"
 TOLERATED = "[tolerated: one run of a result may fail]"
 
 

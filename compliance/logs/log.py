@@ -74,16 +74,12 @@ MARKS: Final = (b":::", b"LLOG", b'"time_ms"')
 """What lines that are meant as records have."""
 NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"|\{.*"time_ms".*"key"'
 LONGEST_HEAD: Final = 400
-"""Bytes of a line that are compared with `NEAR_RECORD`."""
+"""Bytes of a line that are compared with `NEAR_RECORD`, or kept of what precedes a record."""
 MOST_COMPARED: Final = 1000
 """Lines of a block that are compared with it; published logs have none."""
 
 BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
 """How a record begins: each program writes it in one way, and so are all records of each published log."""
-LONGEST_PREFIX: Final = 120
-"""Bytes that are kept of what precedes a record in its line."""
-LONGEST_TEXT: Final = 2000
-"""Bytes that are kept of a line without a record."""
 TEXT_OF_HEADER: Final = 500
 """Such lines that are kept in any case."""
 TEXT_OF_GAP: Final = 3
@@ -407,7 +403,7 @@ class LogReader:
                 if TOKEN in prefix:
                     log.problem("two records", line)
                 elif len(log.heads) < MAX_OF_KEY:
-                    log.heads[line] = prefix[:LONGEST_PREFIX]
+                    log.heads[line] = prefix[:LONGEST_HEAD]
             size = len(text)
             if size > shallow_bytes and (kind := find_excess(text)):
                 log.problem(kind, line)
@@ -499,7 +495,7 @@ class LogReader:
         for line, content in texts if len(text) < MOST_TEXT else ():
             of_gap, before = of_gap + 1 if line == before + 1 else 1, line
             if content and (of_gap <= TEXT_OF_GAP or len(text) < TEXT_OF_HEADER):
-                text.append((line, content[:LONGEST_TEXT]))
+                text.append((line, content[:LONGEST_OTHER]))
 
     def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""

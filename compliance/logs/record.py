@@ -129,7 +129,6 @@ class Sharing:
 FILE_ORDER: Final = attrgetter("order")
 
 STRING: Final = rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-NAME_OR_BRACE: Final = rb'(?s)("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]'
 LEVELS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 """How each bracket changes the depth, as signed bytes: by 1 or by -1."""
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))

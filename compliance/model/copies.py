@@ -31,7 +31,12 @@ NEAR: Final = 1e-3
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
     """Return the copies inside the results, between them, and of the runs of other results in them."""
     every = (*others, *results)
-    runs = [(run, result) for result in every for run in (*result.runs, *result.pruned) if not _is_empty(run)]
+    runs = [
+        (run, result)
+        for result in every
+        for run in (*result.runs, *result.pruned)
+        if run.damage is None or run.damage.rule not in ("FRM01", "FRM03")  # nothing was read: such logs are no copies
+    ]
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
     files = [(log, result) for run, result in runs if run.power for log in run.power.nodes if log.sketch]
     other_ids = {id(result) for result in others}
@@ -54,11 +59,6 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     others_alike = (*_pair_results(VALUES, values, other_ids), *_pair_results(POWER, power, other_ids))
     news = (replace(copies, pairs=[pair for pair in copies.pairs if is_news(*pair)]) for copies in others_alike)
     return [copies for copies in (*same_runs, *news) if copies.pairs and not _same_result(copies, other_ids)]
-
-
-def _is_empty(run: JudgedRun) -> bool:
-    """Tell whether nothing was read of the log: two such logs are no copies."""
-    return run.damage is not None and run.damage.rule in ("FRM01", "FRM03")
 
 
 def _same_run(run: JudgedRun, other: JudgedRun, shared: int) -> bool:

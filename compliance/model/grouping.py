@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from math import inf
 from typing import Any, Final, TypeVar
@@ -30,7 +30,8 @@ def group_runs(runs: Sequence[AnyRun]) -> list[list[AnyRun]]:
     """
     groups = group_pairs((_read_facts(run), run) for run in runs)
     for facts in [facts for facts in groups if None in facts]:
-        whole = [other for other in groups if other is not facts and _fits(facts, other)]
+        fitting = (other for other in groups if all(f in (None, g) for f, g in zip(facts, other, strict=True)))
+        whole = [other for other in fitting if other is not facts]
         if len(whole) == 1:
             groups[whole[0]] += groups.pop(facts)
     order = {id(run): at for at, run in enumerate(runs)}
@@ -49,13 +50,13 @@ def label_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
     return [", ".join(_name_fact(NAMES[at], each[at]) for at in chosen) for each in stated]
 
 
-def find_scaling(runs: Sequence[Run], required: int, folder: str) -> tuple[str, str]:
+def find_scaling(runs: Sequence[Run], required: int, names: Collection[str]) -> tuple[str, str]:
     """Return of which scaling a group of runs is, and why it is not one result; "" if it is.
 
-    required: runs of a time-to-train result. folder: name of the folder above, which may say strong or weak.
+    required: runs of a time-to-train result. names: of their folder and that above, which may say strong or weak.
     """
-    scaling = WEAK if folder == WEAK else STRONG
-    unnamed = folder not in (STRONG, WEAK)
+    scaling = WEAK if WEAK in names else STRONG
+    unnamed = scaling not in names
     kinds = Counter(frozenset((key, identity(value)) for key, value in run.settings.items()) for run in runs)
     if len(kinds) > 1 and kinds.most_common(1)[0][1] * 2 <= len(runs):
         return scaling, f"their settings differ ({len(kinds)} kinds in {len(runs)} logs), as in a sweep"
@@ -77,10 +78,6 @@ def _read_facts(run: Run) -> Facts:
     """Return the facts so that equal ones are the same: names in lower case."""
     facts = (fact.casefold() if isinstance(fact, str) else fact for fact in _list_facts(run))
     return tuple(identity(fact) if is_stated(fact) else None for fact in facts)
-
-
-def _fits(facts: Facts, whole: Facts) -> bool:
-    return all(stated is None or stated == other for stated, other in zip(facts, whole, strict=True))
 
 
 def _merge_facts(several: Iterable[Facts]) -> Facts:

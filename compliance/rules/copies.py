@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Hashable, Iterator
 from typing import Any, Final
@@ -325,8 +324,3 @@ def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
 def _name_pairs(pairs: list[Pair]) -> str:
     names = [f"{os.path.basename(second.path)} = {os.path.basename(first.path)}" for first, second in pairs]
     return listed(names, SHOWN)
-
-
-def wave_times(time_ms: float) -> float:
-    """Return a time of another run that took as long: for examples."""
-    return int(time_ms + 300_000 * math.sin(time_ms / 700_000))

@@ -131,7 +131,7 @@ class EpochOrder(LogRule, strict_only=True):
             message = f"{event.key} has {show(number)} samples after {show(last)}"
             expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
             yield self.finding_at(log, event, message, expected)
-        elif not by_samples and _misnumbered(course):
+        elif not by_samples and course.numbers and {course.numbers[0], min(course.numbers)}.isdisjoint((0, 1)):
             first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
             record = course.training(first)
             message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
@@ -298,11 +298,6 @@ def samples_per_epoch(log: Log, case: Case) -> int:
     factors = [log.value(key) for key in ("val_every_iters", "global_batch_size")]
     complete = counts_samples(case) and all(is_integer(factor) and factor > 0 for factor in factors)
     return int(factors[0]) * int(factors[1]) if complete else 0
-
-
-def _misnumbered(course: Course) -> bool:
-    """Tell whether the numbers of epochs start neither with 0 nor with 1."""
-    return bool(course.numbers) and course.numbers[0] not in (0, 1) and min(course.numbers) not in (0, 1)
 
 
 def _find_wrong_samples(course: Course, step: int) -> tuple[Record, float, float] | None:

@@ -18,12 +18,11 @@ from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, 
 from compliance.logs.record import LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
+from compliance.rules.pace import FEWEST
 from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
-ENOUGH_RESULTS = 3
-"""Of which one can be unlike the others."""
 UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
 
 
@@ -158,7 +157,7 @@ class OneWriter(FormRule, strict_only=True):
         """Yield the last result if another record precedes it than all others; in all published logs the same does."""
         stop = log.first("run_stop")
         results = [record for key in log.metrics for record in log[key] if stop and record.order < stop.order]
-        orders = [event.order for event in log.events] if len(results) >= ENOUGH_RESULTS else []
+        orders = [event.order for event in log.events] if len(results) >= FEWEST else []
         before = [log.events[bisect_left(orders, result.order) - 1].key for result in results if orders]
         if before and before[-1] not in before[:-1] and len(set(before)) == 2:
             message = f"the last result follows {before[-1]}, all others {before[0]}"

@@ -47,7 +47,7 @@ NOISE_MS: Final = 1000
 MOST_SHORT: Final = 1000
 """Short epochs for which a reason is looked for."""
 FEWEST: Final = 3
-"""Epochs, of which one can be unlike the others."""
+"""Epochs, runs or results, of which one can be unlike the others."""
 
 
 class EpochTakesTime(LogRule, strict_only=True):
@@ -191,7 +191,6 @@ FASTER_THAN_PUBLISHED: Final = 10
 FASTER_THAN_SIBLINGS: Final = 1.5
 """No published run is more than 1.17 times as fast as the median of its result; from TWICE on, it is a warning."""
 TWICE: Final = 2
-ENOUGH_RUNS: Final = 3
 
 
 class PublishedRate(NamedTuple):
@@ -265,7 +264,7 @@ class FasterThanSiblings(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         runs = [run for run in results.runs if not run.mini and not run.damage]
         rates = [(run, run.samples_per_s) for run in runs if run.samples_per_s is not None]
-        if len(rates) < ENOUGH_RUNS:
+        if len(rates) < FEWEST:
             return
         ascending = sorted(rate for _, rate in rates)
         usual, most = ascending[(len(rates) - 1) // 2], ascending[-1]

@@ -19,10 +19,9 @@ from common.values import is_number
 from compliance.logs.log import SETTINGS, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
+from compliance.rules.pace import FEW_SHARE
 from compliance.rules.rule import LogRule, show
 
-FEW: Final = 0.2
-"""The share of records, or numbers, that is odd beside the others."""
 MANY: Final = 10
 """More than one record in so many is usual."""
 LEAST_PRINTED: Final = 5
@@ -128,7 +127,7 @@ def find_labels(log: Log, events: list[Record]) -> Iterator[Doubt]:
         and (form := forms[event.line]) != usual
         and (b"LINE" not in form if usual else form in (b"+", b"-", b">", b"<"))
     ]
-    if 0 < len(odd) <= FEW * len(events) and b"%" not in usual:
+    if 0 < len(odd) <= FEW_SHARE * len(events) and b"%" not in usual:
         deciding = [event for event in odd if usual and event.key in ("run_start", "run_stop", *log.metrics)]
         yield (
             odd[0].line,
@@ -213,7 +212,7 @@ def find_values(log: Log) -> Iterator[Doubt]:
             )
         exact = {digits: line for digits, line in printed.items() if begin < line < end and EXACT.search(digits)}
         other = {digits: line for digits, line in exact.items() if not is_rounded(digits, results)}
-        if 0 < len(other) <= FEW * len(exact) and len(exact) >= LEAST_PRINTED:
+        if 0 < len(other) <= FEW_SHARE * len(exact) and len(exact) >= LEAST_PRINTED:
             digits = max(other, key=other.__getitem__)
             yield (
                 other[digits],

@@ -330,10 +330,6 @@ class SampleLog(SampleRecords):
         """Change versions in the provenance."""
         return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
-    def erase_suite(self) -> Self:
-        """Erase what names this suite, except for the configuration."""
-        return self.drop("dataset_variant").drop("number_of_parameters").provenance(versions=None, source_sha256=None)
-
     # -- bytes ----------------------------------------------------------------------------------------------
 
     def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:

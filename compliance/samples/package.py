@@ -71,11 +71,6 @@ class SamplePower(SampleRecords):
             record["value"] = watts
         return self
 
-    def imitate(self, number: int) -> Self:
-        """Take over the readings of another node."""
-        self.records = self.node(self.start_ms, self.stop_ms, number).records
-        return self
-
     def shift(self, by_ms: float, first: int = 0, last: int | None = None) -> Self:
         """Move the times of the records from `first` up to but excluding `last`."""
         for record in self.records[first:last]:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
-    add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
+    add("--scaling", choices=(STRONG, WEAK), default="", help="time to train (default) or throughput")
     add(
         "--pruned",
         nargs="+",

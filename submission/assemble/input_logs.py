@@ -22,7 +22,7 @@ from compliance.logs.privacy import personal
 from compliance.logs.run import Run, parse_run, text_of
 from compliance.model.grouping import find_scaling, group_runs, label_groups
 from compliance.model.judging import Case, listed
-from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, WEAK, natural
+from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, STRONG, natural
 from compliance.model.result_set import LIKE_A_LOG
 from compliance.rules.rule import show
 
@@ -201,7 +201,8 @@ def check_places(logs: Iterable[InputLog], named: Sequence[Path], warnings: list
 def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
     """Raise AssemblyError if the runs of a benchmark, with those in the package, are not those of one result.
 
-    They differ in settings, or are more than a time-to-train result has.
+    They differ in settings, are more than a time-to-train result has, or may be instances. scaling: "" if nobody said
+    it.
     """
     stated = ((key, (value, path)) for path, run in logs for key, value in _list_settings(run))
     for key, values in group_pairs(stated).items():
@@ -213,11 +214,14 @@ def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
             )
     runs = [run for _, run in logs]
     reference = reference_of(runs[0].benchmark, runs[0].variant)
-    reason = find_scaling(runs, reference.runs, WEAK if scaling == WEAK else "")[1] if reference else ""
+    required = reference.runs if reference else len(runs)
+    reason = find_scaling(runs, required, (scaling,))[1]
+    if scaling == STRONG and len(runs) > required:
+        reason = f"a time-to-train result has {required} runs"
     if reason:
         raise AssemblyError(
             f"{len(runs)} logs of {runs[0].benchmark}, with those in the package, are not one result: {reason}. "
-            "Give the runs of one result, or use --scaling weak for the instances of a throughput result"
+            "Give the runs of one result, or say what they are: --scaling strong or --scaling weak"
         )
 
 

@@ -27,6 +27,7 @@ from compliance.model.layout import (
     PROVENANCE_FILE,
     PRUNED,
     RESULTS,
+    STRONG,
     SYSTEMS,
     WEAK,
     power_files,
@@ -74,6 +75,7 @@ class Assembly:
     system: the description, named after the system. organisation: the folder's name; None: from the logs.
     pruned: instances of a throughput result that do not count. sources: the code; None: this suite.
     implementation: name of the folder of the code; None: this suite, or the name of the folder `sources`.
+    scaling: "" for time to train, unless the runs may be instances of a throughput result.
     redact: remove personal data from the copies. unfinished: accept logs without run_stop.
     draft: accept placeholders in the description.
     read_runs: logs that were read before, by path; they are not read again.
@@ -83,7 +85,7 @@ class Assembly:
     output: Path
     system: Path
     organisation: str | None = None
-    scaling: Literal["strong", "weak"] = "strong"
+    scaling: Literal["strong", "weak", ""] = ""
     pruned: Sequence[Path] = ()
     implementation: str | None = None
     sources: Path | None = None
@@ -102,6 +104,7 @@ class Packing:
 
     def __init__(self, assembly: Assembly) -> None:
         self.assembly = assembly
+        self.scaling = assembly.scaling or STRONG
         self.warnings: list[str] = []
         self._check_use()
         self.system = _name_folder(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
@@ -129,7 +132,8 @@ class Packing:
         self.hashes = {sha256: name for name, sha256 in self.present.items()}
         self.redactions: dict[str, Redaction | None] = {}
         self.numbers: dict[str, int] = {}
-        beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
+        self.scaling = assembly.scaling or STRONG
+        beside = f"{RESULTS}/{self.system}/{self.scaling}/"
         existing = [(self.root / name, run) for name, run in self.read_runs.items() if name.startswith(beside)]
         check_one_system([(log.path, log.run) for log in runs + pruned] + existing)
         check_places(runs, assembly.runs, self.warnings)
@@ -200,7 +204,7 @@ class Packing:
     def _check_description(self, runs: Sequence[Run]) -> None:
         """Raise AssemblyError for errors in the description, or of it and the logs; a warning of mini runs."""
         path = self.assembly.system
-        with_scaling = [(run, self.assembly.scaling) for run in runs]
+        with_scaling = [(run, self.scaling) for run in runs]
         findings = [
             finding
             for package in compare_description(str(path), with_scaling, Options(allow_mini=True)).packages
@@ -255,7 +259,7 @@ class Packing:
             if name in self.present and record.redaction:
                 existing[record.redaction.original_sha256] = name
         for log in logs:
-            parts = (RESULTS, self.system, self.assembly.scaling, str(log.run.benchmark), below)
+            parts = (RESULTS, self.system, self.scaling, str(log.run.benchmark), below)
             folder = "/".join(filter(None, parts))
             existing_name = existing.get(log.sha256) or existing.get(log.original_sha256)
             if existing_name and os.path.dirname(existing_name) != folder:

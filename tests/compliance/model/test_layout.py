@@ -47,12 +47,7 @@ def test_logs_that_do_not_count_are_named(tmp_path):
     assert discover([str(tmp_path)]).unread == [str(loose), str(early.with_name("result_0.txt"))]
     assert discover([str(tmp_path), str(early.parent), str(loose)]).unread == [str(early)]
     assert discover([str(early), str(loose)]).unread == [str(early.with_name("result_0.txt"))]
-
-
-def test_a_log_that_is_in_a_named_folder_too_is_one_log(tmp_path):
-    path = tmp_path / "result_0.txt"
-    path.write_bytes(SampleLog().bytes())
-    assert [run.path for run in check_paths([path, tmp_path, tmp_path], Options()).runs] == [str(path)]
+    assert discover([str(early.with_name("result_0.txt")), str(early.parent)]).logs == []  # it is in the folder
 
 
 def test_loose_results_that_share_runs_fail(tmp_path):

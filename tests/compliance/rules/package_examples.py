@@ -3,11 +3,12 @@
 Each row is (rule, severities of its findings, package).
 """
 
+import math
+
 from common.record import CONVERSION_EFFICIENCY, PARTS_SCOPE, POWER_START
 from common.version import DISTRIBUTION
 from compliance.model.layout import PROVENANCE_FILE
 from compliance.rules.convergence import DECAY_FACTOR, RATE, WARMUP_FACTOR
-from compliance.rules.copies import wave_times
 from compliance.rules.implementations import SAMPLE_CODE, SAMPLE_LINK
 from compliance.rules.power import move_power_file
 from compliance.rules.privacy import LETTERS
@@ -17,6 +18,17 @@ NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
 
 def add_a_day(time_ms):
     return time_ms + 86_400_000
+
+
+def wave_times(time_ms):
+    """Return a time of another run that took as long."""
+    return int(time_ms + 300_000 * math.sin(time_ms / 700_000))
+
+
+def imitate(file):
+    """Give a node the readings of the first one; return its file."""
+    file.records = file.node(file.start_ms, file.stop_ms, 0).records
+    return file
 
 
 def shorten_later(time_ms):
@@ -279,18 +291,18 @@ EXAMPLES = (
         lambda package: package("deepcam", scaling="weak").power().edit(2, lambda log: log.set("number_of_nodes", 16)),
     ),
     ("POW03", "error", lambda package: move_power_file(package("deepcam").power(), "node_1.txt", "node_1.txt.old")),
-    ("POW03", "error warning", lambda package: package("deepcam").power(node=lambda file: file.imitate(0))),
+    ("POW03", "error warning", lambda package: package("deepcam").power(node=imitate)),
     (
         "POW03",
         "warning",
         lambda package: package("deepcam").power(
-            node=lambda file: file.imitate(0).convert(lambda watts: [each * 1.01 for each in watts])
+            node=lambda file: imitate(file).convert(lambda watts: [each * 1.01 for each in watts])
         ),
     ),
     (
         "POW03",
         "warning",
-        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).convert(lambda watts: watts[::-1])),
+        lambda package: package("deepcam").power(node=lambda file: imitate(file).convert(lambda watts: watts[::-1])),
     ),
     (
         "POW03",

@@ -152,7 +152,7 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
     _make_column("required_runs", "runs that a result needs", "required"),
     _text("incomplete", "how many runs are missing"),
     _text("not_judged", "why logs were not judged as a result"),
-    _text("place", "folder of logs outside of submissions, and what tells them from others there", "logs in"),
+    _text("folder", "folder of logs outside of submissions, and what tells them from others there", "logs in"),
     _make_column("run_minutes", "times of the runs that count, min", "runs", "min"),
     _text("verdict", "PASS, WARN, INCOMPLETE or FAIL of the result with its logs, NOT JUDGED of logs that are none"),
     _text("staging_clock", "where the staging lies: in the time or out of it", "clock"),
@@ -306,8 +306,8 @@ RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
 """The columns of runs by key."""
 _LAST = "staging_minutes time_with_staging_minutes convergence rcp utilization energy_joules runs states"
 SHOWN: Final = {
-    STRONG: f"verdict organisation system place units batch_size minutes normalised scaled {_LAST}".split(),
-    WEAK: "verdict organisation system place units batch_size models instance_scale minutes models_per_minute "
+    STRONG: f"verdict organisation system folder units batch_size minutes normalised scaled {_LAST}".split(),
+    WEAK: "verdict organisation system folder units batch_size models instance_scale minutes models_per_minute "
     f"normalised {_LAST}".split(),
 }
 """The columns of a table of results where users name none."""

@@ -110,7 +110,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         required_runs=required,
         incomplete=f"{count} of {required} runs" if required and count < required and not results.not_judged else "",
         not_judged=results.not_judged,
-        place=results.name if results.loose else "",
+        folder=results.name if results.loose else "",
         states=results.states,
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
         plugin=results.plugin,

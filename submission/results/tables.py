@@ -209,7 +209,7 @@ def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     remarks = []
     for row in rows:
         path = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
-        name = clean(f"{path} in {row.place}" if row.place else path)
+        name = clean(f"{path} in {row.folder}" if row.folder else path)
         if row.own_code:
             remarks.append(f"not the reference: {name} was computed with {clean(row.own_code)}")
         if row.incomplete:

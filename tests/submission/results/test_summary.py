@@ -137,7 +137,7 @@ def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
     (row,) = list_rows(check_logs(tmp_path / "loose"))
     assert (row.organisation, row.system, row.availability) == ("Example University", "example_n64", "onprem")
     assert (row.nodes, row.accelerators, row.processors, row.framework) == (16, 64, None, "")
-    assert row.place == str(tmp_path / "loose"), "else two folders of one system look alike"
+    assert row.folder == str(tmp_path / "loose"), "else two folders of one system look alike"
 
 
 def test_a_system_without_accelerators_and_with_an_odd_description(folder):

@@ -298,8 +298,8 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     results = replace(results, copies=inside)
     if results.not_judged:
         # Copies are copies, whatever results they are of.
-        rules = (RULES[LOOSE_RULE](), RULES["RUN05"]()) if results.strict else ()
-        return replace(results, findings=judging.apply_rules(rules, results))
+        certain = (RULES[LOOSE_RULE](), RULES["RUN05"]()) if results.strict else ()
+        return replace(results, findings=judging.apply_rules(certain, results))
     results = _judge_convergence(results)
     results = replace(results, score=_score_results(results))
     rules = rules_of(SetRule, results.round, results.judged_as, judging.options.profile)

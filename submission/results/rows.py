@@ -64,7 +64,7 @@ class Row:
     instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
     waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
     submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
-    not_judged: why logs were not judged as a result, "" if they were. folder: the folder of logs outside of submissions,
+    not_judged: why logs were not judged as a result, "" if they were. folder: that of logs outside of submissions,
     and what tells them from others there; "" inside of one.
     own_code: what computed in place of the suite's code, "" if nothing did. plugin: that the benchmark is not one of
     MLPerf, and its origin; "" for those of the suite.

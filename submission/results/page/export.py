@@ -27,7 +27,7 @@ NAME: Final = re.compile(r"[a-z][\w-]*\.(html|json|csv|svg)")
 MOST_BYTES: Final = 1 << 28
 BUDGET: Final = "run_compute_budget"
 IDENTITY: Final = (
-    "round organisation system place scaling benchmark division mini verdict availability nodes accelerator "
+    "round organisation system folder scaling benchmark division mini verdict availability nodes accelerator "
     "accelerators processor framework batch_size plugin".split()
 )
 """The fields of a row of the summary that say which result it is."""

@@ -115,11 +115,7 @@ class EpochOrder(LogRule, strict_only=True):
         " before it ends may have failed in between; a run numbered from 0 counts one epoch less than it trained. An"
         " epoch that was not trained has no network to evaluate: a number was changed, or a result made up."
     )
-    fix = (
-        "Log every epoch of the run once, in the order of training, numbered from 0 or 1, also in a run that was"
-        " resumed; openfold the samples trained so far, at every evaluation, val_every_iters iterations apart. Log"
-        " eval_start with the epoch_num of the epoch that was trained last."
-    )
+    fix = "Log all epochs once, in the order of training, numbered from 0 or 1, also those before a resumption."
     good = (lambda log: log().renumber(first=1),)
     bad = (lambda log: log().drop_epoch(3),)
 
@@ -130,7 +126,13 @@ class EpochOrder(LogRule, strict_only=True):
             event, last, number = wrong
             message = f"{event.key} has {show(number)} samples after {show(last)}"
             expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
-            yield self.finding_at(log, event, message, expected)
+            yield self.finding_at(
+                log,
+                event,
+                message,
+                expected,
+                fix="Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations.",
+            )
         elif not by_samples and course.numbers and {course.numbers[0], min(course.numbers)}.isdisjoint((0, 1)):
             first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
             record = course.training(first)
@@ -152,7 +154,13 @@ class EpochOrder(LogRule, strict_only=True):
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"
         others = more(course.untrained, "evaluations")
         message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
-        return self.finding_at(log, record, message, f"epoch_start of epoch {show(number)} before it")
+        return self.finding_at(
+            log,
+            record,
+            message,
+            f"epoch_start of epoch {show(number)} before it",
+            fix="Log eval_start with the epoch_num of the epoch that was trained last.",
+        )
 
     def _compare_convergence(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note if convergence is another number than that of the epochs trained."""
@@ -222,10 +230,7 @@ class EpochPairs(LogRule, strict_only=True):
         "An interval without an end means lost records; the log then gives no times per epoch. If run_stop names"
         " another epoch than the records show, some were lost or added: a warning."
     )
-    fix = (
-        "Log epoch_stop and eval_stop for every epoch; only what run_stop cuts short may stay open. Log the number of"
-        " the last epoch with run_stop, or none."
-    )
+    fix = "Log epoch_stop and eval_stop for every epoch; only what run_stop cuts short may stay open."
     good = (lambda log: log().drop("epoch_stop", -1),)
     bad = (lambda log: log().drop("epoch_stop", 2),)
 
@@ -269,7 +274,14 @@ class EpochPairs(LogRule, strict_only=True):
             # The number may count epochs from 0 or from 1.
             if is_number(number) and not min(evaluated, trained) - 1 <= number <= max(evaluated, trained) + 1:
                 message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
-                yield self.finding_at(log, stop, message, show(trained), WARNING)
+                yield self.finding_at(
+                    log,
+                    stop,
+                    message,
+                    show(trained),
+                    WARNING,
+                    "Log the number of the last epoch with run_stop, or none.",
+                )
                 return
 
 

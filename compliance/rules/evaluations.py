@@ -98,10 +98,7 @@ class ResultPlace(ResultRule):
         " trained: it must agree with the epochs. What is evaluated before the first epoch or after run_stop is not"
         " part of the timed run: a note."
     )
-    fix = (
-        "Evaluate a network once, and log one result with the epoch_num of its eval_start, after it; if an epoch has"
-        " several evaluations, log the training steps so far as step_num with them. Never edit numbers."
-    )
+    fix = "Log the metric with the epoch_num of its eval_start, after it; never edit numbers."
     good = (lambda log: log().move("epoch_stop", before="eval_stop"),)
     bad = (lambda log: log().meta("eval_error", "epoch_num", 99, -1),)
 
@@ -122,12 +119,14 @@ class ResultPlace(ResultRule):
             values = f"{show(before.value)} in line {before.line}, now {show(record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
-            yield self.finding_at(log, record, message, expected)
+            fix = "Evaluate a network once; to evaluate often in an epoch, log the training steps so far as step_num."
+            yield self.finding_at(log, record, message, expected, fix=fix)
         inside = {record.order for record in course.counted}
         outside = [record for record in log[target.key] if record.order not in inside]
         if outside:
-            count = counted(len(outside), "evaluation")
-            message = f"not counted: {count} before the first epoch_start or after run_stop"
+            message = (
+                f"not counted: {counted(len(outside), 'evaluation')} before the first epoch_start or after run_stop"
+            )
             fix = "Nothing to fix if the run reached its target without them."
             yield self.finding_at(log, outside[0], message, "evaluations inside the run", NOTE, fix)
 
@@ -159,7 +158,9 @@ class ResultPlace(ResultRule):
             message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
             least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
             expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
-            yield self.finding_at(log, record, message, expected)
+            yield self.finding_at(
+                log, record, message, expected, fix="Log with each result the training steps so far as step_num."
+            )
             return
 
 

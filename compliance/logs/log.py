@@ -67,6 +67,7 @@ OTHERS_KEPT: Final = 4000
 """Records of keys that no rule names, the first and last of each key; only the census compares them."""
 LONGEST_OTHER: Final = 2000
 LONGEST_KEY: Final = 80
+"""Characters of a key that is kept, and bytes of what precedes a record."""
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
 
@@ -74,7 +75,7 @@ MARKS: Final = (b":::", b"LLOG", b'"time_ms"')
 """What lines that are meant as records have."""
 NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"|\{.*"time_ms".*"key"'
 LONGEST_HEAD: Final = 400
-"""Bytes of a line that are compared with `NEAR_RECORD`, or kept of what precedes a record."""
+"""Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
 """Lines of a block that are compared with it; published logs have none."""
 
@@ -403,7 +404,7 @@ class LogReader:
                 if TOKEN in prefix:
                     log.problem("two records", line)
                 elif len(log.heads) < MAX_OF_KEY:
-                    log.heads[line] = prefix[:LONGEST_HEAD]
+                    log.heads[line] = prefix[:LONGEST_KEY]
             size = len(text)
             if size > shallow_bytes and (kind := find_excess(text)):
                 log.problem(kind, line)

@@ -21,7 +21,9 @@ def test_a_file_is_read_in_pieces_of_bounded_size():
         assert b"".join(found) == data and max(map(len, found)) <= file_kind.PIECE_BYTES
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(bytes(range(256)) * 5), gzip.compress(b"x") * 4])
+@pytest.mark.parametrize(
+    "packed", [gzip.compress(bytes(range(256)) * 5), gzip.compress(b"x") * 4], ids=["one member", "many members"]
+)
 def test_what_is_beyond_the_limit_is_not_read(packed, monkeypatch):
     monkeypatch.setattr(file_kind, "MAX_FILE_BYTES", 1024)
     monkeypatch.setattr(file_kind, "MEMBER_BYTES", 500)

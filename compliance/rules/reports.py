@@ -103,7 +103,7 @@ class ReportsInTime(LogRule, strict_only=True):
             few = len(rushed) <= max(1, FEW_SHARE * len(paces)) and near >= STEADY_SHARE * len(paces)
             message = (
                 f"the {show(count)} steps since line {before.line} take {count * pace / 1000:,.1f} s; at the usual"
-                f" pace they take {count * usual / 1000:,.1f} s{more(rushed, 'such stretches')}"
+                f" pace they take {count * usual / 1000:,.1f} s{more(rushed, 'stretches')}"
             )
             expected = f"about {usual:,.0f} ms for each step"
             yield self.finding_at(log, after, message, expected, WARNING if few else NOTE)
@@ -142,7 +142,7 @@ class MeasuredOnce(LogRule, strict_only=True):
             yield self.finding_at(log, record, message + more(shared, "values"), "a number of its own")
 
     def _find_repeated(self, log: Log, records: list[Record]) -> Iterator[Finding]:
-        """Yield a number that comes again in another epoch; a note if it never changed since: nothing was learned."""
+        """Yield a number that comes again in another epoch; a note if it never changes again: nothing is learned."""
         if len({record.value for record in records}) == len(records):
             return  # the usual case
         first = {record.value: record for record in reversed(records)}
@@ -153,7 +153,7 @@ class MeasuredOnce(LogRule, strict_only=True):
         ]
         if len(again) * CHANCE > len(records) ** 2:
             record = again[0][1]
-            stuck = all(before.value == record.value for before, record in again)
+            stuck = record.value == records[-1].value and all(before.value == after.value for before, after in again)
             message = f"{record.key} {show(record.value)} is also that of line {first[record.value].line}"
             message += more(again, "values")
             yield self.finding_at(log, record, message, "a number of its own", NOTE if stuck else WARNING)

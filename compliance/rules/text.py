@@ -128,7 +128,7 @@ def find_labels(log: Log, events: list[Record]) -> Iterator[Doubt]:
         and (b"LINE" not in form if usual else form in (b"+", b"-", b">", b"<"))
     ]
     if 0 < len(odd) <= FEW_SHARE * len(events) and b"%" not in usual:
-        deciding = [event for event in odd if usual and event.key in ("run_start", "run_stop", *log.metrics)]
+        deciding = [event for event in odd if event.key in ("run_start", "run_stop", *log.metrics)]
         yield (
             odd[0].line,
             WARNING if deciding else NOTE,

@@ -363,7 +363,7 @@ EXAMPLES = (
         "",  # a key of which most come after their epoch
         lambda log: rename(log(benchmark="deepcam").throughput(), "tracked_stats", "epoch_summary"),
     ),
-    ("QUA14", "note", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
+    ("QUA14", "warning", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
     (
         "QUA14",
         "warning",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -205,14 +205,13 @@ class AsPublished(LogRule, strict_only=True):
 
     def _compare(self, log: Log, facts: Facts) -> Iterator[Finding]:
         """Yield each fact that does not hold in the log."""
-        read = cache(partial(read_number, log))
         for key, of_key in facts.items():
             records = records_of(log, key)
             few = sample(records)
             for fact in of_key if records else ():
                 usual: Any = fact.value
                 if fact.kind == EQUAL:
-                    value, usual = read(fact.name), read(fact.value)
+                    value, usual = read_number(log, fact.name), read_number(log, fact.value)
                 else:
                     value = READERS[fact.kind](few)
                 if value is None or usual is None or value == usual or are_same(value, usual):

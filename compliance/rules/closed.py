@@ -30,7 +30,6 @@ from compliance.logs.run import (
     configuration,
     describe_own_code,
     names_suite,
-    read_mark,
     read_suite_version,
     variant_of,
 )
@@ -199,10 +198,10 @@ def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
     if log.value(VARIANT) == FULL:
         return f"{VARIANT} is logged", log[VARIANT][0].line
-    for record, *_ in log.records.values():
-        file, _line = read_mark(record)
-        if f"/{file}".endswith(WRITERS):
-            return f"{record.key} was written by {file}", record.line
+    for key, records in log.records.items():
+        file = records[0].meta("file")
+        if isinstance(file, str) and f"/{file}".endswith(WRITERS):
+            return f"{key} was written by {file}", records[0].line
     for record in log[PROVENANCE]:
         config = configuration(record.value)
         rows = find_rows(case.reference) if config is not None and case.reference else ()

@@ -54,7 +54,8 @@ class EvaluationsReport(ResultRule):
         key, course = case.reference.target.key, course_of(log, case)
         if numbers_lost(log, key) or course.untrained:
             return  # QUA02 or ORD11 says so
-        silent = self._find_silent(log, key, course)
+        results, stops = ([number for number, _ in pairs] for pairs in (log.numbered(key), course.evaluation_stops))
+        silent = [] if results == stops else self._find_silent(log, key, course)
         if silent:
             number, stopped = silent[0]
             message = f"eval without result: no {key} for epoch {show(number)}{more(silent, 'evaluations')}"

@@ -229,8 +229,7 @@ class SamePrecision(LogRule, strict_only=True):
             record = (deciding or odd)[0]
             message = f"{record.key} {show(record.value)} has another precision than most results of the log"
             expected = f"{usual} digits, or the same kind of number"
-            made_up = deciding and count_digits(record.value) >= LEAST_MADE
-            yield self.finding_at(log, record, message, expected, WARNING if made_up else NOTE)
+            yield self.finding_at(log, record, message, expected)
 
 
 def count_digits(value: float) -> int:

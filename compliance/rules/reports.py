@@ -48,7 +48,7 @@ class ReportsInTime(LogRule, strict_only=True):
     bad = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.001).shorten(3, 5_000),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        of_epochs = (records for records in log.others.values() if is_number(records[-1].meta("epoch_num")))
+        of_epochs = (kept for kept in log.others.values() if kept and is_number(kept[-1].meta("epoch_num")))
         reports = max(of_epochs, key=len, default=[])
         if len(reports) >= FEWEST:
             course = course_of(log, case)
@@ -71,7 +71,9 @@ class ReportsInTime(LogRule, strict_only=True):
             message = (
                 f"{record.key} of epoch {show(record.meta('epoch_num'))} is {how} its epoch{more(outside, 'records')}"
             )
-            yield self.finding_at(log, record, message, f"between lines {start.line} and {stop.line}")
+            # What is not of a step may be read at any time.
+            severity = WARNING if any(is_number(record.meta(field)) for field in STEP_FIELDS) else NOTE
+            yield self.finding_at(log, record, message, f"between lines {start.line} and {stop.line}", severity)
 
     def _find_rushed(self, log: Log, reports: list[Record]) -> Iterator[Finding]:
         """Yield the stretch of steps that takes the smallest share of the usual time; a note if many take little."""

@@ -356,7 +356,7 @@ EXAMPLES = (
     (
         "ORD22",
         "warning",
-        lambda log: log(benchmark="deepcam").learning_rate(0.001).shift("learning_rate", -400_000),
+        lambda log: log(benchmark="deepcam").steps().learning_rate(0.001).shift("learning_rate", -400_000),
     ),
     (
         "ORD22",

@@ -53,10 +53,10 @@ OTHER_KEYS = (
     ("samples_per_second", 812.25),
     ("jax_version", "0.4.30"),
     ("xla_flags", None),
-    ("train_loss", float("nan")),
+    ("gradient_norm", float("nan")),
     ("eval_loss", 0.125),
     ("eval_mean_absolute_error", 0.25),
-    ("learning_rate", 1e-3),
+    ("learning_rate_schedule", "multistep"),
     ("power_management", ["a", {"b": 1}]),
     ("checkpoint_saved", True),
 )

@@ -60,7 +60,7 @@ class ReportsInTime(LogRule, strict_only=True):
         starts = course.started
         spans = {number: (starts[number], stop) for number, stop in course.epoch_stops if number in starts}
         outside = []
-        for record in sample(reports, SAMPLED):
+        for record in sample([report for report in reports if is_number(report.meta("epoch_num"))], SAMPLED):
             start, stop = spans.get(record.meta("epoch_num"), (record, record))
             if not start.time_ms - OUTSIDE_MS <= record.time_ms <= stop.time_ms + OUTSIDE_MS:
                 outside.append((record, start, stop))

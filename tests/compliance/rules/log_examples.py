@@ -360,6 +360,11 @@ EXAMPLES = (
     ),
     (
         "ORD22",
+        "",
+        lambda log: log(benchmark="deepcam").steps().learning_rate(0.002).meta("learning_rate", "epoch_num", [3], 2),
+    ),
+    (
+        "ORD22",
         "",  # a key of which most come after their epoch
         lambda log: rename(log(benchmark="deepcam").throughput(), "tracked_stats", "epoch_summary"),
     ),

@@ -443,7 +443,7 @@ class BatchOfRanks(Amounts):
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         ranks = log.value("number_of_ranks")
-        if not is_integer(ranks) or ranks < 1:
+        if not is_integer(ranks) or not 1 <= ranks <= 10**6:  # no machine has more
             return
         batch, each, group = (log.value(key) for key in SHARED)
         odd = (Limit(WARNING, inf, inf),)

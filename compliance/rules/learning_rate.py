@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from math import cos, pi
+from operator import mul
 from typing import Any, Final, NamedTuple
 
 from common.values import is_number
@@ -45,7 +47,7 @@ class Schedule(NamedTuple):
         return min(rates), max(rates)
 
     def _find_rate(self, place: float) -> float:
-        if place < self.warmup:
+        if self.warmup > max(place, 0):
             return self.start + (self.base - self.start) * place / self.warmup
         if self.period:
             part = min((place - self.warmup) / self.period, 1)
@@ -156,7 +158,7 @@ def _read_schedules(log: Log, benchmark: str) -> list[Schedule]:
     if len(multipliers) < len(boundaries) or not all(is_number(number) and number >= 0 for number in numbers):
         return []
     if not isinstance(factor, list):
-        multipliers = [factor**count for count in range(1, 1 + len(boundaries))]
+        multipliers = list(accumulate(multipliers, mul))
     how = log.value("opt_learning_rate_warmup_factor") if benchmark == "cosmoflow" else 0
     low = 0 if not is_number(how) or how <= 0 else base * min(how, 1 / how)
     return [

@@ -69,11 +69,14 @@ def _explain_rule(rule: type[Rule]) -> str:
         ("why", rule.why),
         ("fix", rule.fix),
     )
-    lines = textwrap.wrap(f"{rule.id}  {rule.title()}", WIDTH, subsequent_indent=" " * (len(rule.id) + 2))
+    lines = textwrap.wrap(
+        f"{rule.id}  {rule.title()}", WIDTH, subsequent_indent=" " * (len(rule.id) + 2), break_on_hyphens=False
+    )
     lines.append("")
     for label, text in facts:
-        if text:
-            lines += textwrap.wrap(text, WIDTH, initial_indent=f"{label:<11}", subsequent_indent=" " * 11)
+        lines += textwrap.wrap(
+            text, WIDTH, initial_indent=f"{label:<11}", subsequent_indent=" " * 11, break_on_hyphens=False
+        )
     findings = bad_findings(rule)
     if findings:
         lines += ["", "Messages for examples that break it:"]

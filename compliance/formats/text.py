@@ -144,8 +144,9 @@ def _group_lines(group: Group, style: Style) -> list[str]:
         for line in prose.split("\n") if prose else ():
             command = line.startswith("$ ")  # to be copied
             width = len(line) + len(indent) if command else max(style.width, 40)
-            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=" " * len(indent))
-            indent = " " * len(indent)
+            below = " " * len(indent)
+            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=below, break_on_hyphens=False)
+            indent = below
     label = _paint_verdict("fix:", "bold", style)
     lines = [f"  {label}{line[6:]}" if line.startswith("  fix:") else line for line in lines]
     texts = group.texts()

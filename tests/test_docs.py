@@ -26,6 +26,7 @@ from common.version import PROGRAM
 from compliance.check import main as check
 from compliance.demo import STORIES
 from compliance.rules.catalog import all_rules
+from compliance.rules.rule import FAMILIES
 from submission.cli import resolve_command
 from tests.module_graph import Tree
 from tests.problems import ROOT, run_process
@@ -212,6 +213,12 @@ def test_configuration_keys_exist(page):
     }
     named = set(re.findall(rf"`((?:{'|'.join(sections)})\.(?!py\b)\w+)", page.read_text()))
     assert named <= known and (named or page in GUIDES)
+
+
+def test_rules_exist_that_pages_name():
+    pattern = rf"\b(?:{'|'.join(FAMILIES)})\d\d\b"
+    pages = (*PAGES, ROOT / "docs" / "reference" / "profiles.md")
+    assert {id_ for page in pages for id_ in re.findall(pattern, page.read_text())} <= all_rules().keys()
 
 
 def rows(page, header):

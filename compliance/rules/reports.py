@@ -71,8 +71,9 @@ class ReportsInTime(LogRule, strict_only=True):
             message = (
                 f"{record.key} of epoch {show(record.meta('epoch_num'))} is {how} its epoch{more(outside, 'records')}"
             )
-            # What is not of a step may be read at any time.
-            severity = WARNING if any(is_number(record.meta(field)) for field in STEP_FIELDS) else NOTE
+            # What is not of a step may be read at any time, and one record be logged late.
+            of_steps = any(is_number(record.meta(field)) for field in STEP_FIELDS)
+            severity = WARNING if of_steps and len(outside) > 1 else NOTE
             yield self.finding_at(log, record, message, f"between lines {start.line} and {stop.line}", severity)
 
     def _find_rushed(self, log: Log, reports: list[Record]) -> Iterator[Finding]:

@@ -24,6 +24,8 @@ ACCELERATOR = "accelerator_model_name"
 MODELS = r"A64FX|XEON|EPYC|POWER ?9|GAUDI|(?:(?<![A-Z])|(?<=DGX)|(?<=\dX))(?:GH|GB|MI|[AHBVPL])[1-9]\d{1,2}(?!\d)"
 FRAMEWORKS = r"TORCH|TENSORFLOW|MXNET|JAX|PADDLE|MINDSPORE"
 """Names in capital letters, which a description and a platform have in common if both have any."""
+SIZE = r"(?i)(?:^|_)(?:n(?=\d+(?:_|$))|(?=\d+ ?x ?[a-z\d]))(\d{1,9})"
+"""Nodes or accelerators in a name."""
 EARLIEST_CUDA = {"V100": 9, "A100": 11, "H100": 11.8, "H200": 12, "B200": 12.8}
 """The first version for an accelerator."""
 
@@ -178,13 +180,12 @@ class DescribedSystem(SetRule, strict_only=True):
         models = [str(fields.get(name, "")).upper() for name in (ACCELERATOR, "host_processor_model_name")]
         frameworks = str(fields.get("framework", "")).upper()
         for pattern, stated, what in ((MODELS, " ".join(models), "hardware"), (FRAMEWORKS, frameworks, "framework")):
-            ours, named = (set(re.findall(pattern, text.upper())) for text in (stated, f"{platform} {results.system}"))
-            if ours and named and not ours & named:
-                names = " and ".join(sorted(named))
-                message = (
-                    f"{what} is {show(stated.strip())} in the system json, {names} in the names of platform and system"
-                )
-                yield self.finding_in(run, "submission_platform", message, "the same in both", WARNING)
+            for where, name in (("platform", platform), ("system", results.system)):
+                ours, named = (set(re.findall(pattern, text.upper())) for text in (stated, name))
+                if ours and named and not ours & named:
+                    names = " and ".join(sorted(named))
+                    message = f"{what} is {show(stated.strip())} in the system json, {names} in the name of the {where}"
+                    yield self.finding_in(run, "submission_platform", message, "the same in both", WARNING)
         yield from self._check_platform_size(results, run, platform)
         cuda = re.search(r"(?i)cuda\w*\W{1,5}(\d+(?:\.\d+)?)", str(fields.get("other_software_stack", "")))
         earliest = max((version for name, version in EARLIEST_CUDA.items() if name in models[0]), default=0)
@@ -208,14 +209,15 @@ class DescribedSystem(SetRule, strict_only=True):
                 )
 
     def _check_platform_size(self, results: ResultSet, run: JudgedRun, platform: str) -> Iterator[Finding]:
-        """Yield a warning where a platform such as 64xDGX has another number than the logs."""
-        number = re.match(r"(\d{1,9}) ?x ?[A-Z]", platform, re.IGNORECASE)
+        """Yield where a platform or system such as 64xDGX or cluster_n64 has another number than the logs."""
         nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
-        if results.scaling == WEAK or not number or nodes is None or each is None:
+        if results.scaling == WEAK or nodes is None or each is None:
             return
-        if int(number[1]) not in (nodes, nodes * each, each):
-            message = f"the platform is {show(platform)}, but the logs say {nodes} nodes with {each} accelerators"
-            yield self.finding_in(run, "submission_platform", message, "the nodes that ran", WARNING)
+        for what, name, severity in (("platform", platform, WARNING), ("system", results.system, NOTE)):
+            number = re.search(SIZE, name)
+            if number and int(number[1]) not in (nodes, nodes * each, each):
+                message = f"the {what} is {show(name)}, but the logs say {nodes} nodes with {each} accelerators"
+                yield self.finding_in(run, "submission_platform", message, "the nodes that ran", severity)
 
     def _check_framework(self, results: ResultSet, framework: str) -> Iterator[Finding]:
         """Yield a note where the description names no torch, whose version the provenance of a log states."""

@@ -73,7 +73,7 @@ class ReportsInTime(LogRule, strict_only=True):
             )
             # What is not of a step may be read at any time, and one record be logged late.
             of_steps = any(is_number(record.meta(field)) for field in STEP_FIELDS)
-            severity = WARNING if of_steps and len(outside) > 1 else NOTE
+            severity = WARNING if of_steps and (after <= 0 or len(outside) > 1) else NOTE
             yield self.finding_at(log, record, message, f"between lines {start.line} and {stop.line}", severity)
 
     def _find_rushed(self, log: Log, reports: list[Record]) -> Iterator[Finding]:

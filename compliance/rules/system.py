@@ -24,8 +24,8 @@ ACCELERATOR = "accelerator_model_name"
 MODELS = r"A64FX|XEON|EPYC|POWER ?9|GAUDI|(?:(?<![A-Z])|(?<=DGX)|(?<=\dX))(?:GH|GB|MI|[AHBVPL])[1-9]\d{1,2}(?!\d)"
 FRAMEWORKS = r"TORCH|TENSORFLOW|MXNET|JAX|PADDLE|MINDSPORE"
 """Names in capital letters, which a description and a platform have in common if both have any."""
-SIZE = r"(?i)(?:^|_)(?:n(?=\d+(?:_|$))|(?=\d+ ?x ?[a-z\d]))(\d{1,9})"
-"""Nodes or accelerators in a name."""
+SIZES = (r"(?i)^(\d{1,9}) ?x ?[a-z]", r"(?i)(?:^|_)(?:n(?=\d+(?:_|$))|(?=\d+x))(\d{1,9})")
+"""Nodes or accelerators in the names of a platform and of a system."""
 EARLIEST_CUDA = {"V100": 9, "A100": 11, "H100": 11.8, "H200": 12, "B200": 12.8}
 """The first version for an accelerator."""
 
@@ -213,8 +213,9 @@ class DescribedSystem(SetRule, strict_only=True):
         nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
         if results.scaling == WEAK or nodes is None or each is None:
             return
-        for what, name, severity in (("platform", platform, WARNING), ("system", results.system, NOTE)):
-            number = re.search(SIZE, name)
+        names = (("platform", platform, WARNING), ("system", results.system, NOTE))
+        for (what, name, severity), size in zip(names, SIZES, strict=True):
+            number = re.search(size, name)
             if number and int(number[1]) not in (nodes, nodes * each, each):
                 message = f"the {what} is {show(name)}, but the logs say {nodes} nodes with {each} accelerators"
                 yield self.finding_in(run, "submission_platform", message, "the nodes that ran", severity)

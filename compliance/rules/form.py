@@ -13,13 +13,26 @@ from collections.abc import Iterator
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
+from msgspec import UNSET
+
+from common.command import counted
+from common.values import group_pairs
 from compliance.logs.file_kind import MAX_FILE_BYTES
-from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
+from compliance.logs.log import (
+    COLORS,
+    EARLIEST_MS,
+    LATEST_MS,
+    MAX_LINE_BYTES,
+    MAX_LOG_BYTES,
+    STRUCTURE,
+    FormProblem,
+    Log,
+)
 from compliance.logs.record import LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.pace import FEWEST
-from compliance.rules.rule import LogRule
+from compliance.rules.rule import LogRule, show
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
@@ -128,8 +141,8 @@ class OneWriter(FormRule, strict_only=True):
     cite = FORMAT
     differs = "the official parser reads any JSON, compares no times but those of the initialisation, skips other lines"
     why = (
-        "A program writes its records with the same blanks, order and line ends, one after the other: others may be"
-        " edited, or added. A person would count a line that looks like a record, but no tool does."
+        "A program writes its records with the same blanks, order, types and line ends, one after the other: others may"
+        " be edited, or added. A person would count a line that looks like a record, but no tool does."
     )
     fix = (
         "Submit the log as the run wrote it, each record with mllog: `:::MLLOG `, one blank, and a JSON object; nothing"
@@ -152,6 +165,7 @@ class OneWriter(FormRule, strict_only=True):
             by_one_file = edited and finding.line == edited.line and edited.meta("file") in files
             yield finding._replace(severity=WARNING) if by_one_file else finding
         yield from self._find_displaced(log)
+        yield from self._find_unlike(log)
 
     def _find_displaced(self, log: Log) -> Iterator[Finding]:
         """Yield the last result if another record precedes it than all others; in all published logs the same does."""
@@ -162,6 +176,18 @@ class OneWriter(FormRule, strict_only=True):
         if before and before[-1] not in before[:-1] and len(set(before)) == 2:
             message = f"the last result follows {before[-1]}, all others {before[0]}"
             yield self.finding_at(log, results[-1], message, "the same order of records in each epoch")
+
+    def _find_unlike(self, log: Log) -> Iterator[Finding]:
+        """Yield the first of few records with another event_type than others of their key, or another type of time."""
+        kept = [(f"the event_type of {key}", [record.event_type for record in log[key]], log[key]) for key in STRUCTURE]
+        decoded = [event for event in log.events if event.event_type is not UNSET]
+        kept.append(("the type of time_ms", [type(event.time_ms).__name__ for event in decoded], decoded))
+        for what, written, records in kept:
+            if written.count(written[0] if written else None) < len(written) and UNSET not in written:
+                kinds = group_pairs(zip(map(show, written), records, strict=True))
+                rare, *_, usual = sorted(kinds, key=lambda kind: len(kinds[kind]))
+                message = f"{what} is {rare} in {counted(len(kinds[rare]), 'record')}, {usual} in {len(kinds[usual])}"
+                yield self.finding_at(log, kinds[rare][0], message, "one in all records, as in all published logs")
 
 
 class Parses(LogRule):

@@ -222,6 +222,12 @@ EXAMPLES = (
     ("FRM12", "", lambda log: log().add("train_loss", 0.5, before="run_stop")),
     ("FRM12", "note", lambda log: log().add("train_loss", 0.5, before="run_stop").shift("run_stop", -60_000)),
     ("FRM12", "", lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow\n" + line)),
+    (
+        "FRM12",
+        "note",
+        lambda log: log().raw("epoch_stop", lambda line: line.replace(b"INTERVAL_END", b"INTERVAL_START")),
+    ),
+    ("FRM12", "note", lambda log: log().raw("epoch_stop", lambda line: line.replace(b', "event', b'.5, "event'))),
     ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line)),
     ("FRM12", "note", lambda log: log().raw("seed", lambda line: line.replace(b" ", b"\t", 1) + b"\n" + line)),
     (

@@ -109,7 +109,7 @@ class Init(LogRule):
             staging = log.in_order("staging_start", "staging_stop")
             for begin, end in pairwise(record for record in staging if stop.order < record.order < start.order):
                 pause_ms -= end.time_ms - begin.time_ms if begin.key == "staging_start" else 0
-        if pause_ms > UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case.benchmark)[1]:
+        if pause_ms > min(PAUSE_MS, UNUSUAL_PAUSE_MS + 1000 * find_range("pause", case.benchmark)[1]):
             message = (
                 f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
             )
@@ -161,15 +161,22 @@ class Staging(LogRule):
     cite = "hpc_training_rules.adoc#timing (data staging; outside the clock since v3.0)"
     why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported separately."
     fix = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
-    differs = "strict also requires a stop for each start, none after run_stop, and warns of staging during training"
+    differs = (
+        "strict also requires a stop for each start, none after run_stop, and no earlier time than that of run_start;"
+        " it warns of staging during training"
+    )
     good = (lambda log: log().stage(after="run_start"),)
     bad = (lambda log: log().stage(after="run_start").drop("staging_stop"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for start in log["staging_start"]:
-            if case.round != "3.0" and not before(log, "run_start", start):
+        begin = log.first("run_start")
+        for start in log["staging_start"] if case.round != "3.0" else ():
+            if begin is None or start.order < begin.order:
                 message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
                 yield self.finding_at(log, start, message, "after run_start")
+            elif case.strict and begin.time_ms - start.time_ms > RESOLUTION_MS:
+                message = f"run_start states a time {(begin.time_ms - start.time_ms) / 1000:,.1f} s after staging_start"
+                yield self.finding_at(log, begin, message, "before staging_start", judge_gain(begin, start))
         for stop in log["staging_stop"]:
             if not before(log, "staging_start", stop):
                 yield self.finding_at(log, stop, "staging_stop without staging_start before it", "after staging_start")

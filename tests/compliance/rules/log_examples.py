@@ -306,6 +306,8 @@ EXAMPLES = (
         lambda log: log(round_="3.0").stage(after="epoch_stop").add("run_resumed", None, before="eval_start"),
     ),
     ("ORD03", "error", lambda log: log().stage(after="run_start").drop("staging_start")),
+    ("ORD03", "error", lambda log: log(round_="2.0").stage(after="run_start").shift("staging_start", -1_000)),
+    ("ORD03", "note", lambda log: log(round_="2.0").stage(after="run_start").shift("staging_start", -400)),
     ("ORD03", "note warning", lambda log: log().stage(after="run_stop")),
     (
         "ORD03",

@@ -104,7 +104,7 @@ class KnownBenchmark(LogRule):
 
 
 class SettingsLogged(LogRule):
-    """Every required setting is logged exactly once."""
+    """Every required setting is logged exactly once, any other with one value."""
 
     id = "SET03"
     cite = HYPERPARAMETERS
@@ -116,7 +116,11 @@ class SettingsLogged(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for setting in case.settings:
-            if setting.required and len(log.records.get(setting.key, ())) != 1:
+            records = log.records.get(setting.key, [])
+            if not setting.required and case.strict and any(record.value != records[0].value for record in records):
+                contradictions = self.exactly_once(log, setting.key)
+                yield from (finding._replace(severity=WARNING) for finding in contradictions)
+            if setting.required and len(records) != 1:
                 if check_of(setting, case) is None or not applies(setting, log):
                     continue
                 if case.strict and setting.key == "seed":

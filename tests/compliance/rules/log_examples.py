@@ -449,6 +449,7 @@ EXAMPLES = (
     ("SET02", "error", lambda log: log().set("submission_benchmark", "resnet")),
     ("SET03", "error", lambda log: log().drop("opt_name")),
     ("SET03", "error", lambda log: log().double("global_batch_size", value=17)),
+    ("SET03", "warning", lambda log: log().double("dropout", value=0.3)),
     ("SET03", "error", lambda log: log(benchmark="deepcam").drop("opt_max_grad_norm")),
     ("SET03", "error", lambda log: log(division="open").drop("train_samples")),
     ("SET04", "", lambda log: log(benchmark="oc20").set("opt_learning_rate_warmup_factor", 1.0)),

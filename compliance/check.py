@@ -201,6 +201,7 @@ def _choose_style(arguments: argparse.Namespace) -> Style:
 
 
 if __name__ == "__main__":
+    gc.disable()  # the checker makes hardly any cycles, and searching its many records for them takes long
     status = main()
     gc.freeze()  # or Python would search all objects for cycles as it ends, which takes longer than to judge a log
     sys.exit(status)

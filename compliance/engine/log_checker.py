@@ -143,30 +143,27 @@ def judge_by_both(log: Log, task: LogTask) -> JudgedRun:
 def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
     """Return the run by the profile official; what it says needs to be read again only where that differs."""
     task = replace(task, case=replace(task.case, profile=OFFICIAL), options=task.options.make_official(), power=None)
-    case = complete_case(log, task)
-    same_facts = case.reference is run.case.reference and case.settings is run.case.settings
-    same = same_facts and case.benchmark == run.benchmark and not run.only_rule and order_by_time(log) is log
-    return replace(judge_log(log, task, run if same else None), power=run.power)
+    return replace(judge_log(log, task, None if run.only_rule else run), power=run.power)
 
 
 def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> JudgedRun:
     """Return the run whose log was read, with the findings of all rules about logs that apply.
 
-    earlier: the run as judged by another profile, if the log says the same by both.
+    earlier: the run as judged by the profile strict, unless only one rule applied.
     """
     case = complete_case(log, task)
     log = order_by_time(log) if case.strict else log
     findings: list[Finding] = []
     only_rule = _find_only_rule(log, task.options) if case.strict else ""
-    damage = find_damage(log) if case.strict and _counts(WholeLog.id, log, task.options) else None
+    damage = log.derive(find_damage) if case.strict and _counts(WholeLog.id, log, task.options) else None
     prefixes, reason = _readable_part(log, damage) if case.strict else (("",), "")
     if only_rule:
         prefixes, reason = (only_rule,), ""
     import_log_rules()
     applied = rules_of(LogRule, case.round, case.division, case.profile)
-    rules = [rule for rule in applied if rule.id.startswith(prefixes)]
+    rules = applied if prefixes == ("",) else tuple(rule for rule in applied if rule.id.startswith(prefixes))
     started = bool(only_rule) or not case.strict or any(log[key] for key in STARTED)
-    for of_rule in apply_each(rules, task.path, log, case):
+    for of_rule in filter(None, apply_each(rules, task.path, log, case)):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if reason:
@@ -174,7 +171,13 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     if only_rule:
         empty = extract_run(Log(log.path), None, None, (), task.options.details)
         return replace(_judge_run(empty, task, case, findings), only_rule=only_rule)
-    run = earlier or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
+    same_facts = earlier and case.reference is earlier.case.reference and case.settings is earlier.case.settings
+    same = earlier and same_facts and case.benchmark == earlier.benchmark and order_by_time(log) is log
+    run = (
+        earlier
+        if earlier and same
+        else extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
+    )
     judged = _judge_run(run, task, case, findings, None if case.strict else read_officially(log, case.round))
     return replace(judged, repaired_minutes=damage.minutes) if damage else judged
 

@@ -134,7 +134,7 @@ class Course:
 
     @cached_property
     def _stopped(self) -> set[float]:
-        return {number for number, _ in self.epoch_stops}
+        return {*self.epoch_stops.numbers}
 
     @cached_property
     def misplaced(self) -> list[Numbered]:
@@ -147,7 +147,7 @@ class Course:
         if self.blocks and not self.evaluations:
             starts = [(self.training(number), number, record) for number, record in suspects]
             return [(number, record) for start, number, record in starts if start is None or start.order > record.order]
-        lost = {number for number, _ in self.evaluation_stops}.difference(self.evaluated)
+        lost = {*self.evaluation_stops.numbers}.difference(self.evaluated)
         return [pair for pair in suspects if pair[0] not in lost]
 
     def evaluation_before(self, record: Record) -> Numbered | None:
@@ -163,7 +163,8 @@ class Course:
     @cached_property
     def repeated(self) -> dict[float, Sequence[Record]]:
         """The results of each epoch that has several."""
-        return {number: records for number, records in by_number(self.results).items() if len(records) > 1}
+        results = self.results if len({*self.results.numbers}) < len(self.results) else ()
+        return {number: records for number, records in by_number(results).items() if len(records) > 1}
 
     @cached_property
     def training_ms(self) -> dict[float, float]:

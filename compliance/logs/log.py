@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from operator import le
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
@@ -98,7 +98,7 @@ FAILURES: Final = (
         b"exited on signal",
         b"killed after reaching",
     ),
-    *(b"No space left", b"target not reached", b"did not reach the target", b"NOT reached", b"killed after reaching"),
+    *(b"No space left", b"target not reached", b"did not reach the target", b"NOT reached"),
 )
 """What programs and launchers write when a run fails; no published log has any of it."""
 METRICS: Final = ("eval_error", "eval_accuracy")
@@ -227,7 +227,7 @@ class Log:
 
     def in_order(self, *keys: str) -> list[Record]:
         """Return the records of several keys, in file order."""
-        return sorted((record for key in keys for record in self[key]), key=FILE_ORDER)
+        return sorted(chain.from_iterable(map(self.__getitem__, keys)), key=FILE_ORDER)
 
     @property
     def no_log(self) -> FileKind | None:
@@ -264,9 +264,9 @@ class Log:
 
     def derive(self, make: Callable[..., T], *arguments: str) -> T:
         """Return what `make` makes of the log with these arguments, which is kept: `derive(Course, "eval_error")`."""
-        if (make, *arguments) not in self._derived:
-            self._derived[make, *arguments] = make(self, *arguments)
-        made: T = self._derived[make, *arguments]
+        if (make, arguments) not in self._derived:
+            self._derived[make, arguments] = make(self, *arguments)
+        made: T = self._derived[make, arguments]
         return made
 
     def replace(self, records: dict[str, list[Record]]) -> Log:

@@ -64,7 +64,7 @@ def _round_officially(epoch: Any) -> float | None:
 
 
 def _rcp_crash(log: Log) -> str:
-    for record in log.in_order(*METRICS):
+    for record in log.in_order(*(key for key in METRICS if len(log.numbered(key)) < len(log[key]))):
         if _round_officially(record.meta("epoch_num")) is None:
             return f"line {record.line}: the epoch_num of {record.key} is not a number"
     for stop in log["run_stop"]:
@@ -72,7 +72,7 @@ def _rcp_crash(log: Log) -> str:
             return f"line {stop.line}: run_stop has no status"
         if stop.meta("status") == "success" and not any(r.order < stop.order for key in METRICS for r in log[key]):
             return f"line {stop.line}: run_stop says success, and there is no evaluation before it"
-    if math.isnan(official_convergence(log) or 0):  # the mean then depends on the order of the files
+    if math.isnan(log.derive(official_convergence) or 0):  # the mean then depends on the order of the files
         return "the last epoch_num is NaN"
     return ""
 

@@ -155,7 +155,10 @@ def _find_homes(text: bytes) -> Iterator[Span]:
         for match in _UNIX_HOME.finditer(text)
         if _is_absolute(text, match.start())
     )
-    windows = ((match.start() - len("C:"), _name_end(match), HOME) for match in re.finditer(_WINDOWS_HOME, text))
+    windows = (
+        (match.start() - len("C:"), _name_end(match), HOME)
+        for match in (re.finditer(_WINDOWS_HOME, text) if b"\\" in text else ())  # much faster than the pattern
+    )
     return merge(unix, windows)
 
 

@@ -251,7 +251,7 @@ def extract_run(
         evidence.pop(PROVENANCE, None)
     stop = log.last("run_stop")
     convergence, converged = _read_convergence(log, reference) if reference else (None, False)
-    without_target = find_completion(log) is not None
+    without_target = log.derive(find_completion) is not None
     return Run(
         log.path,
         benchmark,
@@ -278,7 +278,7 @@ def extract_run(
         epochs_trained=log.derive(Course, reference.target.key).trained if reference else 0,
         converged=converged and not without_target,
         without_target=without_target,
-        official_convergence=official_convergence(log),
+        official_convergence=log.derive(official_convergence),
         samples_per_s=samples_per_second(log, reference) if reference else None,
         software=software,
         fingerprint=fingerprint(log),

@@ -220,8 +220,8 @@ def _find_earliest(events: list[Record]) -> Iterator[Moment]:
 def samples_per_second(log: Log, reference: Reference) -> float | None:
     """Return samples trained per second from the first epoch's start to the last one's end; None if not logged."""
     course = log.derive(Course, reference.target.key)
-    starts = [start for _, start in course.epochs] or [block.start for block in course.blocks]
-    stops = [stop for _, stop in course.epoch_stops] or log["block_stop"]
+    starts = course.epochs.records or [block.start for block in course.blocks]
+    stops = course.epoch_stops.records or log["block_stop"]
     samples = _trained_samples(log, reference, course)
     end_ms = stops[-1].time_ms if len(stops) >= len(starts) > 0 else clock(log)[1]
     if not starts or not samples or end_ms is None:
@@ -233,7 +233,7 @@ def samples_per_second(log: Log, reference: Reference) -> float | None:
 def _trained_samples(log: Log, reference: Reference, course: Course) -> float | None:
     """Return how many samples the run trains on, epoch after epoch."""
     if reference.epoch_unit == "samples":
-        return max((number for number, _ in course.results), default=None)
+        return max(course.results.numbers, default=None)
     each = log.value("train_samples")
     return float(each) * course.trained if is_number(each) and each > 0 else None
 

@@ -16,6 +16,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 
 from msgspec import Struct
@@ -336,6 +337,7 @@ def _walk_sorted(path: str) -> Iterator[tuple[str, list[str]]]:
             yield write_slashes(folder), sorted(names, key=natural)
 
 
+@lru_cache(maxsize=10_000)
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key by which result_2 comes before result_10."""
     parts = re.split(r"([0-9]+)", name)

@@ -76,8 +76,8 @@ def contents_of(root: str) -> list[PackageEntry]:
     folders = [""]
     while folders and len(contents) < MOST:
         with suppress(OSError):
-            below = list_entries(posixpath.join(root, folders.pop()))
-            entries = [_make_entry(path, posixpath.relpath(path, root)) for path in below]
+            below = list_entries(posixpath.join(root, folder := folders.pop()))
+            entries = [_make_entry(path, posixpath.join(folder, path.rpartition("/")[2])) for path in below]
             contents += entries
             folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
     return contents

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -41,11 +41,13 @@ _COUNT = r"(?is)\s*(\d{1,15})(?:\s*|\s*\(.*|\s+(?!(?:x|k|hundred|thousand|millio
 """A count and a remark on it, not the first digits of another number, as in `32,000`, `32.9`, `32e3`, `32 k`."""
 
 
+@lru_cache(maxsize=8)
 def is_placeholder(text: str) -> bool:
     """Tell whether a text is a placeholder."""
     return _PLACEHOLDER.search(text) is not None
 
 
+@lru_cache(maxsize=8)
 def is_blank(text: str) -> bool:
     """Tell whether a text has no visible letter or digit: empty, blanks, zero-width spaces, only dots."""
     return not any(sign.isalnum() and sign not in "\u115f\u1160\u3164\uffa0" for sign in text)  # letters nobody sees

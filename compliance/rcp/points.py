@@ -165,10 +165,16 @@ def load_points(benchmark: str, round_: str, variant: str = FULL) -> tuple[Refer
 
     ValueError for an unknown benchmark or a broken table.
     """
+    path = locate_table(require_reference(benchmark))
+    return list_points(_read_own_table(path), path, round_, variant)
+
+
+@lru_cache(maxsize=16)
+def _read_own_table(path: Path) -> RcpTable:
+    """Return the table, which has the points of all rounds."""
     from compliance.rcp.table import read_table  # only results pay for it
 
-    path = locate_table(require_reference(benchmark))
-    return list_points(read_table(path), path, round_, variant)
+    return read_table(path)
 
 
 def locate_table(reference: Reference) -> Path:

@@ -207,13 +207,11 @@ class AsPublished(LogRule, strict_only=True):
         """Yield each fact that does not hold in the log."""
         for key, of_key in facts.items():
             records = records_of(log, key)
-            few = sample(records)
             for fact in of_key if records else ():
-                usual: Any = fact.value
-                if fact.kind == EQUAL:
-                    value, usual = read_number(log, fact.name), read_number(log, fact.value)
-                else:
-                    value = READERS[fact.kind](few)
+                value = (
+                    log.derive(read_number, fact.name) if fact.kind == EQUAL else READERS[fact.kind](sample(records))
+                )
+                usual = fact.value if fact.kind != EQUAL or value is None else log.derive(read_number, fact.value)
                 if value is None or usual is None or value == usual or are_same(value, usual):
                     continue
                 alike = value == NAN if fact.kind == TYPE else type(value) is type(usual) or is_number(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
 from itertools import pairwise
+from operator import sub
 from typing import Final
 
 from common.reference import FULL
@@ -205,7 +206,8 @@ class EpochOrder(LogRule, strict_only=True):
 
         Several ranks may log the same stop; an epoch may have no evaluation, or several.
         """
-        for (last, _), (number, record) in pairwise(numbered):
+        numbers = [number for number, _ in numbered]
+        for (last, _), (number, record) in pairwise(numbered if {*map(sub, numbers[1:], numbers)} != {1} else ()):
             evaluated = key == "eval_start"
             gap = number != last + 1 and (number != last or key == "epoch_start")
             if number < last if evaluated else gap:
@@ -239,7 +241,7 @@ class EpochPairs(LogRule, strict_only=True):
         for name, field in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
             starts = until(end, log.numbered(f"{name}_start", field))
             stops = until(end, log.numbered(f"{name}_stop", field))
-            if [number for number, _ in starts] != [number for number, _ in stops]:
+            if starts.numbers != stops.numbers:
                 yield from self._find_unpaired(log, case, name, by_number(starts), by_number(stops))
         yield from self._compare_stop(log, case)
 

@@ -122,9 +122,9 @@ class ResultPlace(ResultRule):
             expected = "one result per evaluation, and step_num if there are several in an epoch"
             fix = "Evaluate a network once; to evaluate often in an epoch, log the training steps so far as step_num."
             yield self.finding_at(log, record, message, expected, fix=fix)
-        inside = {record.order for record in course.counted}
-        outside = [record for record in log[target.key] if record.order not in inside]
-        if outside:
+        results, inside = log[target.key], {record.order for record in course.counted}
+        if len(inside) < len(results):
+            outside = [record for record in results if record.order not in inside]
             message = (
                 f"not counted: {counted(len(outside), 'evaluation')} before the first epoch_start or after run_stop"
             )

@@ -28,7 +28,7 @@ from compliance.logs.log import (
     FormProblem,
     Log,
 )
-from compliance.logs.record import LONG_RECORD_BYTES, MOST_LISTS, Record
+from compliance.logs.record import FILE_ORDER, LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.pace import FEWEST
@@ -76,7 +76,7 @@ class FormRule(LogRule):
     EXPECTED: ClassVar[dict[str, str]]
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for kind, expected in self.EXPECTED.items():
+        for kind, expected in self.EXPECTED.items() if log.problems or log.oddities else ():
             for problem in problems(log, kind)[:SHOWN]:
                 yield self.finding(log.path, problem.line, MESSAGES[kind].format(problem.detail), expected)
             if odd := log.oddities.get(kind):
@@ -158,9 +158,9 @@ class OneWriter(FormRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         odd = log.oddities.get("writing")
-        deciding = [record for key in ("run_stop", *log.metrics) for record in log[key] if odd]
+        deciding = log.in_order("run_stop", *log.metrics) if odd else []
         edited = next((record for record in deciding if odd and record.line == odd.line), None)
-        files = [event.meta("file") for event in log.events if edited and event is not edited]
+        files = [event.meta("file") for event in log.events if event is not edited] if edited else []
         for finding in super().check(log, case):
             by_one_file = edited and finding.line == edited.line and edited.meta("file") in files
             yield finding._replace(severity=WARNING) if by_one_file else finding
@@ -171,7 +171,12 @@ class OneWriter(FormRule, strict_only=True):
         """Yield the last result if another record precedes it than all others; in all published logs the same does."""
         stop = log.first("run_stop")
         results = [record for key in log.metrics for record in log[key] if stop and record.order < stop.order]
-        orders = [event.order for event in log.events] if len(results) >= FEWEST else []
+        ends = [bisect_left(log.events, end.order, key=FILE_ORDER) for end in (*results[:1], *results[-1:])]
+        orders = (
+            [event.order for event in log.events]
+            if len(results) >= FEWEST and log.events[ends[0] - 1].key != log.events[ends[1] - 1].key
+            else []  # the usual case
+        )
         before = [log.events[bisect_left(orders, result.order) - 1].key for result in results if orders]
         if before and before[-1] not in before[:-1] and len(set(before)) == 2:
             message = f"the last result follows {before[-1]}, all others {before[0]}"
@@ -445,5 +450,5 @@ class WholeLog(LogRule, strict_only=True):
     bad = (lambda log: log().bytes()[:-9],)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if damage := find_damage(log):
+        if damage := log.derive(find_damage):
             yield self.finding(log.path, damage.line, damage.message, damage.expected, fix=damage.fix)

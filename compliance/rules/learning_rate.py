@@ -40,11 +40,12 @@ class Schedule(NamedTuple):
     period: float = 0
     least: float = 0
 
-    def find_range(self, begin: float, end: float) -> tuple[float, float]:
-        """Return the least and the largest rate between two places."""
-        corners = (corner for corner in (self.warmup, *self.boundaries) if begin <= corner <= end)
-        rates = [self._find_rate(place) for place in (begin, end, *corners)]
-        return min(rates), max(rates)
+    def find_contradiction(self, rate: float, begin: float, end: float) -> tuple[float, float] | None:
+        """Return the least and the largest rate between two places; None if this one lies between them."""
+        rates = [self._find_rate(corner) for corner in (self.warmup, *self.boundaries) if begin <= corner <= end]
+        rates += (self._find_rate(begin), self._find_rate(end))
+        least, most = min(rates), max(rates)
+        return None if least * (1 - NEAR) <= rate <= most * (1 + NEAR) else (least, most)
 
     def _find_rate(self, place: float) -> float:
         if self.warmup > max(place, 0):
@@ -79,26 +80,21 @@ class LearningRate(LogRule, strict_only=True):
         if not schedules or not (is_number(samples) and is_number(batch_size) and 0 < batch_size < samples):
             return
         steps = 1 if case.benchmark == "cosmoflow" else samples / batch_size
-        wrong: list[tuple[Record, str, str]] = []
+        places = [(record, rate, _find_place(record, min(numbers), steps)) for record, rate in rates]
+        wrong: list[tuple[Record, float, tuple[float, float]]] = []
         for schedule in schedules:
-            wrong = list(_find_contradictions(rates, schedule, min(numbers), steps))
+            wrong = [
+                (record, rate, span)
+                for record, rate, place in places
+                if (span := schedule.find_contradiction(rate, *place))
+            ]
             if not wrong:
                 return
-        record, message, expected = wrong[0]
+        record, rate, (least, most) = wrong[0]
+        expected = " to ".join(dict.fromkeys((f"{least:.4g}", f"{most:.4g}")))
+        message = f"the learning rate of epoch {show(record.meta('epoch_num'))} is {rate:.4g}, by the header {expected}"
         others = f" ({len(wrong)} of {len(rates)} records)" if len(wrong) > 1 else ""
         yield self.finding_at(log, record, message + others, expected)
-
-
-def _find_contradictions(
-    rates: list[tuple[Record, float]], schedule: Schedule, first: float, steps: float
-) -> Iterator[tuple[Record, str, str]]:
-    """Yield each record whose rate is not that of the header, a message, and what was expected."""
-    for record, rate in rates:
-        least, most = schedule.find_range(*_find_place(record, first, steps))
-        if not least * (1 - NEAR) <= rate <= most * (1 + NEAR):
-            expected = " to ".join(dict.fromkeys((f"{least:.4g}", f"{most:.4g}")))
-            epoch = show(record.meta("epoch_num"))
-            yield record, f"the learning rate of epoch {epoch} is {rate:.4g}, by the header {expected}", expected
 
 
 def _list_rates(log: Log, case: Case) -> list[tuple[Record, Any]]:

@@ -78,10 +78,11 @@ class Init(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["init_start"]:
             yield self.finding(log.path, 0, "init_start is not logged", "at least one record", "init_start")
+        ends = [end for key in ("init_stop", "run_start") if (end := log.first(key))]
         for start in log["init_start"]:  # of each rank
-            for key in ("init_stop", "run_start"):
-                if before(log, key, start):
-                    yield self.finding_at(log, start, f"init_start after {key}", f"before {key}")
+            for end in ends:
+                if end.order < start.order:
+                    yield self.finding_at(log, start, f"init_start after {end.key}", f"before {end.key}")
         yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)
         for stop in log["init_stop"]:
             yield from self._check_stop(log, stop, INIT_LIMIT_MINUTES[case.round])

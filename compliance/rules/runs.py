@@ -307,7 +307,9 @@ class SameCode(SetRule, strict_only=True):
         yield from self._report_differences(code, "the code differs between runs", PROVENANCE, severity)
         yield from self._report_differences(software, "software, machine or data differ between runs", PROVENANCE)
         runs = [run for run in results.runs if run.keys and not run.damage]
-        marks = dict(sorted(_find_differences(runs, _read_marks).items()))
+        marks = dict(
+            sorted(_find_differences(runs if len({run.marks for run in runs}) > 1 else (), _read_marks).items())
+        )
         subject = "runs of different code, by file and line of their records"
         yield from self._report_differences(marks, subject, next(iter(marks), ""), most=1)
         groups = list(group_pairs((run.keys, run) for run in runs if run.verdict != FAIL).values())

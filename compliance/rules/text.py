@@ -34,22 +34,22 @@ HALF_DAY_S: Final = 43_200
 """After which clocks of 12 hours are the same."""
 LARGER_UNIT: Final = 50
 """Times that a length in another unit is longer."""
-LOADED: Final = re.compile(
+LOADED: Final = (
     rb"(?i)\b(?:resum|restor|load|continu)(?:ed|ing)\b(?: training)? (?:from (?:checkpoint|ckpt|epoch|step)\b|.{0,40}?"
     rb"(?:checkpoint|ckpt|weights|model).{0,40}\.(?:pth?|h5|ckpt|tar)\b)"
 )
-LENGTH: Final = re.compile(
+LENGTH: Final = (
     rb"(\d+)/\1 (?:\[=+\] )?- (\d+)s\b|(?i:.{0,60}\btotal (?:time taken|epoch time|train(?:ing)? time)\W{1,5}"
     rb"(\d+(?:\.\d+)?)(?: ?s(?:ec(?:ond)?s?)?)?\W*$)"
 )
 """The seconds of an epoch, as Keras prints them, or of all."""
-STAMP: Final = re.compile(
+STAMP: Final = (
     rb"\W{0,2}(?:\d{1,6}: )?(?:(1[4-9]\d{8})(\d{3})?(?:\.\d+)?(?=[\s\]:,])|"
     rb"(?:20\d\d[-/]\d\d[-/]\d\d[T _]|(?:[A-Z][a-z]{2} {1,2}){1,2}\d{1,2} (?:20\d\d )?|[IWEF]\d{4} )?"
     rb"(\d\d):(\d\d):(\d\d(?:[.,]\d{1,9})?)(?=[\s\]:Z+-]|$))"
 )
 """A time with which a line begins: seconds or milliseconds since 1970, a date and a clock, or a clock."""
-NAMED: Final = re.compile(
+NAMED: Final = (
     rb"(?<![\w./-])-{0,2}([A-Za-z_][\w.-]{2,39})[\"']?(?: ?[:=] ?| )[\"']?"
     rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w./:*%-])"
 )
@@ -139,7 +139,7 @@ def find_labels(log: Log, events: list[Record]) -> Iterator[Doubt]:
 
 def read_stamp(text: bytes) -> float | None:
     """Return the time with which a line begins, in s since 1970 or since midnight; date and zone do not matter."""
-    match = STAMP.match(text)
+    match = re.match(STAMP, text)
     if match is None:
         return None
     since, thousandths, hours, minutes, seconds = (part or b"0" for part in match.groups())
@@ -194,7 +194,7 @@ def find_values(log: Log) -> Iterator[Doubt]:
     """
     said: dict[str, dict[str, int]] = defaultdict(dict)
     for line, text in log.text:
-        for name, digits in NAMED.findall(text)[:50]:
+        for name, digits in re.findall(NAMED, text)[:50]:
             said[name.decode().lower().replace("-", "_")].setdefault(digits.decode(), line)
     end = log["run_stop"][0].line
     begin = min((record.line for key in ("epoch_start", "block_start") for record in log[key]), default=end)
@@ -238,13 +238,13 @@ def find_claims(log: Log, stop: Record, case: Case) -> Iterator[Doubt]:
     extent = (stop.time_ms - min(of_key[0].time_ms for of_key in log.records.values())) / 1000
     for line, text in log.text:
         at = bisect_left(lines, line)
-        if at == 0 and not stated and LOADED.search(text, 0, 200):
+        if at == 0 and not stated and re.search(LOADED, text[:200]):
             yield (
                 line,
                 NOTE,
                 f"no record states that the run began with other weights, but: {show(text[:60].decode('latin-1'))}",
             )
-        elif (length := LENGTH.match(text)) and (line < stop.line or not length[1]):
+        elif (length := re.match(LENGTH, text)) and (line < stop.line or not length[1]):
             longest = max(lengths[max(at - 3, 0) : at], default=extent) if length[1] else extent
             if 1.01 * longest + LATE_S / 3 < float(length[2] or length[3]) < LARGER_UNIT * longest:
                 yield (

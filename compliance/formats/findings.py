@@ -132,13 +132,14 @@ def places(findings: list[Finding], style: Style) -> list[str]:
 def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
     """Return the findings of these severities (of all, if none is named) by severity, family and rule."""
     families = {name: at for at, name in enumerate(FAMILIES)}
-    groups: dict[tuple[int, int, str, str], Group] = {}
-    for entry in findings:
-        if not severities or entry.severity in severities:
-            rule = entry.finding.rule
-            rank = (SEVERITIES.index(entry.severity), families.get(prefix(rule), len(families)), rule, entry.fix)
-            groups.setdefault(rank, Group(rule, entry.severity, entry.fix)).entries.append(entry)
-    return [groups[rank] for rank in sorted(groups)]
+
+    def rank(entry: Shown) -> tuple[int, int, str, str]:
+        rule = entry.finding.rule
+        return SEVERITIES.index(entry.severity), families.get(prefix(rule), len(families)), rule, entry.fix
+
+    wanted = (entry for entry in findings if not severities or entry.severity in severities)
+    groups = group_pairs((rank(entry), entry) for entry in wanted)
+    return [Group(rule, SEVERITIES[at], fix, groups[at, family, rule, fix]) for at, family, rule, fix in sorted(groups)]
 
 
 def result_sets(report: Report) -> list[ResultSet]:

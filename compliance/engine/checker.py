@@ -109,7 +109,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
     every = [*(results for _, sets in packages for results in sets), *folders]
-    report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
+    report.runs.extend(run for results in every for run in results.all_runs)
     report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
     report.own.extend(
@@ -165,7 +165,7 @@ def _add_refusals(judging: Judging, official: Report) -> None:
     ]
     packages = zip(report.packages, official.packages, strict=True)
     subjects += [(package.findings, package.findings, other.findings, "") for package, other in packages]
-    inside = {run.path for results in report.sets for run in (*results.runs, *results.pruned)}
+    inside = {run.path for results in report.sets for run in results.all_runs}
     logs = zip(report.runs, official.runs, strict=True)
     subjects += [(run.findings, run.findings, other.findings, "") for run, other in logs if run.path not in inside]
     for own, ours, officially, failing in subjects:
@@ -206,7 +206,7 @@ def _mark_consequences(report: Report) -> None:
     )
     for results in report.sets:
         outside = around.get(id(results), [])
-        for run in (*results.runs, *results.pruned):
+        for run in results.all_runs:
             _mark_findings(run.findings, (*results.findings, *outside, *run.findings))
         _mark_findings(results.findings, (*outside, *results.decisive_findings()))
     for package in report.packages:
@@ -275,7 +275,7 @@ def _find_copies(sets: list[ResultSet], tasks: list[LogTask], judging: Judging) 
         in_tree = _read_others(tree, tasks, judging)
         others += in_tree
         report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in in_tree)))
-    in_sets = {id(run) for results in sets for run in (*results.runs, *results.pruned)}
+    in_sets = {id(run) for results in sets for run in results.all_runs}
     alone = [alone_in_its_result(run) for run in report.runs if id(run) not in in_sets]
     return find_copies([*sets, *alone], others)
 

@@ -86,7 +86,7 @@ def all_shown(report: Report) -> list[Shown]:
 def shown_of(results: ResultSet) -> list[Shown]:
     """Return the set's own findings and those of its logs, as shown."""
     shown_findings = lowered(results.findings, False)
-    for run in (*results.runs, *results.pruned):
+    for run in results.all_runs:
         shown_findings += lowered(run.findings, run.path in results.tolerated)
     return shown_findings
 
@@ -170,7 +170,7 @@ def many_rounds(report: Report) -> bool:
 
 def alone(report: Report) -> list[JudgedRun]:
     """Return the logs that belong to no result."""
-    inside = {run.path for results in result_sets(report) for run in (*results.runs, *results.pruned)}
+    inside = {run.path for results in result_sets(report) for run in results.all_runs}
     return [run for run in report.runs if run.path not in inside]
 
 

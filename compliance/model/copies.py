@@ -34,7 +34,7 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     runs = [
         (run, result)
         for result in every
-        for run in (*result.runs, *result.pruned)
+        for run in result.all_runs
         if run.damage is None or run.damage.rule not in ("FRM01", "FRM03")  # nothing was read: such logs are no copies
     ]
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}

@@ -156,13 +156,15 @@ def _discover_folder(path: str, places: Places) -> None:
         files = [posixpath.join(folder, name) for name in names if pattern.fullmatch(name)]
         unread += [file for file in files if _is_file(file)]
         below[:] = [name for name in below if not (is_package or UNFINISHED.fullmatch(name))]
-        packages += [folder] * is_package
+        if is_package:
+            packages.append(folder)
     if packages:
         places.unread += unread
         places.packages += map(_read_package, packages)
         return
-    root = _package_above(path)
-    if root is not None:
+    above = re.fullmatch(rf"(.*)/{RESULTS}(?:/[^/]+){{0,4}}", write_slashes(os.path.abspath(path)), re.DOTALL)
+    if above:
+        root = above[1] or "/"
         package = _read_package(root)
         inside = os.path.realpath(path)
         package.part = "" if inside == os.path.realpath(posixpath.join(root, RESULTS)) else path
@@ -182,11 +184,6 @@ def _has_logs(results: str) -> bool:
     """Tell whether a folder has logs in folders below it; source code, too, is in folders named `results`."""
     below = (names for folder, _, names in _walk_sorted(results) if folder != results)
     return any(LOG_NAME.fullmatch(name) for names in below for name in names)
-
-
-def _package_above(path: str) -> str | None:
-    inside = re.fullmatch(rf"(.*)/{RESULTS}(?:/[^/]+){{0,4}}", write_slashes(os.path.abspath(path)), re.DOTALL)
-    return inside and (inside[1] or "/")
 
 
 def _read_package(root: str) -> PackagePlace:

@@ -79,6 +79,11 @@ class ResultSet(Struct, frozen=True):
         return f"{name} ({self.label})" if self.label else name
 
     @property
+    def all_runs(self) -> list[JudgedRun]:
+        """The runs, those that count and the pruned ones."""
+        return [*self.runs, *self.pruned]
+
+    @property
     def round(self) -> str:
         """The round whose rules apply."""
         return self.case.round
@@ -144,7 +149,7 @@ class ResultSet(Struct, frozen=True):
         yield from self.findings
         yield from self.inherited
         tolerated = self.tolerated
-        for run in (*self.runs, *self.pruned):
+        for run in self.all_runs:
             yield from lower_errors(run.findings) if run.path in tolerated else run.findings
 
     @property
@@ -198,6 +203,10 @@ class ResultSet(Struct, frozen=True):
         sizes = {identity(run.batch_size): run.batch_size for run in self.runs if is_stated(run.batch_size)}
         return to_plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
 
+    def list_copies(self, kind: str) -> list[tuple[Any, Any]]:
+        """Return the pairs of runs, or for POWER of power files, in which the second is a copy of this kind."""
+        return [pair for copies in self.copies if copies.kind == kind for pair in copies.pairs]
+
     @property
     def energy_joules(self) -> float | None:
         """Energy that belongs to the score, in joules; None without score or measurement."""
@@ -226,7 +235,7 @@ class ResultSet(Struct, frozen=True):
     @property
     def at_once(self) -> int:
         """The largest number of instances that were active at the same time, including pruned and broken ones."""
-        return most_at_once([*self.runs, *self.pruned], end_ms=float("inf"))
+        return most_at_once(self.all_runs, end_ms=float("inf"))
 
     @property
     def stated_scale(self) -> int | None:

@@ -102,7 +102,7 @@ class SeedsUnique(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if SEED_BYPASS in results.officially_bypassed:
             return
-        copied = {id(run) for copies in results.copies if copies.kind == TIMES for pair in copies.pairs for run in pair}
+        copied = {id(run) for pair in results.list_copies(TIMES) for run in pair}
         for seed, places in _seed_places(results).items():
             runs = list({id(run): run for run, _ in places}.values())
             number = seed[-1] if isinstance(seed, tuple) else seed
@@ -113,7 +113,7 @@ class SeedsUnique(SetRule):
                 if results.scaling == WEAK:
                     fix = f"Keep one; move {names_of(runs[1:])} to pruned_results."
                 cause = "RUN05" if all(id(run) in copied for run in runs) else ""
-                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix)._replace(cause=cause)
+                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix, cause=cause)
             elif len(places) > 1 and not run.damage:
                 message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
                 message += " as that of two runs"
@@ -205,7 +205,7 @@ class NoCopies(SetRule, strict_only=True):
     bad = (lambda package: package().copy(1, 2),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
+        pairs = results.list_copies(TIMES)
         for first, second in pairs[:SHOWN]:
             message = f"duplicate log: {how_alike(first, second, os.path.basename(first.path))}"
             name = os.path.basename(second.path)
@@ -219,7 +219,7 @@ class NoCopies(SetRule, strict_only=True):
 
     def _find_alike(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning about runs with the same results."""
-        alike_pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
+        alike_pairs = results.list_copies(VALUES)
         if SeedsUnique.applies(results.round, results.judged_as, results.case.profile):
             seeds = {id(run): [seed_of(seed[-1]) for seed in run.seeds] for pair in alike_pairs for run in pair}
             # Of runs with the same seeds, RUN04 says it.
@@ -249,7 +249,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
     bad = (lambda package: package().copy_to("other_system"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies in _of_kind(submissions, TIMES):
+        for copies in submissions.list_copies(TIMES):
             same = [pair for pair in copies.pairs if _same_log(*pair)]
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
@@ -263,7 +263,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
                 alike_as = how_alike(*edited[0], "the other")
                 message = f"a copy with edited times: {_describe_owners(copies, edited)}; {alike_as}"
                 yield self.finding(edited[0][1].path, 0, message, "runs for each result")
-        for copies in _of_kind(submissions, VALUES):
+        for copies in submissions.list_copies(VALUES):
             first_run, second_run = copies.pairs[0]
             message = f"{_compare_results(first_run, second_run)}: {_describe_owners(copies, copies.pairs)}"
             fix = "Make new runs for each result, with seeds of their own."
@@ -308,10 +308,6 @@ def _same_log(run: JudgedRun, other: JudgedRun) -> bool:
     """Tell whether two logs are of one run, with nothing of it edited but who submits it as what."""
     first, second = run.fingerprint, other.fingerprint
     return same_times(first, second) and first.values == second.values
-
-
-def _of_kind(submissions: Submissions, kind: str) -> list[Copies]:
-    return [copies for copies in submissions.copies if copies.kind == kind]
 
 
 def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:

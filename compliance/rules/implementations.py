@@ -89,7 +89,7 @@ class SubmittedCode(CodeRule):
         code, hash_code = package.code, cache(partial(_hash_code, package))
         for results in package.sets if code.exists else ():
             benchmark = results.folder_benchmark
-            stated = {run.software[SOURCES] for run in (*results.runs, *results.pruned) if SOURCES in run.software}
+            stated = {run.software[SOURCES] for run in results.all_runs if SOURCES in run.software}
             if not stated:
                 yield from self._find_writers(package, results)
                 continue
@@ -167,9 +167,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        logs = {
-            name_below(package.root, run.path) for results in package.sets for run in (*results.runs, *results.pruned)
-        }
+        logs = {name_below(package.root, run.path) for results in package.sets for run in results.all_runs}
         try:
             recorded = read_provenance(Path(package.root))
             differences = list(find_differences(package.root, names, recorded, package.tree)) if recorded else []

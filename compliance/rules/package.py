@@ -84,9 +84,9 @@ class Layout(PackageRule):
             more = ": the number of runs is 0" if results else ""
             if near:
                 more = f", but {near!r}"
-            message = f"layout: there is no folder {name!r}{more}"
-            finding = self.finding(folder, 0, message, "results/ and systems/", fix=advise_rename(near, name))
-            yield finding._replace(incomplete=results and package.strict and not near)
+            message, fix = f"layout: there is no folder {name!r}{more}", advise_rename(near, name)
+            incomplete = results and package.strict and not near
+            yield self.finding(folder, 0, message, "results/ and systems/", fix=fix, incomplete=incomplete)
 
     def _check_depth(self, package: Package) -> Iterator[Finding]:
         """Yield what is wrong with the folders between results/ and the logs."""
@@ -103,9 +103,9 @@ class Layout(PackageRule):
             yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
-            finding = self.finding(results_folder, 0, message, "results/<system>/…/<benchmark>")
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
-            yield finding._replace(incomplete=not files)
+            expected = "results/<system>/…/<benchmark>"
+            yield self.finding(results_folder, 0, message, expected, incomplete=not files)
 
 
 def find_near(name: str, names: Iterable[str]) -> str:
@@ -152,7 +152,7 @@ class FileNames(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
-            for run in (*results.runs, *results.pruned):
+            for run in results.all_runs:
                 if run.path.endswith(".gz"):
                     name = os.path.basename(run.path)
                     message = f"the committee's checker does not read {name}: it is compressed"
@@ -209,8 +209,8 @@ class Described(PackageRule):
                 path = package.descriptions[unused[0]].path
                 message = f"this system json belongs to no result, and {system} has none"
                 fix = advise_rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
-            finding = self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix)
-            yield finding._replace(cause="PKG01" if package.missing else "")
+            cause = "PKG01" if package.missing else ""
+            yield self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix, cause=cause)
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"

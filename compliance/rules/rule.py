@@ -114,10 +114,20 @@ class Rule:
         return cls.__module__.startswith(f"{__package__}.")
 
     def finding(  # noqa: PLR0913  (a finding has these parts)
-        self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = "", fix: str = ""
+        self,
+        path: str,
+        line: int,
+        message: str,
+        expected: str = "",
+        key: str = "",
+        severity: str = "",
+        fix: str = "",
+        cause: str = "",
+        incomplete: bool = False,
     ) -> Finding:
         """Return a finding of this rule; severity and fix are the rule's own unless others are given."""
-        return Finding(self.id, severity or self.severity, path, line, message, expected, key, fix=fix)
+        severity = severity or self.severity
+        return Finding(self.id, severity, path, line, message, expected, key, incomplete, fix, cause)
 
     def check(self, *subject: Any, **unused: Any) -> Iterator[Finding]:
         """Yield what is wrong with the subject, which depends on the kind of rule."""

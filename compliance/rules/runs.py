@@ -53,15 +53,15 @@ class NumberOfRuns(SetRule):
             fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
             if results.pruned or results.at_once > 1:
                 fix = "These seem to be instances of a throughput result: move the folder to weak/."
-        finding = self.finding(results.folder, 0, message, expected, fix=fix)
+        cause = self._find_cause(results, count - wanted)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
         incomplete = results.missing_runs > 0 and not results.other_files
-        yield finding._replace(incomplete=incomplete, cause=self._find_cause(results, count - wanted))
+        yield self.finding(results.folder, 0, message, expected, fix=fix, cause=cause, incomplete=incomplete)
 
     @staticmethod
     def _find_cause(results: ResultSet, surplus: int) -> str:
         """Return the rule whose finding explains it: logs of another benchmark, under other names, or copies."""
-        copied = {id(copy) for copies in results.copies if copies.kind == TIMES for _, copy in copies.pairs}
+        copied = {id(copy) for _, copy in results.list_copies(TIMES)}
         if results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs):
             return "RUN08"
         if surplus < 0:
@@ -103,7 +103,7 @@ class TellableResult(SetRule, strict_only=True):
         if results.not_judged:
             logs = f"{counted(len(results.runs), 'log')} of {results.benchmark or 'an unknown benchmark'}"
             message = f"{logs} {NOT_A_RESULT}: {results.not_judged}"
-            yield self.finding(results.folder, 0, message, "one result")._replace(incomplete=True)
+            yield self.finding(results.folder, 0, message, "one result", incomplete=True)
 
 
 class NoNumberMissing(SetRule, strict_only=True):
@@ -121,7 +121,7 @@ class NoNumberMissing(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.loose or results.missing_runs:
             return
-        names = [result_name(run.path) for run in (*results.runs, *results.pruned)]
+        names = [result_name(run.path) for run in results.all_runs]
         numbers = {int(digits) for name in names if (digits := name.rpartition("_")[2]).isdecimal()}
         gaps = [
             range(before + 1, after)
@@ -171,8 +171,8 @@ class FailingRuns(SetRule):
         if len(failing) > 1:
             message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
             fix = f"Repair the damaged files first: {damaged}. Repeat the series if several runs still fail."
-            finding = self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "")
-            yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
+            cause = next(finding.rule for finding in failing[0].findings if finding.severity == ERROR)
+            yield self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "", cause=cause)
         elif failing and results.scaling == WEAK and results.strict:
             message = f"a failing instance among the models: {names}"
             move = f"Move {names} to pruned_results/, under a free number."
@@ -222,8 +222,8 @@ class PrunedComply(SetRule, strict_only=True):
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
-            finding = self.finding(failing[0].path, 0, message, "compliant logs")
-            yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
+            cause = next(finding.rule for finding in failing[0].findings if finding.severity == ERROR)
+            yield self.finding(failing[0].path, 0, message, "compliant logs", cause=cause)
 
 
 BATCH_SIZE: Final = "global_batch_size"
@@ -256,7 +256,7 @@ class SameSettings(SetRule):
             return
         pruned = {id(run) for run in results.pruned}
         # Of another benchmark, which RUN08 reports, nothing can be compared.
-        runs = [run for run in (*results.runs, *results.pruned) if run.benchmark in (None, results.benchmark)]
+        runs = [run for run in results.all_runs if run.benchmark in (None, results.benchmark)]
         for key, groups in _find_differences(runs, partial(_read_settings, results)).items():
             odd = _find_odd(groups)
             line = odd.lines.get("number_of_nodes" if key == SIZE else key, 0)

@@ -251,8 +251,9 @@ def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
         if kind not in shared:
             yield finding
         elif number == min(shared[kind]):
-            message = f"{finding.message} (likewise in {len(shared[kind]) - 1} other logs of this result)"
-            yield finding._replace(message=message)
+            yield finding._replace(
+                message=f"{finding.message} (likewise in {len(shared[kind]) - 1} other logs of this result)"
+            )
 
     return [
         replace(run, findings=[kept for finding in run.findings for kept in reduce(number, finding)])

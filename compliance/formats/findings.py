@@ -197,8 +197,10 @@ def describe_limits(report: Report) -> list[str]:
         sentences.append(f"Settings: {clean(settings.path)} ({'; '.join(kinds)})")
     if report.select:
         sentences.append(f"Only the rules {', '.join(report.select)} count (--select)")
-    left_out = (*report.ignore.items(), *settings.set_aside.items())
-    return sentences + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in left_out]
+    return sentences + [
+        f"Rules left out: {clean(id_)} ({clean(why)})"
+        for id_, why in (*report.ignore.items(), *settings.set_aside.items())
+    ]
 
 
 def describe_official(report: Report) -> str:

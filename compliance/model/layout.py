@@ -318,8 +318,10 @@ def _walk_sorted(path: str, most_levels: int = MAX_DEPTH) -> Iterator[tuple[str,
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key by which result_2 comes before result_10."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
+    return [
+        (0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in re.split(r"([0-9]+)", name)
+    ]
 
 
 def list_entries(folder: str) -> list[str]:

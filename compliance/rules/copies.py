@@ -123,8 +123,9 @@ class SeedsUnique(SetRule):
             if run.seed_count > len(run.seeds):
                 message = f"{run.seed_count} seeds are logged, of which only the first {len(run.seeds)} are compared"
                 severity = ERROR if results.strict else SKIPPED
-                expected = "one seed record, from rank 0"
-                yield self.finding(run.path, run.seeds[-1][0], message, expected, "seed", severity)
+                yield self.finding(
+                    run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity
+                )
 
 
 class SeedsOfTheirTime(SetRule, strict_only=True):

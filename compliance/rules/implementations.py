@@ -70,8 +70,9 @@ class Implementations(CodeRule):
             return
         for benchmark in dict.fromkeys(benchmark for benchmark, _ in _list_results(package)):
             if not code.list_implementations(benchmark):
-                message = f"no implementation of {benchmark}"
-                yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/")
+                yield self.finding(
+                    code.path(benchmark), 0, f"no implementation of {benchmark}", "implementations/<name>/"
+                )
 
 
 class SubmittedCode(CodeRule):
@@ -257,8 +258,9 @@ class LinkedImplementation(CodeRule):
             links, folder = code.links(benchmark, system), code.path(benchmark, system)
             expected = f"one file {system}_<implementation>.json"
             if not links:
-                message = f"no file links {benchmark} on {system} to an implementation"
-                yield self.finding(folder, 0, message, expected, severity=WARNING)
+                yield self.finding(
+                    folder, 0, f"no file links {benchmark} on {system} to an implementation", expected, severity=WARNING
+                )
             elif len(links) > 1:
                 yield self.finding(folder, 0, f"links to {len(links)} implementations: {', '.join(links)}", expected)
             for name, path in links.items():

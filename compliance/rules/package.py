@@ -370,8 +370,9 @@ class NoBypass(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for bypass in package.bypasses:
-            message = f"asks to switch off a check: {show(bypass.text)}; not obeyed"
-            yield self.finding(bypass.path, bypass.line, message, "no such line")
+            yield self.finding(
+                bypass.path, bypass.line, f"asks to switch off a check: {show(bypass.text)}; not obeyed", "no such line"
+            )
 
 
 def _find_incomplete(package: Package) -> Iterator[SystemDescription]:

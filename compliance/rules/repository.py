@@ -100,8 +100,9 @@ class RepositoryNames(RepositoryRule, strict_only=True):
         for entries in alike.values():
             if len(entries) > 1:
                 names = " and ".join(repr(entry.name) for entry in entries)
-                message = f"{names} differ only in case"
-                yield self.finding(package.path(entries[0]), 0, message, "different names", severity=WARNING)
+                yield self.finding(
+                    package.path(entries[0]), 0, f"{names} differ only in case", "different names", severity=WARNING
+                )
 
     def _find_unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:

@@ -102,8 +102,9 @@ class TellableResult(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.not_judged:
             logs = f"{counted(len(results.runs), 'log')} of {results.benchmark or 'an unknown benchmark'}"
-            message = f"{logs} {NOT_A_RESULT}: {results.not_judged}"
-            yield self.finding(results.folder, 0, message, "one result", incomplete=True)
+            yield self.finding(
+                results.folder, 0, f"{logs} {NOT_A_RESULT}: {results.not_judged}", "one result", incomplete=True
+            )
 
 
 class NoNumberMissing(SetRule, strict_only=True):
@@ -273,8 +274,9 @@ class SameSettings(SetRule):
         parts = group_pairs((size == read[0][1], run) for run, size in read).values()
         groups = [(part[0].batch_size, part) for part in parts]
         if len(groups) > 1:
-            message = f"batch sizes differ: {_list_groups(groups)}"
-            yield self.finding_in(_find_odd(groups), BATCH_SIZE, message, f"one {BATCH_SIZE}")
+            yield self.finding_in(
+                _find_odd(groups), BATCH_SIZE, f"batch sizes differ: {_list_groups(groups)}", f"one {BATCH_SIZE}"
+            )
 
 
 def _read_settings(results: ResultSet, run: JudgedRun) -> dict[str, Any]:
@@ -308,8 +310,9 @@ class SameCode(SetRule, strict_only=True):
         yield from self._report_differences(software, "software, machine or data differ between runs", PROVENANCE)
         runs = [run for run in results.runs if run.keys and not run.damage]
         marks = dict(sorted(_find_differences(runs, _read_marks).items()))
-        subject = "runs of different code, by file and line of their records"
-        yield from self._report_differences(marks, subject, next(iter(marks), ""), most=1)
+        yield from self._report_differences(
+            marks, "runs of different code, by file and line of their records", next(iter(marks), ""), most=1
+        )
         groups = list(group_pairs((run.keys, run) for run in runs if run.verdict != FAIL).values())
         usual = max(groups, key=len, default=[])
         for odd in groups:

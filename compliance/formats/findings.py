@@ -18,6 +18,7 @@ from compliance.formats.words import (
     energy,
     minutes,
     plain,
+    rate,
     runs_text,
     score_text,
     set_name,
@@ -311,7 +312,7 @@ def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
         minutes(score.normalized) if score.normalization > 1 else "",
         minutes(score.scaled) if score.scaled is not None else "",
         staging_cell(score.staging_minutes, score.staging_clock),
-        energy(score.energy_joules) if score.energy_joules is not None else "",
+        energy(score.energy_joules),
         f"{plain(score.convergence)}{unit}{point}" if score.convergence is not None else "",
     )
 
@@ -323,8 +324,8 @@ def _rate_cells(score: Throughput) -> tuple[str, ...]:
         plain(score.instance_scale),
         plain(score.models),
         minutes(score.minutes),
-        f"{score.models_per_minute:.4g}" if score.models_per_minute is not None else "–",
+        rate(score.models_per_minute),
         f"{normalized:.4g}" if normalized is not None else "",
         staging_cell(score.staging_minutes, score.staging_clock),
-        energy(score.energy_joules) if score.energy_joules is not None else "",
+        energy(score.energy_joules),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from common.command import clean, counted
@@ -15,7 +15,7 @@ from compliance.formats.style import Style
 from compliance.model.judging import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
-from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain
+from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, TimeToTrain
 
 T = TypeVar("T")
 
@@ -71,8 +71,15 @@ def aligned(cells: Sequence[T | float | None], least: int = 2) -> list[T | str]:
     return ["" if text is None else text for text in texts]
 
 
-def energy(joules: float) -> str:
-    """Return an energy in kJ, the unit of all tables and pages: `12.35 kJ`, `5,312 kJ`."""
+def rate(value: float | None) -> str:
+    """Return models per minute with four digits; `–` for none."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def energy(joules: float | None) -> str:
+    """Return an energy in kJ, the unit of all tables and pages: `12.35 kJ`, `5,312 kJ`; "" for none."""
+    if joules is None:
+        return ""
     return f"{joules / 1000:,.0f} kJ" if joules >= 1e6 else f"{joules / 1000:.4g} kJ"
 
 
@@ -95,35 +102,34 @@ def plain(value: object) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
+def _join_parts(parts: Iterable[tuple[object, str]]) -> str:
+    """Return the texts that apply, in a list. parts: whether each applies, and its text."""
+    return ", ".join(text for applies, text in parts if applies)
+
+
 def score_text(results: ResultSet) -> str:
     """Return the score in a few words; "" without score."""
     score = results.score
-    mini = "mini " if score is not None and score.mini else ""
+    if score is None:
+        return ""
+    mini, is_normalized = "mini " if score.mini else "", score.normalization > 1
     if isinstance(score, TimeToTrain):
-        if score.minutes is None:
-            return "no time to train"
-        parts = [f"{mini}TTT {minutes(score.minutes)} min"]
-        if score.normalization > 1:
-            parts.append(f"normalised {minutes(score.normalized)} min")
-        if score.scaled is not None:
-            parts.append(f"scaled {minutes(score.scaled)} min (scaling.json)")
-        if matters(score.staging_minutes):
-            parts.append(f"staging {minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip())
-        if score.energy_joules is not None:
-            parts.append(f"energy {energy(score.energy_joules)}")
-        return ", ".join(parts)
-    if isinstance(score, Throughput):
-        if score.minutes is None:
-            return "no throughput"
-        parts = [counted(score.models, f"{mini}model")]
-        if score.models_per_minute is not None:
-            parts.append(f"{score.models_per_minute:.4g} models/min")
-        if score.normalization > 1 and score.normalized_models_per_minute is not None:
-            parts.append(f"normalised {score.normalized_models_per_minute:.4g} models/min")
-        if score.energy_joules is not None:
-            parts.append(f"energy {energy(score.energy_joules)} in all")
-        return ", ".join(parts)
-    return ""
+        staging = f"staging {minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip()
+        parts = (
+            (True, f"{mini}TTT {minutes(score.minutes)} min"),
+            (is_normalized, f"normalised {minutes(score.normalized)} min"),
+            (score.scaled is not None, f"scaled {minutes(score.scaled)} min (scaling.json)"),
+            (matters(score.staging_minutes), staging),
+            (score.energy_joules is not None, f"energy {energy(score.energy_joules)}"),
+        )
+        return _join_parts(parts) if score.minutes is not None else "no time to train"
+    rates = (
+        (True, counted(score.models, f"{mini}model")),
+        (score.models_per_minute is not None, f"{rate(score.models_per_minute)} models/min"),
+        (is_normalized and score.minutes, f"normalised {rate(score.normalized_models_per_minute)} models/min"),
+        (score.energy_joules is not None, f"energy {energy(score.energy_joules)} in all"),
+    )
+    return _join_parts(rates) if score.minutes is not None else "no throughput"
 
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
@@ -176,16 +182,16 @@ def run_text(run: JudgedRun) -> str:
     if run.only_rule:
         return "no log of MLPerf HPC"
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
-    parts = [names or "unknown benchmark", f"round {run.round}"]
-    if run.plugin:
-        parts.append("not an MLPerf benchmark")
-    if run.mini:
-        parts.append("own data" if run.variant == OWN else "mini problem")
-    if run.minutes is not None:
-        parts.append(f"{minutes(run.minutes)} min")
-    if is_number(run.convergence):
-        reference = find_reference(run.benchmark)
-        count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
-        failed = "trained without a target for" if run.without_target else "not converged in"
-        parts.append(count if run.converged else f"{failed} {count}")
-    return ", ".join(parts)
+    reference = find_reference(run.benchmark)
+    count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
+    failed = "trained without a target for" if run.without_target else "not converged in"
+    return _join_parts(
+        (
+            (True, names or "unknown benchmark"),
+            (True, f"round {run.round}"),
+            (run.plugin, "not an MLPerf benchmark"),
+            (run.mini, "own data" if run.variant == OWN else "mini problem"),
+            (run.minutes is not None, f"{minutes(run.minutes)} min"),
+            (is_number(run.convergence), count if run.converged else f"{failed} {count}"),
+        )
+    )

@@ -103,7 +103,8 @@ class Code:
         code = [(entry, entry.path.split("/")[1:]) for entry in contents if entry.path.split("/")[0] == BENCHMARKS]
         self.exists = bool(code)
         folders = [parts for entry, parts in code if entry.kind == FOLDER]
-        systems = group_pairs(parts for parts in folders if len(parts) == 2 and parts[1] != IMPLEMENTATIONS)
+        beside = (parts for parts in folders if len(parts) == 2 and parts[1] != IMPLEMENTATIONS)
+        systems = group_pairs((benchmark, system) for benchmark, system in beside)
         self.folders = {parts[0]: systems.get(parts[0], []) for parts in folders if len(parts) == 1}
         inside = [(entry, parts) for entry, parts in code if len(parts) > 2 and parts[1] == IMPLEMENTATIONS]
         self._ends = group_pairs(((parts[0], parts[2]), tuple(parts[-2:])) for _, parts in inside)

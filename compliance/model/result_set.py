@@ -155,15 +155,13 @@ class ResultSet(Struct, frozen=True):
     @property
     def states(self) -> tuple[str, ...]:
         """What the committee was asked or decided, or the submitter chose, beside the verdict."""
-        states = []
-        if self.judged_convergence is not None and not self.judged_convergence.passed:
-            if self.waiver:
-                states.append("waived")
-            elif self.bypasses:
-                states.append("bypass asked for")
-        if self.pruned:
-            states.append("pruned")
-        return tuple(states)
+        has_failed = self.judged_convergence is not None and not self.judged_convergence.passed
+        states = (
+            (has_failed and self.waiver, "waived"),
+            (has_failed and self.bypasses and not self.waiver, "bypass asked for"),
+            (self.pruned, "pruned"),
+        )
+        return tuple(state for applies, state in states if applies)
 
     @property
     def judged_convergence(self) -> Verdict | None:

@@ -103,11 +103,11 @@ def _round_lines(report: Report, style: Style) -> list[str]:
     if any(not package.whole for package in report.packages):
         lines.append("Only this part of the package was judged; check the whole before you submit it")
     lines += [*describe_limits(report), *(describe_unjudged(report) if style.verbose else ())]
-    for tree, count in report.against:
-        lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")
-    for source, ids in report.own_rules.items():
-        lines.append(f"Rules besides the suite's: {', '.join(ids)} ({shown_path(source, style)})")
-    return lines
+    lines += [f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}" for tree, count in report.against]
+    return lines + [
+        f"Rules besides the suite's: {', '.join(ids)} ({shown_path(source, style)})"
+        for source, ids in report.own_rules.items()
+    ]
 
 
 def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:

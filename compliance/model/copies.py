@@ -140,20 +140,13 @@ class Groups:
 def _pair_results(kind: str, groups: Iterable[list[Owned]], other_ids: set[int]) -> Iterator[Copies]:
     """Yield the copies by pair of results; every result of a group is named beside one of its round, or the first."""
     by_results: dict[tuple[int, int], Copies] = {}
-
-    def note(first: Owned, second: Owned) -> None:
-        copies = by_results.setdefault((id(first[1]), id(second[1])), Copies(kind, first[1], second[1]))
-        copies.pairs.append((first[0], second[0]))
-
     for group in groups:
         firsts: dict[int, Owned] = {}
         for item, owner in group:
-            if id(owner) in firsts:
-                if id(owner) not in other_ids:
-                    note(firsts[id(owner)], (item, owner))
-                continue
-            earlier = sorted(firsts.values(), key=lambda first: first[1].round != owner.round)
-            firsts[id(owner)] = (item, owner)
-            if earlier and id(owner) not in other_ids:
-                note(earlier[0], (item, owner))
+            nearest = sorted(firsts.values(), key=lambda first: (first[1] is not owner, first[1].round != owner.round))
+            if nearest and id(owner) not in other_ids:
+                first, result = nearest[0]
+                copies = by_results.setdefault((id(result), id(owner)), Copies(kind, result, owner))
+                copies.pairs.append((first, item))
+            firsts.setdefault(id(owner), (item, owner))
     yield from by_results.values()

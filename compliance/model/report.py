@@ -68,12 +68,9 @@ class Report(Struct, frozen=True):
 
     def groups(self) -> Iterator[tuple[str, list[Finding]]]:
         """Yield (path, findings) for each log, set, package and for the whole, in order."""
-        for run in self.runs:
-            yield run.path, run.findings
-        for results in self.sets:
-            yield results.folder, results.findings
-        for package in self.packages:
-            yield package.root, package.findings
+        yield from ((run.path, run.findings) for run in self.runs)
+        yield from ((results.folder, results.findings) for results in self.sets)
+        yield from ((package.root, package.findings) for package in self.packages)
         yield "", self.own
 
     @property

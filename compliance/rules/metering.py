@@ -110,14 +110,12 @@ class MeasurementCovers(FileRule):
             message = f"measured at a different time than the run: {_span_text(late)} {direction}"
             yield self.finding(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
-        if late > EDGE_MS:
-            yield self.finding(
-                log.path, log.starts.line, f"begins {_span_text(late)} after run_start", expected, POWER_START
-            )
-        if early > EDGE_MS:
-            yield self.finding(
-                log.path, log.stops.line, f"ends {_span_text(early)} before run_stop", expected, POWER_STOP
-            )
+        for missing, line, key, fact in (
+            (late, log.starts.line, POWER_START, f"begins {_span_text(late)} after run_start"),
+            (early, log.stops.line, POWER_STOP, f"ends {_span_text(early)} before run_stop"),
+        ):
+            if missing > EDGE_MS:
+                yield self.finding(log.path, line, fact, expected, key)
         # Short runs may go on after run_stop until there are 60 readings.
         if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
             message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"

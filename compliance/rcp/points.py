@@ -189,10 +189,9 @@ def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[Re
         low, point, high = kept[at - 1 : at + 2]
         if point.mean <= _line_value(low, high, point.batch_size, "mean"):
             at += 1
-            continue
-        del kept[at]
-        if mode == "envelope":
-            at = max(at - 1, 1)
+        else:
+            del kept[at]
+            at = max(at - (mode == "envelope"), 1)
     return tuple(kept)
 
 

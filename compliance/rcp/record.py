@@ -100,10 +100,10 @@ def _read_runs(folder: Path) -> list[LoggedRun]:
             logged = read_reference_run(path, str(path.relative_to(folder)) if folder.is_dir() else path.name)
         except ValueError as error:
             _report_left_out(path, str(error))
-            continue
-        first = runs.setdefault(logged.run.sha256, logged)
-        if first is not logged:
-            _report_left_out(path, f"a copy of {first.run.file}")
+        else:
+            first = runs.setdefault(logged.run.sha256, logged)
+            if first is not logged:
+                _report_left_out(path, f"a copy of {first.run.file}")
     return list(runs.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from common.console import format_duration
@@ -66,20 +67,18 @@ class SeedsLogged(SetRule):
                 fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
         for run in results.runs:
-            yield from self._first_problem(run, results.strict)
+            yield from islice(self._find_problems(run, results.strict), 1)
             if not results.strict and not run.parsed_clean:
                 yield self.finding(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
 
-    def _first_problem(self, run: JudgedRun, strict: bool) -> Iterator[Finding]:
+    def _find_problems(self, run: JudgedRun, strict: bool) -> Iterator[Finding]:
         for line, file, source_line, value in run.seeds:
             official = _official_problem(file, source_line, value)
             problem = seed_problem(value) if strict else official
             if problem:
                 yield self.finding(run.path, line, problem, "a whole number", "seed")
-                return
-            if official:
+            elif official:
                 yield self.finding(run.path, line, official, "as mllog writes it", "seed", WARNING)
-                return
 
 
 class SeedsUnique(SetRule):

@@ -271,11 +271,10 @@ class LinkedImplementation(CodeRule):
 
     def _check_stated(self, path: str, name: str, tree: Tree) -> Iterator[Finding]:
         description = read_description(path, tree)
+        stated = description.fields.get("implementation")
         if description.problem:
             yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
-            return
-        stated = description.fields.get("implementation")
-        if stated != name:
+        elif stated != name:
             severity, message = WARNING, "does not name its implementation"
             if stated is not None:
                 severity, message = ERROR, f"names the implementation {show(stated)}"

@@ -39,6 +39,7 @@ JOINED = tuple(
     "accelerators_per_node framework".split()
 )
 """Fields that must be text, or the official system description checker crashes."""
+COUNTS = ("number_of_nodes", "accelerators_per_node", "host_processors_per_node")
 SYSTEM_TYPE = "system_type"
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
@@ -259,30 +260,22 @@ class DescriptionTypes(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in _find_incomplete(package):
-            for name, value in description.fields.items():
-                if isinstance(value, str) or name not in FIELDS:
-                    continue
-                if not package.strict:
-                    if name in JOINED:
-                        yield self._describe_type(description, name, ERROR)
-                elif name != "other_software_stack" or not isinstance(value, (dict, list)):
+            wrong = {name: value for name, value in description.fields.items() if not isinstance(value, str)}
+            for name, value in wrong.items():
+                may_be_list = name == "other_software_stack" and isinstance(value, (dict, list))
+                if name in JOINED or (package.strict and name in FIELDS and not may_be_list):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                    yield self._describe_type(description, name, WARNING if number else ERROR)
-            if package.strict:
-                yield from self._check_counts(description)
-
-    def _describe_type(self, description: SystemDescription, name: str, severity: str) -> Finding:
-        message = f"type of {name} in the system json is not text: {show(description.fields[name])}"
-        return self.finding(description.path, 0, message, "text in quotes", name, severity)
-
-    def _check_counts(self, description: SystemDescription) -> Iterator[Finding]:
-        for name in ("number_of_nodes", "accelerators_per_node", "host_processors_per_node"):
-            value, least = description.fields.get(name), int(name == "number_of_nodes")
-            count = description.count(name)
-            unreadable = count is None and isinstance(value, str) and value.strip()
-            if unreadable or (count is not None and count < least):
-                message, fix = f"{name} is {show(value)}", f'Write the number in digits alone, such as "{name}": "16".'
-                yield self.finding(description.path, 0, message, f"a whole number >= {least}", name, fix=fix)
+                    severity = WARNING if package.strict and number else ERROR
+                    message = f"type of {name} in the system json is not text: {show(value)}"
+                    yield self.finding(description.path, 0, message, "text in quotes", name, severity)
+            for name in COUNTS if package.strict else ():
+                value, least = description.fields.get(name), int(name == "number_of_nodes")
+                count = description.count(name)
+                unreadable = count is None and isinstance(value, str) and value.strip()
+                if unreadable or (count is not None and count < least):
+                    message = f"{name} is {show(value)}"
+                    fix = f'Write the number in digits alone, such as "{name}": "16".'
+                    yield self.finding(description.path, 0, message, f"a whole number >= {least}", name, fix=fix)
 
 
 class DescriptionValues(PackageRule, strict_only=True):

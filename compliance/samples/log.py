@@ -31,9 +31,8 @@ def varied(*what: int | str) -> float:
 
 def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record as the benchmarks log it."""
-    event_type = "POINT_IN_TIME"
-    if key.endswith(("_start", "_stop")):
-        event_type = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END"
+    ends = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
+    event_type = ends.get(key.rpartition("_")[2], "POINT_IN_TIME")
     return {
         "namespace": "",
         "time_ms": time_ms,

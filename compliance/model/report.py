@@ -85,11 +85,10 @@ class Report(Struct, frozen=True):
         """Paths of the failing runs that are tolerated in their results."""
         return set().union(*(results.tolerated for results in self.sets))
 
-    def counts(self) -> Counter[str]:
+    def counts(self) -> dict[str, int]:
         """Return how many findings there are of each severity."""
-        counts = Counter(dict.fromkeys(SEVERITIES, 0))
-        counts.update(finding.severity for finding in self.findings)
-        return counts
+        counts = Counter(finding.severity for finding in self.findings)
+        return {severity: counts[severity] for severity in SEVERITIES}
 
     @property
     def verdict(self) -> str:

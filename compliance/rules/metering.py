@@ -221,22 +221,20 @@ class PowerValues(FileRule):
     def _check_efficiency(self, log: PowerLog) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
         line = log.efficiencies[values[0]] if values else 0
+        message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
         if not values and log.of_node:
             yield self.finding(
                 log.path, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", CONVERSION_EFFICIENCY, NOTE
             )
         elif len(values) > 1:
-            message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
             yield self.finding(log.path, log.efficiencies[values[1]], message, "one value", CONVERSION_EFFICIENCY)
         elif efficiency is None:
-            yield self.finding(
-                log.path, line, f"{CONVERSION_EFFICIENCY} is {values[0]}", "0 < v <= 1", CONVERSION_EFFICIENCY
-            )
+            yield self.finding(log.path, line, message, "0 < v <= 1", CONVERSION_EFFICIENCY)
         elif log.direct_current and efficiency != 1:
-            message = f"{CONVERSION_EFFICIENCY} is {values[0]} of direct current"
-            yield self.finding(log.path, line, message, "1: nothing is converted", CONVERSION_EFFICIENCY)
+            yield self.finding(
+                log.path, line, f"{message} of direct current", "1: nothing is converted", CONVERSION_EFFICIENCY
+            )
         elif efficiency < LEAST_EFFICIENCY:
-            message = f"{CONVERSION_EFFICIENCY} is {values[0]}"
             yield self.finding(
                 log.path, line, message, "0.8 or more, as any rated supply has", CONVERSION_EFFICIENCY, WARNING
             )

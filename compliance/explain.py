@@ -83,8 +83,7 @@ def _explain_rule(rule: type[Rule]) -> str:
         )
     findings = bad_findings(rule)
     if findings:
-        lines += ["", "Messages for examples that break it:"]
-        lines += [f"  {sentence(finding)}" for finding in findings]
+        lines += ["", "Messages for examples that break it:", *(f"  {sentence(finding)}" for finding in findings)]
     return "\n".join(lines) + "\n"
 
 

@@ -69,9 +69,16 @@ def find_scaling(runs: Sequence[Run], required: int, names: Collection[str]) -> 
 
 
 def _list_facts(run: Run) -> Facts:
-    division = text_of(run.submission.get("submission_division"))
-    names = (run.organisation, run.benchmark, run.variant, division, run.platform)
-    return (*names, run.nodes, run.accelerators_per_node, run.batch_size)
+    return (
+        run.organisation,
+        run.benchmark,
+        run.variant,
+        text_of(run.submission.get("submission_division")),
+        run.platform,
+        run.nodes,
+        run.accelerators_per_node,
+        run.batch_size,
+    )
 
 
 def _read_facts(run: Run) -> Facts:

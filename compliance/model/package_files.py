@@ -76,8 +76,10 @@ def contents_of(root: str) -> list[PackageEntry]:
     folders = [""]
     while folders and len(contents) < MOST:
         with suppress(OSError):
-            below = list_entries(posixpath.join(root, folders.pop()))
-            entries = [_make_entry(path, posixpath.relpath(path, root)) for path in below]
+            entries = [
+                _make_entry(path, posixpath.relpath(path, root))
+                for path in list_entries(posixpath.join(root, folders.pop()))
+            ]
             contents += entries
             folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
     return contents

@@ -12,7 +12,7 @@ from common.reference import OWN
 from common.values import is_number
 from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
-from compliance.model.judging import JudgedRun
+from compliance.model.judging import JudgedRun, first_text
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, TimeToTrain
@@ -147,34 +147,39 @@ def convergence_text(results: ResultSet) -> str:
     verdict = results.judged_convergence
     if verdict is None:
         return ""
-    if verdict.passed:
-        return "RCP passed" if verdict.case == "exact" else f"RCP passed ({verdict.case})"
-    if results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"):
-        return "RCP pending (runs are missing)"
     reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
-    if not any(finding.rule == "RCP01" for finding in results.findings):
-        return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
-    if results.waiver:
-        return f"RCP waived: {clean(results.waiver)} ({reason})"
     words = {"missing": "no reference point", "no batch size": "no common batch size"}
-    return f"RCP failed: {words.get(verdict.case, reason)}"
+    is_judged = any(finding.rule == "RCP01" for finding in results.findings)  # else it is ignored, or not selected
+    return first_text(
+        (
+            (verdict.passed and verdict.case == "exact", "RCP passed"),
+            (verdict.passed, f"RCP passed ({verdict.case})"),
+            (
+                results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"),
+                "RCP pending (runs are missing)",
+            ),
+            (not is_judged, f"RCP unjudged ({reason})"),
+            (results.waiver, f"RCP waived: {clean(results.waiver)} ({reason})"),
+            (True, f"RCP failed: {words.get(verdict.case, reason)}"),
+        )
+    )
 
 
 def runs_text(results: ResultSet) -> str:
     """Return the numbers of runs, required, failing and pruned: `9/10 runs, 1 failing`."""
     required = results.reference.runs if results.reference else None
     number = len(results.runs)
+    runs = f"{number}/{required} runs"
     if required is None:
-        parts = [counted(number, "run")]
+        runs = counted(number, "run")
     elif results.scaling == WEAK:
-        parts = [f"{number} runs (at least {required})" if number < required else f"{number} runs"]
-    else:
-        parts = [f"{number}/{required} runs"]
-    if results.failing:
-        parts.append(f"{len(results.failing)} failing")
-    if results.pruned:
-        parts.append(f"{len(results.pruned)} pruned")
-    return ", ".join(parts)
+        runs = f"{number} runs (at least {required})" if number < required else f"{number} runs"
+    parts = (
+        (True, runs),
+        (results.failing, f"{len(results.failing)} failing"),
+        (results.pruned, f"{len(results.pruned)} pruned"),
+    )
+    return _join_parts(parts)
 
 
 def run_text(run: JudgedRun) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, POWER_READING, POWER_START, POWER_STOP
 from common.values import group_pairs, is_number
@@ -216,28 +217,28 @@ class PowerValues(FileRule):
                 " otherwise submit without power/."
             )
             yield self.finding(log.path, log.starts.line, message, expected, POWER_START, fix=fix)
-        yield from (finding._replace(fix=EFFICIENCY_FIX) for finding in self._check_efficiency(log))
+        yield from islice(self._check_efficiency(log), 1)
 
     def _check_efficiency(self, log: PowerLog) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
-        line = log.efficiencies[values[0]] if values else 0
+        line, second = (*log.efficiencies.values(), 0, 0)[:2]
         message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
-        if not values and log.of_node:
-            yield self.finding(
-                log.path, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", CONVERSION_EFFICIENCY, NOTE
-            )
-        elif len(values) > 1:
-            yield self.finding(log.path, log.efficiencies[values[1]], message, "one value", CONVERSION_EFFICIENCY)
-        elif efficiency is None:
-            yield self.finding(log.path, line, message, "0 < v <= 1", CONVERSION_EFFICIENCY)
-        elif log.direct_current and efficiency != 1:
-            yield self.finding(
-                log.path, line, f"{message} of direct current", "1: nothing is converted", CONVERSION_EFFICIENCY
-            )
-        elif efficiency < LEAST_EFFICIENCY:
-            yield self.finding(
-                log.path, line, message, "0.8 or more, as any rated supply has", CONVERSION_EFFICIENCY, WARNING
-            )
+        is_low = efficiency is not None and efficiency < LEAST_EFFICIENCY
+        for applies, place, text, expected, severity in (
+            (not values and log.of_node, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", NOTE),
+            (len(values) > 1, second, message, "one value", ERROR),
+            (efficiency is None, line, message, "0 < v <= 1", ERROR),
+            (
+                log.direct_current and efficiency != 1,
+                line,
+                f"{message} of direct current",
+                "1: nothing is converted",
+                ERROR,
+            ),
+            (is_low, line, message, "0.8 or more, as any rated supply has", WARNING),
+        ):
+            if applies:
+                yield self.finding(log.path, place, text, expected, CONVERSION_EFFICIENCY, severity, EFFICIENCY_FIX)
 
 
 def _span_text(time_ms: float) -> str:

@@ -13,7 +13,18 @@ from common.command import counted
 from common.values import group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, NOT_A_RESULT, NOTE, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import (
+    ERROR,
+    FAIL,
+    LOOSE_RULE,
+    NOT_A_RESULT,
+    NOTE,
+    WARNING,
+    Finding,
+    JudgedRun,
+    first_text,
+    listed,
+)
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected
@@ -62,11 +73,13 @@ class NumberOfRuns(SetRule):
     def _find_cause(results: ResultSet, surplus: int) -> str:
         """Return the rule whose finding explains it: logs of another benchmark, under other names, or copies."""
         copied = {id(copy) for _, copy in results.list_copies(TIMES)}
-        if results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs):
-            return "RUN08"
-        if surplus < 0:
-            return "PKG03" if results.strict and len(results.misnamed_logs) >= -surplus else ""
-        return "RUN05" if len(copied) >= surplus else ""
+        of_another = results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs)
+        causes = (
+            (of_another, "RUN08"),
+            (surplus < 0 and results.strict and len(results.misnamed_logs) >= -surplus, "PKG03"),
+            (0 < surplus <= len(copied), "RUN05"),
+        )
+        return first_text(causes)
 
 
 def _missing_files(results: ResultSet) -> str:

@@ -196,19 +196,36 @@ class PowerValues(FileRule):
     bad = (lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        if log.invalid.count:
-            others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
-            message = f"{POWER_READING} is {log.invalid.value}{others}"
-            yield self.finding(log.path, log.invalid.line, message, "watts, 0 or more", POWER_READING)
-        watts = log.watt_ms / log.timed_ms if log.timed_ms else None
+        others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
         low, high = PLAUSIBLE_WATTS
         accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
-        if watts is not None and not min(max(low, IDLE_WATTS * accelerators), high) <= watts <= high:
-            message = f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W"
-            yield self.finding(log.path, 0, message, "watts of the whole node, not kW or mW", POWER_READING, WARNING)
-        if log.readings >= LEAST_READINGS and log.lowest == log.highest:
-            message = f"all {log.readings} readings are {log.lowest:.4g} W"
-            yield self.finding(log.path, 0, message, "power that varies with the work", POWER_READING, WARNING)
+        least = min(max(low, IDLE_WATTS * accelerators), high)
+        watts = log.watt_ms / log.timed_ms if log.timed_ms else least
+        for applies, line, message, expected, severity in (
+            (
+                log.invalid.count,
+                log.invalid.line,
+                f"{POWER_READING} is {log.invalid.value}{others}",
+                "watts, 0 or more",
+                ERROR,
+            ),
+            (
+                not least <= watts <= high,
+                0,
+                f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W",
+                "watts of the whole node, not kW or mW",
+                WARNING,
+            ),
+            (
+                log.readings >= LEAST_READINGS and log.lowest == log.highest,
+                0,
+                f"all {log.readings} readings are {log.lowest:.4g} W",
+                "power that varies with the work",
+                WARNING,
+            ),
+        ):
+            if applies:
+                yield self.finding(log.path, line, message, expected, POWER_READING, severity)
         if log.of_parts:
             message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
             expected = f"readings of scope {NODE_SCOPE!r}"

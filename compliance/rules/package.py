@@ -304,30 +304,49 @@ class DescriptionValues(PackageRule, strict_only=True):
                 yield self.finding(
                     description.path, member.line, message, "each member once", member.name, severity, fix
                 )
-            path, fields = description.path, description.fields
-            if "division" in fields and fields["division"] not in ("closed", "open"):
-                message = f"division in the system json is {show(fields['division'])}"
-                yield self.finding(path, 0, message, "'closed' or 'open'", "division")
+            fields = description.fields
+            division = fields.get("division", "open")
             status = str(fields.get("status", "onprem")).strip().lower()
-            if status and status not in STATUSES and not is_placeholder(status):
-                message = f"status in the system json is {show(fields['status'])}"
-                yield self.finding(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
+            is_status = not status or status in STATUSES or is_placeholder(status)
             system_type = fields.get(SYSTEM_TYPE, "")
-            is_known = isinstance(system_type, str) and system_type.replace(" ", "") in ("", *SYSTEM_TYPES)
-            if package.round != "0.7" and not is_known and not is_placeholder(str(system_type)):
-                message, fix = (
-                    f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
-                    f'Write "{SYSTEM_TYPE}": "datacenter".',
-                )
-                yield self.finding(path, 0, message, "datacenter or edge", SYSTEM_TYPE, NOTE, fix)
+            is_type = isinstance(system_type, str) and system_type.replace(" ", "") in ("", *SYSTEM_TYPES)
+            is_type = is_type or package.round == "0.7" or is_placeholder(str(system_type))
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
-            if needed:
-                message = f"empty in the system json: {', '.join(needed)}"
-                yield self.finding(path, 0, message, "a value", severity=WARNING)
-            elif empty:
-                message = f"{len(empty)} fields of the system json are empty: {', '.join(empty)}"
-                yield self.finding(path, 0, message, "a value where one applies", severity=NOTE)
+            for applies, message, expected, key, severity in (
+                (
+                    division not in ("closed", "open"),
+                    f"division in the system json is {show(division)}",
+                    "'closed' or 'open'",
+                    "division",
+                    ERROR,
+                ),
+                (
+                    not is_status,
+                    f"status in the system json is {show(fields.get('status'))}",
+                    "cloud, onprem, preview or research",
+                    "status",
+                    WARNING,
+                ),
+                (
+                    not is_type,
+                    f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
+                    "datacenter or edge",
+                    SYSTEM_TYPE,
+                    NOTE,
+                ),
+                (needed, f"empty in the system json: {', '.join(needed)}", "a value", "", WARNING),
+                (
+                    empty and not needed,
+                    f"{len(empty)} fields of the system json are empty: {', '.join(empty)}",
+                    "a value where one applies",
+                    "",
+                    NOTE,
+                ),
+            ):
+                if applies:
+                    fix = f'Write "{SYSTEM_TYPE}": "datacenter".' if key == SYSTEM_TYPE else ""
+                    yield self.finding(description.path, 0, message, expected, key, severity, fix)
 
 
 class ThroughputNeedsTimeToTrain(PackageRule, strict_only=True):

@@ -108,12 +108,10 @@ def _show_progress(watch: _Watched, progress: str) -> None:
 
 def _is_certain(finding: Finding, log: Log) -> bool:
     """Tell whether no later record can revoke the finding."""
-    if finding.rule in LATE_RULES:
-        # What these rules say about an existing record is final; a missing one may still follow.
-        return finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
-    if finding.line == 0:
-        return bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)
-    return True
+    # What late rules say about an existing record is final; a missing one may still follow.
+    is_final = finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
+    is_header = bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)
+    return is_final if finding.rule in LATE_RULES else finding.line > 0 or is_header
 
 
 def _describe_progress(log: Log, task: LogTask) -> str:

@@ -36,6 +36,7 @@ from compliance.model.judging import (
     WARNING,
     Finding,
     JudgedRun,
+    choose_texts,
     listed,
 )
 from compliance.model.report import Report
@@ -190,15 +191,17 @@ def describe_unjudged(report: Report) -> list[str]:
 
 def describe_limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
-    sentences, settings = [], report.settings
-    if settings.path:
-        kinds = ["named" if settings.named else "found"]
-        kinds += [f"not applied: {', '.join(settings.not_applied)}"] if settings.not_applied else []
-        kinds += ["what it ignores counts in the exit status"] if settings.set_aside else []
-        sentences.append(f"Settings: {clean(settings.path)} ({'; '.join(kinds)})")
-    if report.select:
-        sentences.append(f"Only the rules {', '.join(report.select)} count (--select)")
-    return sentences + [
+    settings = report.settings
+    kinds = (
+        (True, "named" if settings.named else "found"),
+        (settings.not_applied, f"not applied: {', '.join(settings.not_applied)}"),
+        (settings.set_aside, "what it ignores counts in the exit status"),
+    )
+    sentences = (
+        (settings.path, f"Settings: {clean(settings.path)} ({'; '.join(choose_texts(kinds))})"),
+        (report.select, f"Only the rules {', '.join(report.select)} count (--select)"),
+    )
+    return choose_texts(sentences) + [
         f"Rules left out: {clean(id_)} ({clean(why)})"
         for id_, why in (*report.ignore.items(), *settings.set_aside.items())
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from common.command import clean, counted
@@ -12,7 +12,7 @@ from common.reference import OWN
 from common.values import is_number
 from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
-from compliance.model.judging import JudgedRun, first_text
+from compliance.model.judging import JudgedRun, choose_texts, first_text
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, TimeToTrain
@@ -102,11 +102,6 @@ def plain(value: object) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
-def _join_parts(parts: Iterable[tuple[object, str]]) -> str:
-    """Return the texts that apply, in a list. parts: whether each applies, and its text."""
-    return ", ".join(text for applies, text in parts if applies)
-
-
 def score_text(results: ResultSet) -> str:
     """Return the score in a few words; "" without score."""
     score = results.score
@@ -122,14 +117,14 @@ def score_text(results: ResultSet) -> str:
             (matters(score.staging_minutes), staging),
             (score.energy_joules is not None, f"energy {energy(score.energy_joules)}"),
         )
-        return _join_parts(parts) if score.minutes is not None else "no time to train"
+        return ", ".join(choose_texts(parts)) if score.minutes is not None else "no time to train"
     rates = (
         (True, counted(score.models, f"{mini}model")),
         (score.models_per_minute is not None, f"{rate(score.models_per_minute)} models/min"),
         (is_normalized and score.minutes, f"normalised {rate(score.normalized_models_per_minute)} models/min"),
         (score.energy_joules is not None, f"energy {energy(score.energy_joules)} in all"),
     )
-    return _join_parts(rates) if score.minutes is not None else "no throughput"
+    return ", ".join(choose_texts(rates)) if score.minutes is not None else "no throughput"
 
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
@@ -179,7 +174,7 @@ def runs_text(results: ResultSet) -> str:
         (results.failing, f"{len(results.failing)} failing"),
         (results.pruned, f"{len(results.pruned)} pruned"),
     )
-    return _join_parts(parts)
+    return ", ".join(choose_texts(parts))
 
 
 def run_text(run: JudgedRun) -> str:
@@ -190,13 +185,12 @@ def run_text(run: JudgedRun) -> str:
     reference = find_reference(run.benchmark)
     count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
     failed = "trained without a target for" if run.without_target else "not converged in"
-    return _join_parts(
-        (
-            (True, names or "unknown benchmark"),
-            (True, f"round {run.round}"),
-            (run.plugin, "not an MLPerf benchmark"),
-            (run.mini, "own data" if run.variant == OWN else "mini problem"),
-            (run.minutes is not None, f"{minutes(run.minutes)} min"),
-            (is_number(run.convergence), count if run.converged else f"{failed} {count}"),
-        )
+    parts = (
+        (True, names or "unknown benchmark"),
+        (True, f"round {run.round}"),
+        (run.plugin, "not an MLPerf benchmark"),
+        (run.mini, "own data" if run.variant == OWN else "mini problem"),
+        (run.minutes is not None, f"{minutes(run.minutes)} min"),
+        (is_number(run.convergence), count if run.converged else f"{failed} {count}"),
     )
+    return ", ".join(choose_texts(parts))

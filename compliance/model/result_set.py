@@ -12,7 +12,7 @@ from msgspec import Struct
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
-from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
+from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 
@@ -161,7 +161,7 @@ class ResultSet(Struct, frozen=True):
             (has_failed and self.bypasses and not self.waiver, "bypass asked for"),
             (self.pruned, "pruned"),
         )
-        return tuple(state for applies, state in states if applies)
+        return tuple(choose_texts(states))
 
     @property
     def judged_convergence(self) -> Verdict | None:

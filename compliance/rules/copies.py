@@ -35,13 +35,18 @@ MARK = ("file", "lineno")
 Pair = tuple[JudgedRun, JudgedRun]
 
 
-class SeedsLogged(SetRule):
-    """Every run of a closed result logs its seed, a whole number."""
+class SeedRule(SetRule):
+    """Base of the rules about the seeds of closed results."""
 
-    id = "RUN03"
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
+
+
+class SeedsLogged(SeedRule):
+    """Every run of a closed result logs its seed, a whole number."""
+
+    id = "RUN03"
     why = "Only runs with different seeds are independent samples of the convergence."
     fix = "Draw a seed for each run from system randomness and log it with key seed."
     differs = (
@@ -81,13 +86,10 @@ class SeedsLogged(SetRule):
                 yield self.finding(run.path, line, official, "as mllog writes it", "seed", WARNING)
 
 
-class SeedsUnique(SetRule):
+class SeedsUnique(SeedRule):
     """No two runs of a closed result share a seed."""
 
     id = "RUN04"
-    cite = SEEDS
-    rounds = since("1.0")
-    divisions = ("closed",)
     why = "Two runs with one seed are one sample of the convergence counted twice; a second seed changes nothing."
     fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
     differs = (

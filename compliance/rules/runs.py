@@ -89,12 +89,11 @@ def _missing_files(results: ResultSet) -> str:
     count is certain.
     """
     count, present = results.missing_runs, {result_name(run.path) for run in results.runs}
-    if not count:
-        return ""
-    if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
-        return f": {count} missing"
     free = [f"result_{at}.txt" for at in range(count + len(present)) if f"result_{at}" not in present]
-    return f": {listed(free[:count], SHOWN)} missing"
+    missing = listed(free[:count], SHOWN)
+    if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
+        missing = str(count)
+    return f": {missing} missing" if count else ""
 
 
 class TellableResult(SetRule, strict_only=True):

@@ -38,6 +38,7 @@ from compliance.model.judging import (
     WARNING,
     Finding,
     JudgedRun,
+    first_text,
     worst,
 )
 from compliance.model.layout import SCALING_FILE, WEAK
@@ -283,9 +284,13 @@ def _find_copies(sets: list[ResultSet], tasks: list[LogTask], judging: Judging) 
 
 def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -> ResultSet:
     """Return a result with its convergence, its score and what the rules find."""
-    if results.unchecked or results.foreign:
-        foreign = "the runs: none of the logs is one of MLPerf HPC"
-        reason = "the official tool does not look into this folder" if results.unchecked else foreign
+    reason = first_text(
+        (
+            (results.unchecked, "the official tool does not look into this folder"),
+            (results.foreign, "the runs: none of the logs is one of MLPerf HPC"),
+        )
+    )
+    if reason:
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)
@@ -307,8 +312,12 @@ def _complete_results(results: ResultSet) -> ResultSet:
     if benchmark is None:
         named = _find_majority(run.benchmark for run in results.runs)
         benchmark = named if results.loose or named == results.folder_benchmark else None
-    division = case.division or _find_majority(run.division for run in results.runs)
-    case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
+    case = replace(
+        case,
+        benchmark=benchmark,
+        division=case.division or _find_majority(run.division for run in results.runs),
+        variant=variant if case.strict else FULL,
+    )
     results = replace(results, case=case, variant=variant)
     if results.loose and results.runs and results.reference:
         names = os.path.abspath(results.folder).split(os.sep)[-2:]

@@ -131,9 +131,7 @@ def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
     """Return the name of the set, with its round if the report has several, and whether it is of MLPerf."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-    remark = " (mini problem)" if results.mini else ""
-    if results.plugin:
-        remark = " (not an MLPerf benchmark)"
+    remark = first_text(((results.plugin, " (not an MLPerf benchmark)"), (results.mini, " (mini problem)")))
     return f"{prefix}{name}{remark}"
 
 

@@ -208,8 +208,12 @@ def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
         for number, line in enumerate(lines, 1)
         if "bypass" in _ascii_letters(line) and not line.lstrip().startswith("#")
     )
-    obeyed = frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS}
-    return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, bypasses, obeyed)
+    return ParameterFile(
+        entry.folder,
+        entry.name == PARAMETERS_FILE,
+        bypasses,
+        obeyed=frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS},
+    )
 
 
 def _ascii_letters(text: str) -> str:

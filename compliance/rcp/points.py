@@ -114,8 +114,9 @@ class ReferencePoint:
         centre = math.fsum(entry.epochs) / count
         std = math.sqrt(math.fsum((value - centre) ** 2 for value in entry.epochs) / count)
         minimum = min_acceptable_mean(mean, std, count - 2, required_runs)
-        epochs = tuple(sorted(entry.epochs))
-        return cls(entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, unit)
+        return cls(
+            entry.name, entry.batch_size, tuple(sorted(entry.epochs)), entry.hyperparameters, mean, std, minimum, unit
+        )
 
     @property
     def max_speedup(self) -> float:

@@ -274,8 +274,10 @@ class SampleLog(SampleRecords):
         for start, stop in zip(self.records_of("epoch_start"), self.records_of("epoch_stop"), strict=True):
             rate = samples_per_s or samples * 1000 / (stop["time_ms"] - start["time_ms"])
             metadata = {"epoch_num": stop["metadata"]["epoch_num"], "step": step or self._steps_per_epoch()}
-            stats = make_record("tracked_stats", {"throughput": rate}, stop["time_ms"], metadata)
-            self.records.insert(self.records.index(stop) + 1, stats)
+            self.records.insert(
+                self.records.index(stop) + 1,
+                make_record("tracked_stats", {"throughput": rate}, stop["time_ms"], metadata),
+            )
 
     @chained
     def learning_rate(self, rate: float) -> None:
@@ -329,8 +331,11 @@ class SampleLog(SampleRecords):
             for part in sections:
                 section = section.setdefault(part, {})
             section[name] = copy.deepcopy(value)  # the facts stay as they are, whatever is done to the log
-        versions = {DISTRIBUTION: version, "torch": "2.13.0"}
-        provenance = {"versions": versions, "source_sha256": "5" * 64, "config": config}
+        provenance = {
+            "versions": {DISTRIBUTION: version, "torch": "2.13.0"},
+            "source_sha256": "5" * 64,
+            "config": config,
+        }
         self.add("provenance", provenance, before="submission_benchmark")
         if self.round in self.reference.parameters:
             self.add("number_of_parameters", self.reference.parameters[self.round])

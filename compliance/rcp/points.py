@@ -192,7 +192,8 @@ def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[Re
             at += 1
         else:
             del kept[at]
-            at = max(at - (mode == "envelope"), 1)
+            if mode == "envelope":
+                at = max(at - 1, 1)
     return tuple(kept)
 
 

@@ -15,7 +15,7 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.findings import Shown
 from compliance.formats.style import Style
-from compliance.formats.table import TextTable, plain_text
+from compliance.formats.table import Column, make_table, plain_text
 from compliance.formats.words import write_location
 from compliance.logs.log import parse_log
 from compliance.model.judging import OFFICIAL, SKIPPED, STRICT, Case, Finding
@@ -51,11 +51,15 @@ def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:
 
 def _rule_table(rules: list[type[Rule]]) -> str:
     """Return the rules line by line, each family below its heading."""
-    rows = tuple((rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules)
-    headings = tuple((name, "") for name in ("id", "severity", "profiles", "rule"))
+    columns: list[Column[type[Rule]]] = [
+        Column("id", "", lambda rule: rule.id, numeric=False),
+        Column("severity", "", lambda rule: rule.severity, numeric=False),
+        Column("profiles", "", lambda rule: ", ".join(rule.profiles), numeric=False),
+        Column("rule", "", lambda rule: rule.title(), numeric=False),
+    ]
     families = (prefix(rule.id) for rule in rules)
-    groups = tuple(f"\n{family}: {FAMILIES.get(family, 'rules of your own')}" for family in families)
-    return plain_text(TextTable("", headings, rows, (False,) * len(headings), groups)) + "\n"
+    groups = [f"\n{family}: {FAMILIES.get(family, 'rules of your own')}" for family in families]
+    return plain_text(make_table("", columns, rules, groups)) + "\n"
 
 
 def _explain_rule(rule: type[Rule]) -> str:
@@ -79,8 +83,7 @@ def _explain_rule(rule: type[Rule]) -> str:
         )
     findings = bad_findings(rule)
     if findings:
-        lines += ["", "Messages for examples that break it:"]
-        lines += [f"  {sentence(finding)}" for finding in findings]
+        lines += ["", "Messages for examples that break it:", *(f"  {sentence(finding)}" for finding in findings)]
     return "\n".join(lines) + "\n"
 
 
@@ -126,9 +129,9 @@ def judge_log_example(example: Callable[[Any], Any], profile: str) -> list[Findi
         return samples[-1]
 
     result = example(sample)
-    data = result if isinstance(result, bytes) else result.bytes()
-    round_ = samples[-1].round if samples else ROUNDS[-1]
-    return judge_log(parse_log(data, LOG_NAME), LogTask(LOG_NAME, Case(round_, profile))).findings
+    log = parse_log(result if isinstance(result, bytes) else result.bytes(), LOG_NAME)
+    case = Case(samples[-1].round if samples else ROUNDS[-1], profile)
+    return judge_log(log, LogTask(LOG_NAME, case)).findings
 
 
 def judge_package_example(example: Callable[[Any], Any], profile: str) -> list[Finding]:

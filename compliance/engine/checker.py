@@ -38,6 +38,7 @@ from compliance.model.judging import (
     WARNING,
     Finding,
     JudgedRun,
+    first_text,
     worst,
 )
 from compliance.model.layout import SCALING_FILE, WEAK
@@ -109,7 +110,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
     every = [*(results for _, sets in packages for results in sets), *folders]
-    report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
+    report.runs.extend(run for results in every for run in results.all_runs)
     report.runs.extend(judged[id(task)] for task in inputs.logs)
     report.ignored.extend(finding for run in report.runs for finding in run.ignored)
     report.own.extend(
@@ -125,17 +126,14 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
         for results in folders
         if not results.runs
     )
-    folders = [results for results in folders if results.runs]
-    sets = [*(results for _, sets in packages for results in sets), *folders]
-    if sets or packages or len(report.runs) != 1 or options.waivers or options.against:
+    if every or packages or len(report.runs) != 1 or options.waivers or options.against:
         import_all_rules()  # a single log does without those about results
-    copies = _find_copies(sets, inputs.tasks, judging)
+    copies = _find_copies(every, inputs.tasks, judging)
     for package, members in packages:
         finished = [_judge_results(results, copies, judging) for results in members]
         report.sets.extend(finished)
-        report.packages.append(replace(package, sets=finished))
-    report.sets.extend(_judge_results(results, copies, judging) for results in folders)
-    report.packages[:] = [_judge_package(package, judging) for package in report.packages]
+        report.packages.append(_judge_package(replace(package, sets=finished), judging))
+    report.sets.extend(_judge_results(results, copies, judging) for results in folders if results.runs)
     if rules := rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile):
         from compliance.model.package import Submissions  # a single log does without
 
@@ -150,8 +148,8 @@ def _judge_package(package: Package, judging: Judging) -> Package:
     if {run.only_rule for results in package.sets for run in results.runs} == {BENCHMARK_RULE}:
         rounds = judging.report.rounds
         rounds[:] = [entry for entry in rounds if entry[0] != package.root]
-        reason = "the package: its logs are of another suite"
-        return replace(package, findings=[Finding("PKG01", SKIPPED, package.root, 0, reason)])
+        foreign = Finding("PKG01", SKIPPED, package.root, 0, "the package: its logs are of another suite")
+        return replace(package, findings=[foreign])
     findings = judging.apply_rules(rules_of(PackageRule, package.round, None, judging.options.profile), package)
     if not package.whole:
         findings = [finding for finding, concerned in package.match_results(findings) if concerned]
@@ -161,28 +159,23 @@ def _judge_package(package: Package, judging: Judging) -> Package:
 def _add_refusals(judging: Judging, official: Report) -> None:
     """Add warnings on what the official tool refuses where the written rules pass: to packages, results and logs."""
     report = judging.report
-
-    def refusals(ours: Iterable[Finding], officially: Iterable[Finding], failing: str = "") -> list[Finding]:
+    subjects: list[tuple[list[Finding], Iterable[Finding], Iterable[Finding], str]] = [
+        (results.findings, results.decisive_findings(), other.decisive_findings(), names_of(results.failing))
+        for results, other in zip(report.sets, official.sets, strict=True)
+        if results.round == other.round  # else the layout is wrong, and that tool goes by the round of the layout
+    ]
+    packages = zip(report.packages, official.packages, strict=True)
+    subjects += [(package.findings, package.findings, other.findings, "") for package, other in packages]
+    inside = {run.path for results in report.sets for run in results.all_runs}
+    logs = zip(report.runs, official.runs, strict=True)
+    subjects += [(run.findings, run.findings, other.findings, "") for run, other in logs if run.path not in inside]
+    for own, ours, officially, failing in subjects:
         errors = [finding for finding in officially if finding.severity == ERROR]
         refused = [finding for finding in errors if not finding.cause] or errors
-        if not refused or worst(ours) not in PASSING:
-            return []
-        from compliance.rules.convergence import OfficialVerdict  # only a difference pays for it
+        if refused and worst(ours) in PASSING:
+            from compliance.rules.convergence import OfficialVerdict  # only a difference pays for it
 
-        return judging.keep(list(OfficialVerdict().check(refused, failing)))
-
-    inside: set[str] = set()
-    for results, official_set in zip(report.sets, official.sets, strict=True):
-        # Else the layout is wrong, and that tool goes by the round of the layout.
-        if official_set.round == results.round:
-            failing = names_of(results.failing)
-            results.findings.extend(refusals(results.decisive_findings(), official_set.decisive_findings(), failing))
-        inside.update(run.path for run in (*results.runs, *results.pruned))
-    for package, official_package in zip(report.packages, official.packages, strict=True):
-        package.findings.extend(refusals(package.findings, official_package.findings))
-    for run, official_run in zip(report.runs, official.runs, strict=True):
-        if run.path not in inside:
-            run.findings.extend(refusals(run.findings, official_run.findings))
+            own.extend(judging.keep(list(OfficialVerdict().check(refused, failing))))
 
 
 def _inherit_findings(report: Report) -> None:
@@ -214,7 +207,7 @@ def _mark_consequences(report: Report) -> None:
     )
     for results in report.sets:
         outside = around.get(id(results), [])
-        for run in (*results.runs, *results.pruned):
+        for run in results.all_runs:
             _mark_findings(run.findings, (*results.findings, *outside, *run.findings))
         _mark_findings(results.findings, (*outside, *results.decisive_findings()))
     for package in report.packages:
@@ -259,8 +252,9 @@ def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
         if kind not in shared:
             yield finding
         elif number == min(shared[kind]):
-            message = f"{finding.message} (likewise in {len(shared[kind]) - 1} other logs of this result)"
-            yield finding._replace(message=message)
+            yield finding._replace(
+                message=f"{finding.message} (likewise in {len(shared[kind]) - 1} other logs of this result)"
+            )
 
     return [
         replace(run, findings=[kept for finding in run.findings for kept in reduce(number, finding)])
@@ -283,16 +277,20 @@ def _find_copies(sets: list[ResultSet], tasks: list[LogTask], judging: Judging) 
         in_tree = _read_others(tree, tasks, judging)
         others += in_tree
         report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in in_tree)))
-    in_sets = {id(run) for results in sets for run in (*results.runs, *results.pruned)}
+    in_sets = {id(run) for results in sets for run in results.all_runs}
     alone = [alone_in_its_result(run) for run in report.runs if id(run) not in in_sets]
     return find_copies([*sets, *alone], others)
 
 
 def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -> ResultSet:
     """Return a result with its convergence, its score and what the rules find."""
-    if results.unchecked or results.foreign:
-        foreign = "the runs: none of the logs is one of MLPerf HPC"
-        reason = "the official tool does not look into this folder" if results.unchecked else foreign
+    reason = first_text(
+        (
+            (results.unchecked, "the official tool does not look into this folder"),
+            (results.foreign, "the runs: none of the logs is one of MLPerf HPC"),
+        )
+    )
+    if reason:
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)
@@ -314,8 +312,12 @@ def _complete_results(results: ResultSet) -> ResultSet:
     if benchmark is None:
         named = _find_majority(run.benchmark for run in results.runs)
         benchmark = named if results.loose or named == results.folder_benchmark else None
-    division = case.division or _find_majority(run.division for run in results.runs)
-    case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
+    case = replace(
+        case,
+        benchmark=benchmark,
+        division=case.division or _find_majority(run.division for run in results.runs),
+        variant=variant if case.strict else FULL,
+    )
     results = replace(results, case=case, variant=variant)
     if results.loose and results.runs and results.reference:
         names = os.path.abspath(results.folder).split(os.sep)[-2:]
@@ -348,12 +350,10 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     if not points:
         return results
     size = results.batch_size if is_integer(results.batch_size) else None
-    runs = results.runs
-    ours = [run.convergence if run.converged and run.convergence is not None else NOT_CONVERGED for run in runs]
-    theirs = [NOT_CONVERGED if run.official_convergence is None else run.official_convergence for run in runs]
-    if results.strict:
-        official = judge(points, size, theirs, reference.runs, "official")
-    else:
+    ours = [run.convergence if run.converged and run.convergence is not None else NOT_CONVERGED for run in results.runs]
+    theirs = [NOT_CONVERGED if run.official_convergence is None else run.official_convergence for run in results.runs]
+    official = judge(points, size, theirs, reference.runs, "official")
+    if not results.strict:
         official = _official_convergence(results, theirs)
     waiver = results.waiver
     if RCP_BYPASS in results.officially_bypassed and official.official_message.startswith(BYPASSED):
@@ -368,7 +368,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     from compliance.rcp.points import load_points
 
     readings = [(run.path, run.official) for run in results.runs if run.official is not None]
-    _, first = readings[0]
+    first = readings[0][1]
     if os.path.isdir(posixpath.join(results.folder, SCALING_FILE)):
         return no_verdict(f"{SCALING_FILE} is a folder")
     for path, reading in readings:
@@ -388,7 +388,7 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
         return None
     verdict = results.judged_convergence
     score: TimeToTrain | Throughput
-    factor = verdict.normalization if verdict and verdict.passed else 1.0
+    factor = verdict.normalization if verdict else 1.0
     if results.scaling == WEAK:
         score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
     else:

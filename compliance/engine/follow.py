@@ -27,7 +27,6 @@ HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 
 
 class _Watched(Struct):
-    path: str
     task: LogTask
     size: int = 0
     reported: set[tuple[str, int, str]] = set()
@@ -48,7 +47,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        watched.append(_Watched(path, LogTask(path, initial_case(path, options), options)))
+        watched.append(_Watched(LogTask(path, initial_case(path, options), options)))
     news = time.monotonic()
     try:
         while any(watch.run is None for watch in watched):
@@ -68,19 +67,19 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
 def _read_news(watch: _Watched) -> bool:
     """Read and report what is new in one log; return whether there was anything."""
     try:
-        size = os.stat(watch.path).st_size
+        size = os.stat(watch.task.path).st_size
         if size == watch.size:
             return False
-        with NAMED.open(watch.path) as file:
+        with NAMED.open(watch.task.path) as file:
             data = file.read()
     except OSError as error:
         _show_progress(watch, f"waiting ({error.strerror})")
         return False
     if size < watch.size:
-        _print_now(f"{watch.path}: starts again")
+        _print_now(f"{watch.task.path}: starts again")
         watch.reported.clear()
     watch.size = size
-    log = parse_log(data[: data.rfind(b"\n") + 1], watch.path, watch.task.options.benchmark)
+    log = parse_log(data[: data.rfind(b"\n") + 1], watch.task.path, watch.task.options.benchmark)
     run = judge_log(log, watch.task)
     finished = bool(log["run_stop"])
     _report_news(watch, log, run.findings, finished)
@@ -96,25 +95,23 @@ def _report_news(watch: _Watched, log: Log, findings: list[Finding], finished: b
         if mark not in watch.reported and (finished or _is_certain(finding, log)):
             watch.reported.add(mark)
             soon = "" if finished or finding.severity != ERROR else "will fail: "
-            location = f"{watch.path}:{finding.line}" if finding.line else watch.path
+            location = f"{watch.task.path}:{finding.line}" if finding.line else watch.task.path
             _print_now(f"{location}: {soon}{finding.severity} {finding.rule} {clean(finding.message)}")
     _show_progress(watch, _describe_progress(log, watch.task))
 
 
 def _show_progress(watch: _Watched, progress: str) -> None:
     if progress != watch.progress:
-        _print_now(f"{watch.path}: {progress}")
+        _print_now(f"{watch.task.path}: {progress}")
         watch.progress = progress
 
 
 def _is_certain(finding: Finding, log: Log) -> bool:
     """Tell whether no later record can revoke the finding."""
-    if finding.rule in LATE_RULES:
-        # What these rules say about an existing record is final; a missing one may still follow.
-        return finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
-    if finding.line == 0:
-        return bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)
-    return True
+    # What late rules say about an existing record is final; a missing one may still follow.
+    is_final = finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
+    is_header = bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)
+    return is_final if finding.rule in LATE_RULES else finding.line > 0 or is_header
 
 
 def _describe_progress(log: Log, task: LogTask) -> str:
@@ -139,7 +136,7 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
     for watch in watched:
         run, ended = watch.run, ""
         if run is None:
-            log = read_log(watch.path, benchmark=watch.task.options.benchmark)
+            log = read_log(watch.task.path, benchmark=watch.task.options.benchmark)
             log.cut_line = 0  # the rest of its last line may still be written
             watch.run = run = judge_by_both(log, watch.task)
             _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)
@@ -149,7 +146,7 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
         official = f"; {clean(run.plugin)}" if run.plugin else ""
         if run.by_official and not (ended or run.mini or run.plugin):
             official = f"; the committee's checker: {run.by_official.verdict}"
-        _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}; {NOT_A_RESULT}{official}")
+        _print_now(f"{watch.task.path}: {report.verdict}{minutes}{ended}; {NOT_A_RESULT}{official}")
         code = max(code, report.exit_code)
     for finding in find_broken_plugins(watch.run for watch in watched if watch.run):
         _print_now(f"{finding.severity} {finding.rule} {clean(finding.message)}")

@@ -110,8 +110,7 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
         case = open_case(layout.folder, "result")
         results = ResultSet(layout.folder, case, power=layout.power, loose=True)
         folders.append(_with_logs(results, layout, judging))
-    logs = [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs]
-    return Inputs(packages, folders, logs)
+    return Inputs(packages, folders, [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs])
 
 
 MOST_BYTES: Final = 1 << 16

@@ -114,8 +114,14 @@ def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
         if os.path.isdir(path):
             yield path, "is a folder with the name of a system description"
     folders = [folder for system, _, benchmark in _benchmark_folders(root, tree) for folder in (system, benchmark)]
-    for folder in dict.fromkeys(folders):
-        yield from _find_unreadable(posixpath.join(folder, PARAMETERS_FILE), tree)
+    for path in dict.fromkeys(posixpath.join(folder, PARAMETERS_FILE) for folder in folders):
+        try:
+            if os.path.exists(path):
+                tree.read(path, MOST_BYTES).decode("utf-8")
+        except OSError as error:
+            yield path, error.strerror or str(error)
+        except ValueError:
+            yield path, "is not text in UTF-8"
 
 
 def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
@@ -124,17 +130,6 @@ def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
         for scaling in subfolders(system, tree):
             for benchmark in subfolders(scaling, tree):
                 yield system, scaling, benchmark
-
-
-def _find_unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
-    if not os.path.exists(path):
-        return
-    try:
-        tree.read(path, MOST_BYTES).decode("utf-8")
-    except OSError as error:
-        yield path, error.strerror or str(error)
-    except ValueError:
-        yield path, "is not text in UTF-8"
 
 
 def _matching_files(folder: str, pattern: str) -> list[str]:

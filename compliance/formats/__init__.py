@@ -14,8 +14,6 @@ from compliance.formats.style import Style
 if TYPE_CHECKING:
     from compliance.model.report import Report
 
-__all__ = ["FORMATS", "Style"]
-
 
 def _render(module: str, function: str, report: Report, style: Style) -> str:
     from importlib import import_module  # here, as the imports of the formats themselves

@@ -103,23 +103,23 @@ def render_junit(report: Report, style: Style) -> str:
     root = Xml.Element("testsuites", name="mlperf-hpc-check", verdict="; ".join(words))
     whole, rounds = {results.name for results in result_sets(report)}, many_rounds(report)
     for results in report.sets:
-        if results.name not in whole and not results.findings:
-            continue
-        suite = _add_suite(root, set_name(results, style, rounds))
-        if results.name in whole:
-            _add_logs(suite, [*results.runs, *results.pruned], tolerated, style)
-        rules = rules_of(SetRule, results.round, results.judged_as, report.profile)
-        _add_rules(suite, results.findings, rules, style)
+        if results.name in whole or results.findings:
+            suite = Xml.SubElement(root, "testsuite", name=set_name(results, style, rounds))
+            runs = results.all_runs if results.name in whole else []
+            _add_logs(suite, runs, tolerated, style)
+            rules = rules_of(SetRule, results.round, results.judged_as, report.profile)
+            _add_rules(suite, results.findings, rules, style)
     for folder, runs in group_pairs((os.path.dirname(run.path), run) for run in alone(report)).items():
-        _add_logs(_add_suite(root, shown_path(folder, style) or "logs"), runs, tolerated, style)
+        suite = Xml.SubElement(root, "testsuite", name=shown_path(folder, style) or "logs")
+        _add_logs(suite, runs, tolerated, style)
     for package in report.packages:
-        rules = rules_of(PackageRule, package.round, None, report.profile)
-        _add_rules(_add_suite(root, shown_path(package.root, style)), package.findings, rules, style)
+        suite = Xml.SubElement(root, "testsuite", name=shown_path(package.root, style))
+        _add_rules(suite, package.findings, rules_of(PackageRule, package.round, None, report.profile), style)
     if report.own or len(report.packages) > 1:
-        rules = rules_of(SubmissionsRule, ROUNDS[-1], None, report.profile)
-        _add_rules(_add_suite(root, "all together"), report.own, rules, style)
+        suite = Xml.SubElement(root, "testsuite", name="all together")
+        _add_rules(suite, report.own, rules_of(SubmissionsRule, ROUNDS[-1], None, report.profile), style)
     if report.set_aside:
-        _add_rules(_add_suite(root, "set aside"), report.set_aside, (), style)
+        _add_rules(Xml.SubElement(root, "testsuite", name="set aside"), report.set_aside, (), style)
     return xml_text(root)
 
 
@@ -132,10 +132,6 @@ def xml_text(root: Xml.Element) -> str:
     Xml.indent(root)
     text = Xml.tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _add_suite(root: Xml.Element, name: str) -> Xml.Element:
-    return Xml.SubElement(root, "testsuite", name=name)
 
 
 def _add_logs(suite: Xml.Element, runs: Sequence[JudgedRun], tolerated: set[str], style: Style) -> None:
@@ -189,7 +185,16 @@ def render_sarif(report: Report, style: Style) -> str:
     rule_ids = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
     ids = sorted(rule_ids.union(entry.finding.rule for entry in (*shown_findings, *(entry for entry, _ in ignored))))
     results = [_result_object(entry, ids, style) for entry in shown_findings if entry.severity != SKIPPED]
-    unchecked = [_notification_object(entry, style) for entry in shown_findings if entry.severity == SKIPPED]
+    unchecked = [
+        {
+            "level": "note",
+            "message": {"text": f"{entry.finding.rule} was not checked: {entry.text}"},
+            "associatedRule": {"id": entry.finding.rule},
+            "locations": [_location_object(entry.finding.path, 0, style)],
+        }
+        for entry in shown_findings
+        if entry.severity == SKIPPED
+    ]
     for entry, reason in ignored:
         suppression = {"kind": "external", "justification": clean(reason)}
         results.append({**_result_object(entry, ids, style), "suppressions": [suppression]})
@@ -238,15 +243,6 @@ def _result_object(entry: Shown, ids: list[str], style: Style) -> dict[str, Any]
         "message": {"text": entry.text},
         "properties": {"fix": entry.fix, "cause": finding.cause},
         "locations": [_location_object(finding.path, finding.line, style)],
-    }
-
-
-def _notification_object(entry: Shown, style: Style) -> dict[str, Any]:
-    return {
-        "level": "note",
-        "message": {"text": f"{entry.finding.rule} was not checked: {entry.text}"},
-        "associatedRule": {"id": entry.finding.rule},
-        "locations": [_location_object(entry.finding.path, 0, style)],
     }
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from common.command import clean, counted
 from common.values import group_pairs
 from compliance.formats.style import Style
-from compliance.formats.table import TextTable
+from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import (
     convergence_text,
     energy,
     minutes,
     plain,
+    rate,
     runs_text,
     score_text,
     set_name,
@@ -35,6 +36,7 @@ from compliance.model.judging import (
     WARNING,
     Finding,
     JudgedRun,
+    choose_texts,
     listed,
 )
 from compliance.model.report import Report
@@ -86,7 +88,7 @@ def all_shown(report: Report) -> list[Shown]:
 def shown_of(results: ResultSet) -> list[Shown]:
     """Return the set's own findings and those of its logs, as shown."""
     shown_findings = lowered(results.findings, False)
-    for run in (*results.runs, *results.pruned):
+    for run in results.all_runs:
         shown_findings += lowered(run.findings, run.path in results.tolerated)
     return shown_findings
 
@@ -132,13 +134,14 @@ def places(findings: list[Finding], style: Style) -> list[str]:
 def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
     """Return the findings of these severities (of all, if none is named) by severity, family and rule."""
     families = {name: at for at, name in enumerate(FAMILIES)}
-    groups: dict[tuple[int, int, str, str], Group] = {}
-    for entry in findings:
-        if not severities or entry.severity in severities:
-            rule = entry.finding.rule
-            rank = (SEVERITIES.index(entry.severity), families.get(prefix(rule), len(families)), rule, entry.fix)
-            groups.setdefault(rank, Group(rule, entry.severity, entry.fix)).entries.append(entry)
-    return [groups[rank] for rank in sorted(groups)]
+
+    def rank(entry: Shown) -> tuple[int, int, str, str]:
+        rule = entry.finding.rule
+        return SEVERITIES.index(entry.severity), families.get(prefix(rule), len(families)), rule, entry.fix
+
+    wanted = (entry for entry in findings if not severities or entry.severity in severities)
+    groups = group_pairs((rank(entry), entry) for entry in wanted)
+    return [Group(rule, SEVERITIES[at], fix, groups[at, family, rule, fix]) for at, family, rule, fix in sorted(groups)]
 
 
 def result_sets(report: Report) -> list[ResultSet]:
@@ -169,7 +172,7 @@ def many_rounds(report: Report) -> bool:
 
 def alone(report: Report) -> list[JudgedRun]:
     """Return the logs that belong to no result."""
-    inside = {run.path for results in result_sets(report) for run in (*results.runs, *results.pruned)}
+    inside = {run.path for results in result_sets(report) for run in results.all_runs}
     return [run for run in report.runs if run.path not in inside]
 
 
@@ -188,16 +191,20 @@ def describe_unjudged(report: Report) -> list[str]:
 
 def describe_limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
-    sentences, settings = [], report.settings
-    if settings.path:
-        kinds = ["named" if settings.named else "found"]
-        kinds += [f"not applied: {', '.join(settings.not_applied)}"] if settings.not_applied else []
-        kinds += ["what it ignores counts in the exit status"] if settings.set_aside else []
-        sentences.append(f"Settings: {clean(settings.path)} ({'; '.join(kinds)})")
-    if report.select:
-        sentences.append(f"Only the rules {', '.join(report.select)} count (--select)")
-    left_out = (*report.ignore.items(), *settings.set_aside.items())
-    return sentences + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in left_out]
+    settings = report.settings
+    kinds = (
+        (True, "named" if settings.named else "found"),
+        (settings.not_applied, f"not applied: {', '.join(settings.not_applied)}"),
+        (settings.set_aside, "what it ignores counts in the exit status"),
+    )
+    sentences = (
+        (settings.path, f"Settings: {clean(settings.path)} ({'; '.join(choose_texts(kinds))})"),
+        (report.select, f"Only the rules {', '.join(report.select)} count (--select)"),
+    )
+    return choose_texts(sentences) + [
+        f"Rules left out: {clean(id_)} ({clean(why)})"
+        for id_, why in (*report.ignore.items(), *settings.set_aside.items())
+    ]
 
 
 def describe_official(report: Report) -> str:
@@ -263,65 +270,66 @@ def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterat
         yield f"{skipped} not checked"
 
 
-NAMES = ("verdict", "round", "organisation", "system", "benchmark", "division")
-TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
-RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "staging", "energy")
+def _benchmark_cell(results: ResultSet) -> str:
+    benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
+    benchmark += " (not MLPerf)" if results.plugin else ""
+    return clean(benchmark)
+
+
+def _convergence_cell(results: Any) -> str:
+    verdict = results.judged_convergence
+    unit = f" {results.reference.epoch_unit}" if results.reference else ""
+    point = f" (RCP {plain(verdict.point.mean)})" if verdict and verdict.point else ""
+    return "" if results.score.convergence is None else f"{plain(results.score.convergence)}{unit}{point}"
+
+
+def _normalized_cell(results: Any) -> str:
+    score = results.score
+    if score.normalization <= 1:
+        return ""
+    return minutes(score.normalized) if isinstance(score, TimeToTrain) else rate(score.normalized_models_per_minute)
+
+
+TIMES: Final[tuple[Column[Any], ...]] = (
+    Column("TTT", "", lambda results: minutes(results.score.minutes)),
+    Column("normalised", "", _normalized_cell),
+    Column("scaled", "", lambda results: minutes(results.score.scaled) if results.score.scaled is not None else ""),
+    Column("staging", "", lambda results: staging_cell(results.score.staging_minutes, results.score.staging_clock)),
+    Column("energy", "", lambda results: energy(results.energy_joules)),
+    Column("convergence", "", _convergence_cell),
+)
+RATES: Final[tuple[Column[Any], ...]] = (
+    Column("T", "", lambda results: plain(results.score.system_scale)),
+    Column("S", "", lambda results: plain(results.score.instance_scale)),
+    Column("M'", "", lambda results: plain(results.score.models)),
+    Column("TTTa", "", lambda results: minutes(results.score.minutes)),
+    Column("models/min", "", lambda results: rate(results.score.models_per_minute)),
+    Column("normalised", "", _normalized_cell),
+    Column("staging", "", lambda results: staging_cell(results.score.staging_minutes, results.score.staging_clock)),
+    Column("energy", "", lambda results: energy(results.energy_joules)),
+)
 
 
 def score_tables(report: Report) -> list[TextTable]:
     """Return the tables that have rows; leave out empty columns."""
-    times, rates = [], []
     rounds = many_rounds(report)
-    for results in report.sets:
-        benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
-        benchmark += " (not MLPerf)" if results.plugin else ""
-        round_ = f"v{results.round}" if rounds else ""
-        system = results.system or results.label
-        cells = (round_, results.organisation, system, benchmark, results.division or "")
-        names = (report.verdict_of(results), *map(clean, cells))
-        if isinstance(results.score, TimeToTrain):
-            times.append((*names, *_time_cells(results, results.score)))
-        elif isinstance(results.score, Throughput):
-            rates.append((*names, *_rate_cells(results.score)))
-    both = (
-        ("Time to train (strong scaling), in minutes; staging in or out of TTT", TIMES, times),
-        ("Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes", RATES, rates),
+    names: tuple[Column[ResultSet], ...] = (
+        Column("verdict", "", report.verdict_of, numeric=False),
+        Column("round", "", lambda results: f"v{results.round}" if rounds else "", numeric=False),
+        Column("organisation", "", lambda results: clean(results.organisation), numeric=False),
+        Column("system", "", lambda results: clean(results.system or results.label), numeric=False),
+        Column("benchmark", "", _benchmark_cell, numeric=False),
+        Column("division", "", lambda results: clean(results.division or ""), numeric=False),
     )
-    return [
-        TextTable(
-            title,
-            tuple((name, "") for name in (*NAMES, *scores)),
-            tuple(rows),
-            (*(False for _ in NAMES), *(True for _ in scores)),
-        ).without_empty()
-        for title, scores, rows in both
-        if rows
-    ]
-
-
-def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
-    verdict = results.judged_convergence
-    unit = f" {results.reference.epoch_unit}" if results.reference else ""
-    point = f" (RCP {plain(verdict.point.mean)})" if verdict and verdict.point else ""
-    return (
-        minutes(score.minutes),
-        minutes(score.normalized) if score.normalization > 1 else "",
-        minutes(score.scaled) if score.scaled is not None else "",
-        staging_cell(score.staging_minutes, score.staging_clock),
-        energy(score.energy_joules) if score.energy_joules is not None else "",
-        f"{plain(score.convergence)}{unit}{point}" if score.convergence is not None else "",
+    tables = (
+        make_table(title, (*names, *columns), [results for results in report.sets if isinstance(results.score, kind)])
+        for kind, title, columns in (
+            (TimeToTrain, "Time to train (strong scaling), in minutes; staging in or out of TTT", TIMES),
+            (
+                Throughput,
+                "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes",
+                RATES,
+            ),
+        )
     )
-
-
-def _rate_cells(score: Throughput) -> tuple[str, ...]:
-    normalized = score.normalized_models_per_minute if score.normalization > 1 else None
-    return (
-        plain(score.system_scale),
-        plain(score.instance_scale),
-        plain(score.models),
-        minutes(score.minutes),
-        f"{score.models_per_minute:.4g}" if score.models_per_minute is not None else "–",
-        f"{normalized:.4g}" if normalized is not None else "",
-        staging_cell(score.staging_minutes, score.staging_clock),
-        energy(score.energy_joules) if score.energy_joules is not None else "",
-    )
+    return [table.without_empty() for table in tables if table.rows]

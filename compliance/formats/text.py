@@ -24,7 +24,7 @@ from compliance.formats.findings import (
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.table import TextTable, plain_text
+from compliance.formats.table import plain_text
 from compliance.formats.words import run_text, shown_path, write_location
 from compliance.model.judging import (
     ERROR,
@@ -65,6 +65,8 @@ def render(report: Report, style: Style) -> str:
         entries = [entry for entry in causes if entry.severity in failing or entry.finding in broken]
         blocks = [*(_group_lines(group, style) for group in grouped(entries)), [verdict]]
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+    ignored = Counter((finding.rule, reason) for finding, reason in report.ignored)
+    tables = score_tables(report)
     blocks = [
         _round_lines(report, style),
         _align_columns(results, style),
@@ -72,8 +74,11 @@ def render(report: Report, style: Style) -> str:
         *(_group_lines(group, style) for group in grouped(causes, ERROR, WARNING)),
         _following_lines(following),
         *_minor_blocks(findings, style),
-        _ignored_lines(report),
-        *(_table_lines(table, style) for table in score_tables(report)),
+        [
+            f"Ignored: {counted(number, 'finding')} of {clean(rule)} ({clean(reason) or 'no reason given'})"
+            for (rule, reason), number in ignored.items()
+        ],
+        *([_paint_verdict(table.title, "bold", style), plain_text(table._replace(title=""))] for table in tables),
         [verdict + explain],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -98,11 +103,11 @@ def _round_lines(report: Report, style: Style) -> list[str]:
     if any(not package.whole for package in report.packages):
         lines.append("Only this part of the package was judged; check the whole before you submit it")
     lines += [*describe_limits(report), *(describe_unjudged(report) if style.verbose else ())]
-    for tree, count in report.against:
-        lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")
-    for source, ids in report.own_rules.items():
-        lines.append(f"Rules besides the suite's: {', '.join(ids)} ({shown_path(source, style)})")
-    return lines
+    lines += [f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}" for tree, count in report.against]
+    return lines + [
+        f"Rules besides the suite's: {', '.join(ids)} ({shown_path(source, style)})"
+        for source, ids in report.own_rules.items()
+    ]
 
 
 def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
@@ -184,16 +189,3 @@ def _minor_blocks(findings: list[Shown], style: Style) -> list[list[str]]:
                 lines.append(f"  {_paint_verdict(group.rule, severity, style)}  {number}{group.entries[0].text}")
             blocks.append(lines)
     return blocks
-
-
-def _ignored_lines(report: Report) -> list[str]:
-    kinds = Counter((finding.rule, reason) for finding, reason in report.ignored)
-    return [
-        f"Ignored: {counted(number, 'finding')} of {clean(rule)} ({clean(reason) or 'no reason given'})"
-        for (rule, reason), number in kinds.items()
-    ]
-
-
-def _table_lines(table: TextTable, style: Style) -> list[str]:
-    title, *lines = plain_text(table).split("\n")
-    return [_paint_verdict(title, "bold", style), *lines]

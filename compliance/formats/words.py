@@ -12,10 +12,10 @@ from common.reference import OWN
 from common.values import is_number
 from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
-from compliance.model.judging import JudgedRun
+from compliance.model.judging import JudgedRun, choose_texts, first_text
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
-from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain
+from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, TimeToTrain
 
 T = TypeVar("T")
 
@@ -71,8 +71,15 @@ def aligned(cells: Sequence[T | float | None], least: int = 2) -> list[T | str]:
     return ["" if text is None else text for text in texts]
 
 
-def energy(joules: float) -> str:
-    """Return an energy in kJ, the unit of all tables and pages: `12.35 kJ`, `5,312 kJ`."""
+def rate(value: float | None) -> str:
+    """Return models per minute with four digits; `–` for none."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def energy(joules: float | None) -> str:
+    """Return an energy in kJ, the unit of all tables and pages: `12.35 kJ`, `5,312 kJ`; "" for none."""
+    if joules is None:
+        return ""
     return f"{joules / 1000:,.0f} kJ" if joules >= 1e6 else f"{joules / 1000:.4g} kJ"
 
 
@@ -98,41 +105,33 @@ def plain(value: object) -> str:
 def score_text(results: ResultSet) -> str:
     """Return the score in a few words; "" without score."""
     score = results.score
-    mini = "mini " if score is not None and score.mini else ""
+    if score is None:
+        return ""
+    mini, is_normalized = "mini " if score.mini else "", score.normalization > 1
     if isinstance(score, TimeToTrain):
-        if score.minutes is None:
-            return "no time to train"
-        parts = [f"{mini}TTT {minutes(score.minutes)} min"]
-        if score.normalization > 1:
-            parts.append(f"normalised {minutes(score.normalized)} min")
-        if score.scaled is not None:
-            parts.append(f"scaled {minutes(score.scaled)} min (scaling.json)")
-        if matters(score.staging_minutes):
-            parts.append(f"staging {minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip())
-        if score.energy_joules is not None:
-            parts.append(f"energy {energy(score.energy_joules)}")
-        return ", ".join(parts)
-    if isinstance(score, Throughput):
-        if score.minutes is None:
-            return "no throughput"
-        parts = [counted(score.models, f"{mini}model")]
-        if score.models_per_minute is not None:
-            parts.append(f"{score.models_per_minute:.4g} models/min")
-        if score.normalization > 1 and score.normalized_models_per_minute is not None:
-            parts.append(f"normalised {score.normalized_models_per_minute:.4g} models/min")
-        if score.energy_joules is not None:
-            parts.append(f"energy {energy(score.energy_joules)} in all")
-        return ", ".join(parts)
-    return ""
+        staging = f"staging {minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip()
+        parts = (
+            (True, f"{mini}TTT {minutes(score.minutes)} min"),
+            (is_normalized, f"normalised {minutes(score.normalized)} min"),
+            (score.scaled is not None, f"scaled {minutes(score.scaled)} min (scaling.json)"),
+            (matters(score.staging_minutes), staging),
+            (score.energy_joules is not None, f"energy {energy(score.energy_joules)}"),
+        )
+        return ", ".join(choose_texts(parts)) if score.minutes is not None else "no time to train"
+    rates = (
+        (True, counted(score.models, f"{mini}model")),
+        (score.models_per_minute is not None, f"{rate(score.models_per_minute)} models/min"),
+        (is_normalized and score.minutes, f"normalised {rate(score.normalized_models_per_minute)} models/min"),
+        (score.energy_joules is not None, f"energy {energy(score.energy_joules)} in all"),
+    )
+    return ", ".join(choose_texts(rates)) if score.minutes is not None else "no throughput"
 
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
     """Return the name of the set, with its round if the report has several, and whether it is of MLPerf."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-    remark = " (mini problem)" if results.mini else ""
-    if results.plugin:
-        remark = " (not an MLPerf benchmark)"
+    remark = first_text(((results.plugin, " (not an MLPerf benchmark)"), (results.mini, " (mini problem)")))
     return f"{prefix}{name}{remark}"
 
 
@@ -141,34 +140,39 @@ def convergence_text(results: ResultSet) -> str:
     verdict = results.judged_convergence
     if verdict is None:
         return ""
-    if verdict.passed:
-        return "RCP passed" if verdict.case == "exact" else f"RCP passed ({verdict.case})"
-    if results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"):
-        return "RCP pending (runs are missing)"
     reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
-    if not any(finding.rule == "RCP01" for finding in results.findings):
-        return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
-    if results.waiver:
-        return f"RCP waived: {clean(results.waiver)} ({reason})"
     words = {"missing": "no reference point", "no batch size": "no common batch size"}
-    return f"RCP failed: {words.get(verdict.case, reason)}"
+    is_judged = any(finding.rule == "RCP01" for finding in results.findings)  # else it is ignored, or not selected
+    return first_text(
+        (
+            (verdict.passed and verdict.case == "exact", "RCP passed"),
+            (verdict.passed, f"RCP passed ({verdict.case})"),
+            (
+                results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"),
+                "RCP pending (runs are missing)",
+            ),
+            (not is_judged, f"RCP unjudged ({reason})"),
+            (results.waiver, f"RCP waived: {clean(results.waiver)} ({reason})"),
+            (True, f"RCP failed: {words.get(verdict.case, reason)}"),
+        )
+    )
 
 
 def runs_text(results: ResultSet) -> str:
     """Return the numbers of runs, required, failing and pruned: `9/10 runs, 1 failing`."""
     required = results.reference.runs if results.reference else None
     number = len(results.runs)
+    runs = f"{number}/{required} runs"
     if required is None:
-        parts = [counted(number, "run")]
+        runs = counted(number, "run")
     elif results.scaling == WEAK:
-        parts = [f"{number} runs (at least {required})" if number < required else f"{number} runs"]
-    else:
-        parts = [f"{number}/{required} runs"]
-    if results.failing:
-        parts.append(f"{len(results.failing)} failing")
-    if results.pruned:
-        parts.append(f"{len(results.pruned)} pruned")
-    return ", ".join(parts)
+        runs = f"{number} runs (at least {required})" if number < required else f"{number} runs"
+    parts = (
+        (True, runs),
+        (results.failing, f"{len(results.failing)} failing"),
+        (results.pruned, f"{len(results.pruned)} pruned"),
+    )
+    return ", ".join(choose_texts(parts))
 
 
 def run_text(run: JudgedRun) -> str:
@@ -176,16 +180,15 @@ def run_text(run: JudgedRun) -> str:
     if run.only_rule:
         return "no log of MLPerf HPC"
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
-    parts = [names or "unknown benchmark", f"round {run.round}"]
-    if run.plugin:
-        parts.append("not an MLPerf benchmark")
-    if run.mini:
-        parts.append("own data" if run.variant == OWN else "mini problem")
-    if run.minutes is not None:
-        parts.append(f"{minutes(run.minutes)} min")
-    if is_number(run.convergence):
-        reference = find_reference(run.benchmark)
-        count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
-        failed = "trained without a target for" if run.without_target else "not converged in"
-        parts.append(count if run.converged else f"{failed} {count}")
-    return ", ".join(parts)
+    reference = find_reference(run.benchmark)
+    count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
+    failed = "trained without a target for" if run.without_target else "not converged in"
+    parts = (
+        (True, names or "unknown benchmark"),
+        (True, f"round {run.round}"),
+        (run.plugin, "not an MLPerf benchmark"),
+        (run.mini, "own data" if run.variant == OWN else "mini problem"),
+        (run.minutes is not None, f"{minutes(run.minutes)} min"),
+        (is_number(run.convergence), count if run.converged else f"{failed} {count}"),
+    )
+    return ", ".join(choose_texts(parts))

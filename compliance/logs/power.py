@@ -191,11 +191,12 @@ def _read_file(path: str, window: tuple[float, float], tree: Tree, of_node: bool
 def _find_parts(start: Record) -> str:
     """Return the words by which a measurement is of parts of a node, "" if there are none."""
     scope, source, sensor = (start.meta(name) for name in ("scope", "source", "sensor"))
-    if scope not in (None, NODE_SCOPE):
-        return f"scope {show_json(scope)}"
-    if isinstance(source, str) and source.partition(":")[0].lower() in COUNTERS:
-        return f"source {show_json(source)}"
-    return f"sensor {show_json(sensor)}" if isinstance(sensor, str) and re.search(PART, sensor) else ""
+    words = (
+        (scope not in (None, NODE_SCOPE), f"scope {show_json(scope)}"),
+        (isinstance(source, str) and source.partition(":")[0].lower() in COUNTERS, f"source {show_json(source)}"),
+        (isinstance(sensor, str) and re.search(PART, sensor), f"sensor {show_json(sensor)}"),
+    )
+    return next((text for applies, text in words if applies), "")
 
 
 class _PowerReader(LogReader):

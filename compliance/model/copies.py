@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
@@ -34,20 +33,21 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     runs = [
         (run, result)
         for result in every
-        for run in (*result.runs, *result.pruned)
+        for run in result.all_runs
         if run.damage is None or run.damage.rule not in ("FRM01", "FRM03")  # nothing was read: such logs are no copies
     ]
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
     files = [(log, result) for run, result in runs if run.power for log in run.power.nodes if log.sketch]
     other_ids = {id(result) for result in others}
-    times = Groups(lambda run: interval_keys(run.fingerprint), _same_run, lambda run: middle(run.fingerprint)).collect(
-        runs
+    times = _group_items(
+        runs, lambda run: interval_keys(run.fingerprint), _same_run, lambda run: middle(run.fingerprint)
     )
-    values = Groups(
+    values = _group_items(
+        runs,
         lambda run: value_keys(run.fingerprint),
         lambda run, other, _: bool(match_values(run.fingerprint, other.fingerprint)),
-    ).collect(runs)
-    power = Groups(lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other)).collect(files)
+    )
+    power = _group_items(files, lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other))
     copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
 
     def is_news(item: Any, other: Any) -> bool:
@@ -78,82 +78,58 @@ def _same_result(copies: Copies, other_ids: set[int]) -> bool:
 Owned = tuple[Any, ResultSet]
 
 
-class Groups:
-    """Put items that belong together into groups: each is compared with the earlier ones that share a key.
+def _group_items(
+    items: Iterable[Owned],
+    read_keys: Callable[[Any], Keys],
+    belong: Callable[[Any, Any, int], bool],
+    find_position: Callable[[Any], float] | None = None,
+) -> list[list[Owned]]:
+    """Return the groups of several items that belong together: each is compared with earlier ones that share a key.
 
-    keys: of an item. belong: is asked with two items and the number of their common keys. position: a number by which
-    the first items of a result are compared without any, if it is nearly the same.
+    belong: is asked with two items and the number of their common keys. find_position: returns a number by which the
+    first items of a result are compared without any common key, if it is nearly the same.
     """
-
-    def __init__(
-        self,
-        keys: Callable[[Any], Keys],
-        belong: Callable[[Any, Any, int], bool],
-        position: Callable[[Any], float] | None = None,
-    ) -> None:
-        self._keys, self._belong, self._position = keys, belong, position
-        self._siblings: dict[int, list[tuple[int, float]]] = {}  # of each result, the first items and their places
-        self._first: dict[float, int] = {}  # the first item with a key, and further ones
-        self._further: dict[float, list[int]] = {}
-        self._items: list[Any] = []
-        self._groups: list[list[Owned]] = []  # of each item
-
-    def collect(self, items: Iterable[Owned]) -> list[list[Owned]]:
-        """Return the groups of several items."""
-        for item, owner in items:
-            shared = dict(self._sharing_items(item))
-            near = chain(shared.items(), ((at, 0) for at in self._near_siblings(item, owner) if at not in shared))
-            fitting = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
-            group: list[Owned] = next(fitting, [])
-            group.append((item, owner))
-            self._items.append(item)
-            self._groups.append(group)
-        return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
-
-    def _near_siblings(self, item: Any, owner: ResultSet) -> list[int]:
-        """Return earlier items of the same result at nearly the same place, and remember this one."""
-        siblings = self._siblings.setdefault(id(owner), [])
-        if self._position is None or len(siblings) == SIBLINGS:
-            return []
-        here = self._position(item)
-        near = [at for at, position in siblings if abs(here - position) <= NEAR]
-        siblings.append((len(self._items), here))
-        return near
-
-    def _sharing_items(self, item: Any) -> list[tuple[int, int]]:
-        """Return the earlier items that share most keys with this one, and remember its keys."""
-        keys, near = self._keys(item)
-        number, shared, first_with = len(self._items), [], self._first
+    first_with: dict[float, int] = {}  # the first item with a key, and further ones
+    further_with: dict[float, list[int]] = {}
+    siblings: dict[int, list[tuple[int, float]]] = {}  # of each result, the first items and their positions
+    grouped: list[tuple[Any, list[Owned]]] = []  # each item, and its group
+    for number, (item, owner) in enumerate(items):
+        keys, near_keys = read_keys(item)
+        shared = []
         for key in keys:
             first = first_with.setdefault(key, number)
             if first != number:
-                further = self._further.setdefault(key, [])
+                further = further_with.setdefault(key, [])
                 shared += [first, *further]
                 if len(further) < BUCKET:
                     further.append(number)
-        for key in filter(first_with.__contains__, near):
-            shared += [first_with[key], *self._further.get(key, ())]
+        for key in filter(first_with.__contains__, near_keys):
+            shared += [first_with[key], *further_with.get(key, ())]
         # Of so few, sorting all is faster than most_common().
-        return sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED] if shared else []
+        alike = dict(sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED])
+        beside = siblings.setdefault(id(owner), [])
+        if find_position is not None and len(beside) < SIBLINGS:
+            here = find_position(item)
+            near = (at for at, position in beside if abs(here - position) <= NEAR and at not in alike)
+            alike |= dict.fromkeys(near, 0)
+            beside.append((number, here))
+        fitting = (grouped[at][1] for at, count in alike.items() if belong(grouped[at][0], item, count))
+        group: list[Owned] = next(fitting, [])
+        group.append((item, owner))
+        grouped.append((item, group))
+    return [group for group in {id(group): group for _, group in grouped}.values() if len(group) > 1]
 
 
 def _pair_results(kind: str, groups: Iterable[list[Owned]], other_ids: set[int]) -> Iterator[Copies]:
     """Yield the copies by pair of results; every result of a group is named beside one of its round, or the first."""
     by_results: dict[tuple[int, int], Copies] = {}
-
-    def note(first: Owned, second: Owned) -> None:
-        copies = by_results.setdefault((id(first[1]), id(second[1])), Copies(kind, first[1], second[1]))
-        copies.pairs.append((first[0], second[0]))
-
     for group in groups:
         firsts: dict[int, Owned] = {}
         for item, owner in group:
-            if id(owner) in firsts:
-                if id(owner) not in other_ids:
-                    note(firsts[id(owner)], (item, owner))
-                continue
-            earlier = sorted(firsts.values(), key=lambda first: first[1].round != owner.round)
-            firsts[id(owner)] = (item, owner)
-            if earlier and id(owner) not in other_ids:
-                note(earlier[0], (item, owner))
+            nearest = sorted(firsts.values(), key=lambda first: (first[1] is not owner, first[1].round != owner.round))
+            if nearest and id(owner) not in other_ids:
+                first, result = nearest[0]
+                copies = by_results.setdefault((id(result), id(owner)), Copies(kind, result, owner))
+                copies.pairs.append((first, item))
+            firsts.setdefault(id(owner), (item, owner))
     yield from by_results.values()

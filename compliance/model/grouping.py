@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from common.values import group_pairs, identity, is_stated, to_plain
 from compliance.logs.run import Run, text_of
+from compliance.model.judging import first_text
 from compliance.model.layout import STRONG, WEAK
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -58,20 +59,38 @@ def find_scaling(runs: Sequence[Run], required: int, names: Collection[str]) -> 
     scaling = WEAK if WEAK in names else STRONG
     unnamed = scaling not in names
     kinds = Counter(frozenset((key, identity(value)) for key, value in run.settings.items()) for run in runs)
-    if len(kinds) > 1 and kinds.most_common(1)[0][1] * 2 <= len(runs):
-        return scaling, f"their settings differ ({len(kinds)} kinds in {len(runs)} logs), as in a sweep"
-    if unnamed and len(runs) > required:
-        return scaling, f"a time-to-train result has {required} runs, and nothing says that these are instances"
     clocks = sorted((run.start_ms, run.stop_ms or inf) for run in runs if run.start_ms is not None)
-    if unnamed and any(later < min(stop, start + AT_ONCE_MS) for (start, stop), (later, _) in pairwise(clocks)):
-        return scaling, "some start at once, as instances do, and nothing says that they are runs of a time to train"
-    return scaling, ""
+    at_once = any(later < min(stop, start + AT_ONCE_MS) for (start, stop), (later, _) in pairwise(clocks))
+    why_not = first_text(
+        (
+            (
+                len(kinds) > 1 and kinds.most_common(1)[0][1] * 2 <= len(runs),
+                f"their settings differ ({len(kinds)} kinds in {len(runs)} logs), as in a sweep",
+            ),
+            (
+                unnamed and len(runs) > required,
+                f"a time-to-train result has {required} runs, and nothing says that these are instances",
+            ),
+            (
+                unnamed and at_once,
+                "some start at once, as instances do, and nothing says that they are runs of a time to train",
+            ),
+        )
+    )
+    return scaling, why_not
 
 
 def _list_facts(run: Run) -> Facts:
-    division = text_of(run.submission.get("submission_division"))
-    names = (run.organisation, run.benchmark, run.variant, division, run.platform)
-    return (*names, run.nodes, run.accelerators_per_node, run.batch_size)
+    return (
+        run.organisation,
+        run.benchmark,
+        run.variant,
+        text_of(run.submission.get("submission_division")),
+        run.platform,
+        run.nodes,
+        run.accelerators_per_node,
+        run.batch_size,
+    )
 
 
 def _read_facts(run: Run) -> Facts:

@@ -141,6 +141,16 @@ def listed(names: Sequence[object], most: int = LISTED) -> str:
     return ", ".join(map(str, names[:most])) + more
 
 
+def choose_texts(cases: Iterable[tuple[object, str]]) -> list[str]:
+    """Return the texts that apply. cases: whether each applies, and its text."""
+    return [text for applies, text in cases if applies]
+
+
+def first_text(cases: Iterable[tuple[object, str]]) -> str:
+    """Return the first text that applies, "" if none does. cases: whether each applies, and its text."""
+    return next(iter(choose_texts(cases)), "")
+
+
 DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
 """Rules that find a file damaged as a whole; on it no rule about its records is applied."""
 

@@ -112,13 +112,10 @@ def discover(paths: list[str]) -> Places:
     Several logs that the user names are loose logs of their folders; one is judged as a log.
     """
     places = Places()
-    seen: set[str] = set()
-    for path in paths:
-        path = write_slashes(path)
-        real = os.path.realpath(path) if path != "-" else path
-        if real in seen:
-            continue
-        seen.add(real)
+    by_real_path: dict[str, str] = {}
+    for path in map(write_slashes, paths):
+        by_real_path.setdefault(os.path.realpath(path) if path != "-" else path, path)
+    for path in by_real_path.values():
         if path == "-" or not os.path.isdir(path):
             places.logs.append(path)
         else:
@@ -133,8 +130,8 @@ def discover(paths: list[str]) -> Places:
             places.folders.append(SetPlace(folder, logs=logs, tree=NAMED_BY_USER))
             places.unread += _result_files(folder)
     if places.unread:
-        seen.update(os.path.realpath(log) for layout in places.folders for log in layout.logs)
-        places.unread = [path for path in dict.fromkeys(places.unread) if os.path.realpath(path) not in seen]
+        judged = {*by_real_path, *(os.path.realpath(log) for layout in places.folders for log in layout.logs)}
+        places.unread = [path for path in dict.fromkeys(places.unread) if os.path.realpath(path) not in judged]
     return places
 
 
@@ -153,16 +150,22 @@ def round_of_path(path: str) -> str | None:
 
 
 def _discover_folder(path: str, places: Places) -> None:
-    visited: dict[str, str] = {}
-    packages = list(_packages_below(path, REPOSITORY_DEPTH, visited))
+    packages, unread = [], []
+    for folder, below, names in _walk_sorted(path, REPOSITORY_DEPTH):
+        is_package = SYSTEMS in below or (RESULTS in below and _has_logs(posixpath.join(folder, RESULTS)))
+        pattern = LOG_NAME if folder == path and not is_package else RESULT_NAME
+        files = [posixpath.join(folder, name) for name in names if pattern.fullmatch(name)]
+        unread += [file for file in files if _is_file(file)]
+        below[:] = [name for name in below if not (is_package or UNFINISHED.fullmatch(name))]
+        if is_package:
+            packages.append(folder)
     if packages:
-        for folder in visited.values():
-            name = LOG_NAME if folder == path and folder not in packages else RESULT_NAME
-            places.unread += [file for file in _sorted_files(folder) if name.fullmatch(os.path.basename(file))]
-        places.packages += [_read_package(root) for root in packages]
+        places.unread += unread
+        places.packages += map(_read_package, packages)
         return
-    root = _package_above(path)
-    if root is not None:
+    above = re.fullmatch(rf"(.*)/{RESULTS}(?:/[^/]+){{0,4}}", write_slashes(os.path.abspath(path)), re.DOTALL)
+    if above:
+        root = above[1] or "/"
         package = _read_package(root)
         inside = os.path.realpath(path)
         package.part = "" if inside == os.path.realpath(posixpath.join(root, RESULTS)) else path
@@ -178,30 +181,10 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep) or folder.startswith(path + os.sep)
 
 
-def _packages_below(path: str, depth: int, visited: dict[str, str]) -> Iterator[str]:
-    real = os.path.realpath(path)
-    if real in visited:
-        return
-    visited[real] = path
-    folders = subfolders(path)
-    names = {os.path.basename(folder) for folder in folders}
-    if SYSTEMS in names or (RESULTS in names and _has_logs(posixpath.join(path, RESULTS))):
-        yield path
-    elif depth:
-        for folder in folders:
-            if not UNFINISHED.fullmatch(os.path.basename(folder)):
-                yield from _packages_below(folder, depth - 1, visited)
-
-
 def _has_logs(results: str) -> bool:
     """Tell whether a folder has logs in folders below it; source code, too, is in folders named `results`."""
-    below = ((folder, names) for folder, names in _walk_sorted(results) if folder != results)
-    return any(LOG_NAME.fullmatch(name) for _, names in below for name in names)
-
-
-def _package_above(path: str) -> str | None:
-    inside = re.fullmatch(rf"(.*)/{RESULTS}(?:/[^/]+){{0,4}}", write_slashes(os.path.abspath(path)), re.DOTALL)
-    return inside and (inside[1] or "/")
+    below = (names for folder, _, names in _walk_sorted(results) if folder != results)
+    return any(LOG_NAME.fullmatch(name) for names in below for name in names)
 
 
 def _read_package(root: str) -> PackagePlace:
@@ -307,10 +290,7 @@ def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
 
     The others there go to `unread`.
     """
-    measured: tuple[str, ...] = ()
-    for folder, names in _walk_sorted(path):
-        if posixpath.join(folder, "").startswith(measured):
-            continue
+    for folder, below, names in _walk_sorted(path):
         results = [name for name in names if RESULT_NAME.fullmatch(name)]
         others = [name for name in names if LOG_NAME.fullmatch(name) and name not in results]
         if logs := results or others:
@@ -320,28 +300,30 @@ def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
             if results:
                 unread += [posixpath.join(folder, name) for name in others]
                 layout.power = _read_power_folders(folder)
-                measured += (posixpath.join(folder, POWER, ""),)
+                below[:] = [name for name in below if name != POWER]
             yield layout
 
 
-def _walk_sorted(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (folder, file names) like os.walk, sorted, following links but no loops."""
+def _walk_sorted(path: str, most_levels: int = MAX_DEPTH) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield (folder, names of folders, of files) like os.walk, sorted, following links but no loops."""
     seen: set[str] = set()
     for folder, below, names in os.walk(path, followlinks=True):
         real = os.path.realpath(folder)
-        if real in seen or folder.count(os.sep) - path.count(os.sep) > MAX_DEPTH:
+        if real in seen or folder.count(os.sep) - path.count(os.sep) > most_levels:
             below.clear()
         else:
             seen.add(real)
             below.sort(key=natural)
-            yield write_slashes(folder), sorted(names, key=natural)
+            yield write_slashes(folder), below, sorted(names, key=natural)
 
 
 @lru_cache(maxsize=10_000)
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key by which result_2 comes before result_10."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
+    return [
+        (0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in re.split(r"([0-9]+)", name)
+    ]
 
 
 def list_entries(folder: str) -> list[str]:

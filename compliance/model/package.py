@@ -224,3 +224,7 @@ class Submissions(Struct, frozen=True):
     profile: str
     waivers: Mapping[str, Waiver] = {}
     copies: list[Copies] = []
+
+    def list_copies(self, kind: str) -> list[Copies]:
+        """Return the copies of one kind: TIMES, VALUES or POWER."""
+        return [copies for copies in self.copies if copies.kind == kind]

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from common.tree import ANYWHERE, Tree
-from common.values import is_number
+from common.values import group_pairs, is_number
 from common.version import DISTRIBUTION
 from compliance.model.layout import (
     BENCHMARKS,
@@ -76,7 +76,8 @@ def contents_of(root: str) -> list[PackageEntry]:
     folders = [""]
     while folders and len(contents) < MOST:
         with suppress(OSError):
-            below = list_entries(posixpath.join(root, folder := folders.pop()))
+            folder = folders.pop()
+            below = list_entries(posixpath.join(root, folder))
             entries = [_make_entry(path, posixpath.join(folder, path.rpartition("/")[2])) for path in below]
             contents += entries
             folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
@@ -100,27 +101,23 @@ class Code:
 
     def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
         self.root = root
-        self.folders: dict[str, list[str]] = {}
-        self._files: dict[
-            str, dict[str, list[str]]
-        ] = {}  # by benchmark and implementation, names of files with contents
-        self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
-        code = [entry for entry in contents if entry.path.split("/")[0] == BENCHMARKS]
+        code = [(entry, entry.path.split("/")[1:]) for entry in contents if entry.path.split("/")[0] == BENCHMARKS]
         self.exists = bool(code)
-        for entry in code:
-            parts = tuple(entry.path.split("/")[1:])
-            if len(parts) == 1 and entry.kind == FOLDER:
-                self.folders[parts[0]] = []
-            elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
-                self.folders[parts[0]].append(parts[1])
-            elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
-                self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-                if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file):
-                    self._files.setdefault(parts[0], {}).setdefault(parts[2], []).append(entry.name)
+        folders = [parts for entry, parts in code if entry.kind == FOLDER]
+        beside = (parts for parts in folders if len(parts) == 2 and parts[1] != IMPLEMENTATIONS)
+        systems = group_pairs((benchmark, system) for benchmark, system in beside)
+        self.folders = {parts[0]: systems.get(parts[0], []) for parts in folders if len(parts) == 1}
+        inside = [(entry, parts) for entry, parts in code if len(parts) > 2 and parts[1] == IMPLEMENTATIONS]
+        self._ends = group_pairs(((parts[0], parts[2]), tuple(parts[-2:])) for _, parts in inside)
+        self._files = group_pairs(
+            ((parts[0], parts[2]), entry.name)
+            for entry, parts in inside
+            if len(parts) > 3 and entry.kind != FOLDER and (entry.size or not entry.is_file)
+        )
 
     def list_implementations(self, benchmark: str) -> dict[str, list[str]]:
         """Return the names of the files in each implementation that has any with contents."""
-        return self._files.get(benchmark, {})
+        return {name: files for (owner, name), files in self._files.items() if owner == benchmark}
 
     def path(self, benchmark: str, *parts: str) -> str:
         """Return the path of something below benchmarks/<benchmark>/."""
@@ -137,19 +134,18 @@ class Code:
 
     def find_linked(self, benchmark: str, system: str) -> list[str]:
         """Return the implementations that may have made a result: those with a link, else all."""
-        names = self._ends.get(benchmark, {})
+        names = [name for owner, name in self._ends if owner == benchmark]
         links = self.links(benchmark, system) if names else {}
-        return [name for name in names if name in links] or list(names)
+        return [name for name in names if name in links] or names
 
     def is_of_suite(self, benchmark: str, system: str) -> bool:
         """Tell whether a result was made by this suite: the code has its name, or its files.
 
         A file <system>_<implementation>.json says which code made it; without one it is the only code there is.
         """
-        ends = self._ends.get(benchmark, {})
         files = {("common", "provenance.py"), (benchmark, "train.py")}
         of_suite = [
-            letters_and_digits(name) == letters_and_digits(DISTRIBUTION) or files <= ends[name]
+            letters_and_digits(name) == letters_and_digits(DISTRIBUTION) or files.issubset(self._ends[benchmark, name])
             for name in self.find_linked(benchmark, system)
         ]
         return bool(of_suite) and all(of_suite)
@@ -211,8 +207,12 @@ def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
         for number, line in enumerate(lines, 1)
         if "bypass" in _ascii_letters(line) and not line.lstrip().startswith("#")
     )
-    obeyed = frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS}
-    return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, bypasses, obeyed)
+    return ParameterFile(
+        entry.folder,
+        entry.name == PARAMETERS_FILE,
+        bypasses,
+        obeyed=frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS},
+    )
 
 
 def _ascii_letters(text: str) -> str:

@@ -68,12 +68,9 @@ class Report(Struct, frozen=True):
 
     def groups(self) -> Iterator[tuple[str, list[Finding]]]:
         """Yield (path, findings) for each log, set, package and for the whole, in order."""
-        for run in self.runs:
-            yield run.path, run.findings
-        for results in self.sets:
-            yield results.folder, results.findings
-        for package in self.packages:
-            yield package.root, package.findings
+        yield from ((run.path, run.findings) for run in self.runs)
+        yield from ((results.folder, results.findings) for results in self.sets)
+        yield from ((package.root, package.findings) for package in self.packages)
         yield "", self.own
 
     @property
@@ -88,11 +85,10 @@ class Report(Struct, frozen=True):
         """Paths of the failing runs that are tolerated in their results."""
         return set().union(*(results.tolerated for results in self.sets))
 
-    def counts(self) -> Counter[str]:
+    def counts(self) -> dict[str, int]:
         """Return how many findings there are of each severity."""
-        counts = Counter(dict.fromkeys(SEVERITIES, 0))
-        counts.update(finding.severity for finding in self.findings)
-        return counts
+        counts = Counter(finding.severity for finding in self.findings)
+        return {severity: counts[severity] for severity in SEVERITIES}
 
     @property
     def verdict(self) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
-from compliance.model.judging import FAIL, Case, Finding, JudgedRun, listed, lower_errors, worst
+from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, listed, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 
@@ -77,6 +77,11 @@ class ResultSet(Struct, frozen=True):
         parts = (self.organisation, self.system, self.scaling if self.system else "", self.folder_benchmark)
         name = "/".join(part for part in parts if part) or self.folder
         return f"{name} ({self.label})" if self.label else name
+
+    @property
+    def all_runs(self) -> list[JudgedRun]:
+        """The runs, those that count and the pruned ones."""
+        return [*self.runs, *self.pruned]
 
     @property
     def round(self) -> str:
@@ -144,21 +149,19 @@ class ResultSet(Struct, frozen=True):
         yield from self.findings
         yield from self.inherited
         tolerated = self.tolerated
-        for run in (*self.runs, *self.pruned):
+        for run in self.all_runs:
             yield from lower_errors(run.findings) if run.path in tolerated else run.findings
 
     @property
     def states(self) -> tuple[str, ...]:
         """What the committee was asked or decided, or the submitter chose, beside the verdict."""
-        states = []
-        if self.judged_convergence is not None and not self.judged_convergence.passed:
-            if self.waiver:
-                states.append("waived")
-            elif self.bypasses:
-                states.append("bypass asked for")
-        if self.pruned:
-            states.append("pruned")
-        return tuple(states)
+        has_failed = self.judged_convergence is not None and not self.judged_convergence.passed
+        states = (
+            (has_failed and self.waiver, "waived"),
+            (has_failed and self.bypasses and not self.waiver, "bypass asked for"),
+            (self.pruned, "pruned"),
+        )
+        return tuple(choose_texts(states))
 
     @property
     def judged_convergence(self) -> Verdict | None:
@@ -198,6 +201,10 @@ class ResultSet(Struct, frozen=True):
         sizes = {identity(run.batch_size): run.batch_size for run in self.runs if is_stated(run.batch_size)}
         return to_plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
 
+    def list_copies(self, kind: str) -> list[tuple[Any, Any]]:
+        """Return the pairs of runs, or for POWER of power files, in which the second is a copy of this kind."""
+        return [pair for copies in self.copies if copies.kind == kind for pair in copies.pairs]
+
     @property
     def energy_joules(self) -> float | None:
         """Energy that belongs to the score, in joules; None without score or measurement."""
@@ -226,7 +233,7 @@ class ResultSet(Struct, frozen=True):
     @property
     def at_once(self) -> int:
         """The largest number of instances that were active at the same time, including pruned and broken ones."""
-        return most_at_once([*self.runs, *self.pruned], end_ms=float("inf"))
+        return most_at_once(self.all_runs, end_ms=float("inf"))
 
     @property
     def stated_scale(self) -> int | None:

@@ -121,7 +121,9 @@ def _parse_settings(table: dict[str, Any], path: str, named: bool) -> Settings:
         expected, is_right = KEYS[key]
         if not is_right(value):
             raise UsageError(f"{path}: {key} = {value!r:.80}: expected {expected}")
-    not_applied = () if named else tuple(key for key, value in table.items() if not _is_harmless(key, value))
+    # Harmless is what makes no verdict better. What is ignored is shown, and its errors count.
+    harmless = {"fail-on", "ignore", *(["profile"] if table.get("profile") == STRICT else [])}
+    not_applied = () if named else tuple(key for key in table if key not in harmless)
     fields = {key.replace("-", "_"): value for key, value in table.items() if key not in not_applied}
     fields["waivers"] = _parse_waivers(fields.get("waivers", {}), path)
     fields["rules"] = tuple(
@@ -129,11 +131,6 @@ def _parse_settings(table: dict[str, Any], path: str, named: bool) -> Settings:
         for rule in fields.get("rules", ())
     )
     return Settings(path, named, not_applied, **fields)
-
-
-def _is_harmless(key: str, value: Any) -> bool:
-    """Tell whether a setting makes no verdict better. What is ignored is shown, and its errors count."""
-    return key in ("fail-on", "ignore") or (key == "profile" and value == STRICT)
 
 
 def _parse_waivers(waivers: str | dict[str, Any], path: str) -> dict[str, Waiver]:

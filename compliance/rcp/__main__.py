@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
 from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_reference
 from compliance.cli import add_plugin_options, round_name, use_plugin_options
-from compliance.formats.table import TextTable, plain_text
+from compliance.formats.table import Column, make_table, plain_text
 from compliance.rcp.points import Mode, ReferencePoint, list_points, locate_table, prune
 from compliance.rcp.record import record
 from compliance.rcp.table import read_table
@@ -50,15 +51,21 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
     if not points:
         print("  no reference points")
         return
-    kept = {mode: {point.batch_size for point in prune(points, mode)} for mode in modes}
-    heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup", *(f"kept {mode}" for mode in modes)]
-    rows = []
-    for point in points:
-        numbers = [f"{number:.3f}" for number in (point.mean, point.std, point.min_mean)]
-        marks = ["yes" if point.batch_size in kept[mode] else "no" for mode in modes]
-        rows.append((str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}", *marks))
-    table = TextTable("", tuple((head, "") for head in heads), tuple(rows), (True,) * len(heads))
-    print(textwrap.indent(plain_text(table), "  "))
+    kept = ((mode, set(prune(points, mode))) for mode in modes)
+    columns: list[Column[ReferencePoint]] = [
+        Column("batch size", "", lambda point: str(point.batch_size)),
+        Column("runs", "", lambda point: str(len(point.epochs))),
+        Column("mean", "", lambda point: f"{point.mean:.3f}"),
+        Column("std", "", lambda point: f"{point.std:.3f}"),
+        Column("min mean", "", lambda point: f"{point.min_mean:.3f}"),
+        Column("max speedup", "", lambda point: f"{point.max_speedup:.4f}"),
+        *(Column(f"kept {mode}", "", partial(_tell_kept, points)) for mode, points in kept),
+    ]
+    print(textwrap.indent(plain_text(make_table("", columns, points)), "  "))
+
+
+def _tell_kept(kept: Collection[ReferencePoint], point: ReferencePoint) -> str:
+    return "yes" if point in kept else "no"
 
 
 def print_table(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:

@@ -114,8 +114,9 @@ class ReferencePoint:
         centre = math.fsum(entry.epochs) / count
         std = math.sqrt(math.fsum((value - centre) ** 2 for value in entry.epochs) / count)
         minimum = min_acceptable_mean(mean, std, count - 2, required_runs)
-        epochs = tuple(sorted(entry.epochs))
-        return cls(entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, unit)
+        return cls(
+            entry.name, entry.batch_size, tuple(sorted(entry.epochs)), entry.hyperparameters, mean, std, minimum, unit
+        )
 
     @property
     def max_speedup(self) -> float:
@@ -195,10 +196,10 @@ def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[Re
         low, point, high = kept[at - 1 : at + 2]
         if point.mean <= _line_value(low, high, point.batch_size, "mean"):
             at += 1
-            continue
-        del kept[at]
-        if mode == "envelope":
-            at = max(at - 1, 1)
+        else:
+            del kept[at]
+            if mode == "envelope":
+                at = max(at - 1, 1)
     return tuple(kept)
 
 

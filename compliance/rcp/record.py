@@ -52,20 +52,21 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
     reference = reference_of(benchmark, variant) if variant in VARIANTS else None
     if reference is None:
         raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(variants)}")
-    if log[BAGGING]:
-        raise ValueError("it is a run with bagging; a reference run trains on the whole training set")
-    if find_completion(log):
-        raise ValueError("it is a run without a target; a reference run trains to that of the benchmark")
-    if log[INIT_WEIGHTS]:
-        raise ValueError("it started from given weights; a reference run starts from random ones")
-    if codes := describe_own_code(log.value("provenance")):
-        raise ValueError(f"{codes} computed in place of the suite's code; a reference run has that alone")
+    provenance = log.value("provenance")
+    codes = describe_own_code(provenance)
+    for is_other, why in (
+        (log[BAGGING], "it is a run with bagging; a reference run trains on the whole training set"),
+        (find_completion(log), "it is a run without a target; a reference run trains to that of the benchmark"),
+        (log[INIT_WEIGHTS], "it started from given weights; a reference run starts from random ones"),
+        (codes, f"{codes} computed in place of the suite's code; a reference run has that alone"),
+    ):
+        if is_other:
+            raise ValueError(why)
     epochs = _last_epoch(log, reference.target)
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
     with ANYWHERE.open(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    provenance = log.value("provenance")
     sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
     is_digest = isinstance(sources, str) and re.match(DIGEST, sources)
     run = RecordedRun(name, digest, epochs, sources if is_digest else None)
@@ -99,10 +100,10 @@ def _read_runs(folder: Path) -> list[LoggedRun]:
             logged = read_reference_run(path, str(path.relative_to(folder)) if folder.is_dir() else path.name)
         except ValueError as error:
             _report_left_out(path, str(error))
-            continue
-        first = runs.setdefault(logged.run.sha256, logged)
-        if first is not logged:
-            _report_left_out(path, f"a copy of {first.run.file}")
+        else:
+            first = runs.setdefault(logged.run.sha256, logged)
+            if first is not logged:
+                _report_left_out(path, f"a copy of {first.run.file}")
     return list(runs.values())
 
 

@@ -79,7 +79,10 @@ def _load_source(source: str, name: str) -> None:
         with redirect_stdout(sys.stderr):  # a report may be on standard output
             module = import_source(source, name)
     except UsageError:
-        _restore_rules(before)
+        for id_ in set(RULES) - set(before):
+            sys.modules.pop(RULES.pop(id_).__module__, None)
+        RULES.update(before)  # what the source may have replaced
+        rules_of.cache_clear()
         raise
     own = [rule for rule in RULES.values() if not rule.is_suite_rule()]
     # A rule may be defined in a part of the module, if it is a package.
@@ -88,14 +91,6 @@ def _load_source(source: str, name: str) -> None:
             f"{name}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
             "SubmissionsRule of compliance.rules.rule, with an id"
         )
-
-
-def _restore_rules(before: dict[str, type[Rule]]) -> None:
-    for id_ in set(RULES) - set(before):
-        sys.modules.pop(RULES[id_].__module__, None)
-    RULES.clear()
-    RULES.update(before)
-    rules_of.cache_clear()
 
 
 # -- installed packages ------------------------------------------------------------------------------------

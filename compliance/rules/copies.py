@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from common.console import format_duration
@@ -34,13 +35,18 @@ MARK = ("file", "lineno")
 Pair = tuple[JudgedRun, JudgedRun]
 
 
-class SeedsLogged(SetRule):
-    """Every run of a closed result logs its seed, a whole number."""
+class SeedRule(SetRule):
+    """Base of the rules about the seeds of closed results."""
 
-    id = "RUN03"
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
+
+
+class SeedsLogged(SeedRule):
+    """Every run of a closed result logs its seed, a whole number."""
+
+    id = "RUN03"
     why = "Only runs with different seeds are independent samples of the convergence."
     fix = "Draw a seed for each run from system randomness and log it with key seed."
     differs = (
@@ -66,29 +72,24 @@ class SeedsLogged(SetRule):
                 fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
         for run in results.runs:
-            yield from self._first_problem(run, results.strict)
+            yield from islice(self._find_problems(run, results.strict), 1)
             if not results.strict and not run.parsed_clean:
                 yield self.finding(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
 
-    def _first_problem(self, run: JudgedRun, strict: bool) -> Iterator[Finding]:
+    def _find_problems(self, run: JudgedRun, strict: bool) -> Iterator[Finding]:
         for line, file, source_line, value in run.seeds:
             official = _official_problem(file, source_line, value)
             problem = seed_problem(value) if strict else official
             if problem:
                 yield self.finding(run.path, line, problem, "a whole number", "seed")
-                return
-            if official:
+            elif official:
                 yield self.finding(run.path, line, official, "as mllog writes it", "seed", WARNING)
-                return
 
 
-class SeedsUnique(SetRule):
+class SeedsUnique(SeedRule):
     """No two runs of a closed result share a seed."""
 
     id = "RUN04"
-    cite = SEEDS
-    rounds = since("1.0")
-    divisions = ("closed",)
     why = "Two runs with one seed are one sample of the convergence counted twice; a second seed changes nothing."
     fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
     differs = (
@@ -102,7 +103,7 @@ class SeedsUnique(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if SEED_BYPASS in results.officially_bypassed:
             return
-        copied = {id(run) for copies in results.copies if copies.kind == TIMES for pair in copies.pairs for run in pair}
+        copied = {id(run) for pair in results.list_copies(TIMES) for run in pair}
         for seed, places in _seed_places(results).items():
             runs = list({id(run): run for run, _ in places}.values())
             number = seed[-1] if isinstance(seed, tuple) else seed
@@ -113,7 +114,7 @@ class SeedsUnique(SetRule):
                 if results.scaling == WEAK:
                     fix = f"Keep one; move {names_of(runs[1:])} to pruned_results."
                 cause = "RUN05" if all(id(run) in copied for run in runs) else ""
-                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix)._replace(cause=cause)
+                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix, cause=cause)
             elif len(places) > 1 and not run.damage:
                 message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
                 message += " as that of two runs"
@@ -123,8 +124,9 @@ class SeedsUnique(SetRule):
             if run.seed_count > len(run.seeds):
                 message = f"{run.seed_count} seeds are logged, of which only the first {len(run.seeds)} are compared"
                 severity = ERROR if results.strict else SKIPPED
-                expected = "one seed record, from rank 0"
-                yield self.finding(run.path, run.seeds[-1][0], message, expected, "seed", severity)
+                yield self.finding(
+                    run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity
+                )
 
 
 class SeedsOfTheirTime(SetRule, strict_only=True):
@@ -205,7 +207,7 @@ class NoCopies(SetRule, strict_only=True):
     bad = (lambda package: package().copy(1, 2),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
+        pairs = results.list_copies(TIMES)
         for first, second in pairs[:SHOWN]:
             message = f"duplicate log: {how_alike(first, second, os.path.basename(first.path))}"
             name = os.path.basename(second.path)
@@ -219,7 +221,7 @@ class NoCopies(SetRule, strict_only=True):
 
     def _find_alike(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning about runs with the same results."""
-        alike_pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
+        alike_pairs = results.list_copies(VALUES)
         if SeedsUnique.applies(results.round, results.judged_as, results.case.profile):
             seeds = {id(run): [seed_of(seed[-1]) for seed in run.seeds] for pair in alike_pairs for run in pair}
             # Of runs with the same seeds, RUN04 says it.
@@ -249,7 +251,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
     bad = (lambda package: package().copy_to("other_system"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies in _of_kind(submissions, TIMES):
+        for copies in submissions.list_copies(TIMES):
             same = [pair for pair in copies.pairs if _same_log(*pair)]
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
@@ -263,7 +265,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
                 alike_as = how_alike(*edited[0], "the other")
                 message = f"a copy with edited times: {_describe_owners(copies, edited)}; {alike_as}"
                 yield self.finding(edited[0][1].path, 0, message, "runs for each result")
-        for copies in _of_kind(submissions, VALUES):
+        for copies in submissions.list_copies(VALUES):
             first_run, second_run = copies.pairs[0]
             message = f"{_compare_results(first_run, second_run)}: {_describe_owners(copies, copies.pairs)}"
             fix = "Make new runs for each result, with seeds of their own."
@@ -308,10 +310,6 @@ def _same_log(run: JudgedRun, other: JudgedRun) -> bool:
     """Tell whether two logs are of one run, with nothing of it edited but who submits it as what."""
     first, second = run.fingerprint, other.fingerprint
     return same_times(first, second) and first.values == second.values
-
-
-def _of_kind(submissions: Submissions, kind: str) -> list[Copies]:
-    return [copies for copies in submissions.copies if copies.kind == kind]
 
 
 def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:

@@ -70,8 +70,9 @@ class Implementations(CodeRule):
             return
         for benchmark in dict.fromkeys(benchmark for benchmark, _ in _list_results(package)):
             if not code.list_implementations(benchmark):
-                message = f"no implementation of {benchmark}"
-                yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/")
+                yield self.finding(
+                    code.path(benchmark), 0, f"no implementation of {benchmark}", "implementations/<name>/"
+                )
 
 
 class SubmittedCode(CodeRule):
@@ -89,7 +90,7 @@ class SubmittedCode(CodeRule):
         code, hash_code = package.code, cache(partial(_hash_code, package))
         for results in package.sets if code.exists else ():
             benchmark = results.folder_benchmark
-            stated = {run.software[SOURCES] for run in (*results.runs, *results.pruned) if SOURCES in run.software}
+            stated = {run.software[SOURCES] for run in results.all_runs if SOURCES in run.software}
             if not stated:
                 yield from self._find_writers(package, results)
                 continue
@@ -167,9 +168,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        logs = {
-            name_below(package.root, run.path) for results in package.sets for run in (*results.runs, *results.pruned)
-        }
+        logs = {name_below(package.root, run.path) for results in package.sets for run in results.all_runs}
         try:
             recorded = read_provenance(Path(package.root))
             differences = list(find_differences(package.root, names, recorded, package.tree)) if recorded else []
@@ -259,8 +258,9 @@ class LinkedImplementation(CodeRule):
             links, folder = code.links(benchmark, system), code.path(benchmark, system)
             expected = f"one file {system}_<implementation>.json"
             if not links:
-                message = f"no file links {benchmark} on {system} to an implementation"
-                yield self.finding(folder, 0, message, expected, severity=WARNING)
+                yield self.finding(
+                    folder, 0, f"no file links {benchmark} on {system} to an implementation", expected, severity=WARNING
+                )
             elif len(links) > 1:
                 yield self.finding(folder, 0, f"links to {len(links)} implementations: {', '.join(links)}", expected)
             for name, path in links.items():
@@ -271,11 +271,10 @@ class LinkedImplementation(CodeRule):
 
     def _check_stated(self, path: str, name: str, tree: Tree) -> Iterator[Finding]:
         description = read_description(path, tree)
+        stated = description.fields.get("implementation")
         if description.problem:
             yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
-            return
-        stated = description.fields.get("implementation")
-        if stated != name:
+        elif stated != name:
             severity, message = WARNING, "does not name its implementation"
             if stated is not None:
                 severity, message = ERROR, f"names the implementation {show(stated)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, POWER_READING, POWER_START, POWER_STOP
 from common.values import group_pairs, is_number
@@ -110,14 +111,12 @@ class MeasurementCovers(FileRule):
             message = f"measured at a different time than the run: {_span_text(late)} {direction}"
             yield self.finding(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
-        if late > EDGE_MS:
-            yield self.finding(
-                log.path, log.starts.line, f"begins {_span_text(late)} after run_start", expected, POWER_START
-            )
-        if early > EDGE_MS:
-            yield self.finding(
-                log.path, log.stops.line, f"ends {_span_text(early)} before run_stop", expected, POWER_STOP
-            )
+        for missing, line, key, fact in (
+            (late, log.starts.line, POWER_START, f"begins {_span_text(late)} after run_start"),
+            (early, log.stops.line, POWER_STOP, f"ends {_span_text(early)} before run_stop"),
+        ):
+            if missing > EDGE_MS:
+                yield self.finding(log.path, line, fact, expected, key)
         # Short runs may go on after run_stop until there are 60 readings.
         if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
             message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"
@@ -197,19 +196,36 @@ class PowerValues(FileRule):
     bad = (lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),)
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        if log.invalid.count:
-            others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
-            message = f"{POWER_READING} is {log.invalid.value}{others}"
-            yield self.finding(log.path, log.invalid.line, message, "watts, 0 or more", POWER_READING)
-        watts = log.watt_ms / log.timed_ms if log.timed_ms else None
+        others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
         low, high = PLAUSIBLE_WATTS
         accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
-        if watts is not None and not min(max(low, IDLE_WATTS * accelerators), high) <= watts <= high:
-            message = f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W"
-            yield self.finding(log.path, 0, message, "watts of the whole node, not kW or mW", POWER_READING, WARNING)
-        if log.readings >= LEAST_READINGS and log.lowest == log.highest:
-            message = f"all {log.readings} readings are {log.lowest:.4g} W"
-            yield self.finding(log.path, 0, message, "power that varies with the work", POWER_READING, WARNING)
+        least = min(max(low, IDLE_WATTS * accelerators), high)
+        watts = log.watt_ms / log.timed_ms if log.timed_ms else least
+        for applies, line, message, expected, severity in (
+            (
+                log.invalid.count,
+                log.invalid.line,
+                f"{POWER_READING} is {log.invalid.value}{others}",
+                "watts, 0 or more",
+                ERROR,
+            ),
+            (
+                not least <= watts <= high,
+                0,
+                f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W",
+                "watts of the whole node, not kW or mW",
+                WARNING,
+            ),
+            (
+                log.readings >= LEAST_READINGS and log.lowest == log.highest,
+                0,
+                f"all {log.readings} readings are {log.lowest:.4g} W",
+                "power that varies with the work",
+                WARNING,
+            ),
+        ):
+            if applies:
+                yield self.finding(log.path, line, message, expected, POWER_READING, severity)
         if log.of_parts:
             message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
             expected = f"readings of scope {NODE_SCOPE!r}"
@@ -218,30 +234,28 @@ class PowerValues(FileRule):
                 " otherwise submit without power/."
             )
             yield self.finding(log.path, log.starts.line, message, expected, POWER_START, fix=fix)
-        yield from (finding._replace(fix=EFFICIENCY_FIX) for finding in self._check_efficiency(log))
+        yield from islice(self._check_efficiency(log), 1)
 
     def _check_efficiency(self, log: PowerLog) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
-        line = log.efficiencies[values[0]] if values else 0
-        if not values and log.of_node:
-            yield self.finding(
-                log.path, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", CONVERSION_EFFICIENCY, NOTE
-            )
-        elif len(values) > 1:
-            message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
-            yield self.finding(log.path, log.efficiencies[values[1]], message, "one value", CONVERSION_EFFICIENCY)
-        elif efficiency is None:
-            yield self.finding(
-                log.path, line, f"{CONVERSION_EFFICIENCY} is {values[0]}", "0 < v <= 1", CONVERSION_EFFICIENCY
-            )
-        elif log.direct_current and efficiency != 1:
-            message = f"{CONVERSION_EFFICIENCY} is {values[0]} of direct current"
-            yield self.finding(log.path, line, message, "1: nothing is converted", CONVERSION_EFFICIENCY)
-        elif efficiency < LEAST_EFFICIENCY:
-            message = f"{CONVERSION_EFFICIENCY} is {values[0]}"
-            yield self.finding(
-                log.path, line, message, "0.8 or more, as any rated supply has", CONVERSION_EFFICIENCY, WARNING
-            )
+        line, second = (*log.efficiencies.values(), 0, 0)[:2]
+        message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
+        is_low = efficiency is not None and efficiency < LEAST_EFFICIENCY
+        for applies, place, text, expected, severity in (
+            (not values and log.of_node, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", NOTE),
+            (len(values) > 1, second, message, "one value", ERROR),
+            (efficiency is None, line, message, "0 < v <= 1", ERROR),
+            (
+                log.direct_current and efficiency != 1,
+                line,
+                f"{message} of direct current",
+                "1: nothing is converted",
+                ERROR,
+            ),
+            (is_low, line, message, "0.8 or more, as any rated supply has", WARNING),
+        ):
+            if applies:
+                yield self.finding(log.path, place, text, expected, CONVERSION_EFFICIENCY, severity, EFFICIENCY_FIX)
 
 
 def _span_text(time_ms: float) -> str:

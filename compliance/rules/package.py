@@ -39,6 +39,7 @@ JOINED = tuple(
     "accelerators_per_node framework".split()
 )
 """Fields that must be text, or the official system description checker crashes."""
+COUNTS = ("number_of_nodes", "accelerators_per_node", "host_processors_per_node")
 SYSTEM_TYPE = "system_type"
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
@@ -84,9 +85,9 @@ class Layout(PackageRule):
             more = ": the number of runs is 0" if results else ""
             if near:
                 more = f", but {near!r}"
-            message = f"layout: there is no folder {name!r}{more}"
-            finding = self.finding(folder, 0, message, "results/ and systems/", fix=advise_rename(near, name))
-            yield finding._replace(incomplete=results and package.strict and not near)
+            message, fix = f"layout: there is no folder {name!r}{more}", advise_rename(near, name)
+            incomplete = results and package.strict and not near
+            yield self.finding(folder, 0, message, "results/ and systems/", fix=fix, incomplete=incomplete)
 
     def _check_depth(self, package: Package) -> Iterator[Finding]:
         """Yield what is wrong with the folders between results/ and the logs."""
@@ -103,9 +104,9 @@ class Layout(PackageRule):
             yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
-            finding = self.finding(results_folder, 0, message, "results/<system>/…/<benchmark>")
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
-            yield finding._replace(incomplete=not files)
+            expected = "results/<system>/…/<benchmark>"
+            yield self.finding(results_folder, 0, message, expected, incomplete=not files)
 
 
 def find_near(name: str, names: Iterable[str]) -> str:
@@ -152,7 +153,7 @@ class FileNames(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
-            for run in (*results.runs, *results.pruned):
+            for run in results.all_runs:
                 if run.path.endswith(".gz"):
                     name = os.path.basename(run.path)
                     message = f"the committee's checker does not read {name}: it is compressed"
@@ -209,8 +210,8 @@ class Described(PackageRule):
                 path = package.descriptions[unused[0]].path
                 message = f"this system json belongs to no result, and {system} has none"
                 fix = advise_rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
-            finding = self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix)
-            yield finding._replace(cause="PKG01" if package.missing else "")
+            cause = "PKG01" if package.missing else ""
+            yield self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix, cause=cause)
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
@@ -259,30 +260,22 @@ class DescriptionTypes(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for description in _find_incomplete(package):
-            for name, value in description.fields.items():
-                if isinstance(value, str) or name not in FIELDS:
-                    continue
-                if not package.strict:
-                    if name in JOINED:
-                        yield self._describe_type(description, name, ERROR)
-                elif name != "other_software_stack" or not isinstance(value, (dict, list)):
+            wrong = {name: value for name, value in description.fields.items() if not isinstance(value, str)}
+            for name, value in wrong.items():
+                may_be_list = name == "other_software_stack" and isinstance(value, (dict, list))
+                if name in JOINED or (package.strict and name in FIELDS and not may_be_list):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                    yield self._describe_type(description, name, WARNING if number else ERROR)
-            if package.strict:
-                yield from self._check_counts(description)
-
-    def _describe_type(self, description: SystemDescription, name: str, severity: str) -> Finding:
-        message = f"type of {name} in the system json is not text: {show(description.fields[name])}"
-        return self.finding(description.path, 0, message, "text in quotes", name, severity)
-
-    def _check_counts(self, description: SystemDescription) -> Iterator[Finding]:
-        for name in ("number_of_nodes", "accelerators_per_node", "host_processors_per_node"):
-            value, least = description.fields.get(name), int(name == "number_of_nodes")
-            count = description.count(name)
-            unreadable = count is None and isinstance(value, str) and value.strip()
-            if unreadable or (count is not None and count < least):
-                message, fix = f"{name} is {show(value)}", f'Write the number in digits alone, such as "{name}": "16".'
-                yield self.finding(description.path, 0, message, f"a whole number >= {least}", name, fix=fix)
+                    severity = WARNING if package.strict and number else ERROR
+                    message = f"type of {name} in the system json is not text: {show(value)}"
+                    yield self.finding(description.path, 0, message, "text in quotes", name, severity)
+            for name in COUNTS if package.strict else ():
+                value, least = description.fields.get(name), int(name == "number_of_nodes")
+                count = description.count(name)
+                unreadable = count is None and isinstance(value, str) and value.strip()
+                if unreadable or (count is not None and count < least):
+                    message = f"{name} is {show(value)}"
+                    fix = f'Write the number in digits alone, such as "{name}": "16".'
+                    yield self.finding(description.path, 0, message, f"a whole number >= {least}", name, fix=fix)
 
 
 class DescriptionValues(PackageRule, strict_only=True):
@@ -311,30 +304,49 @@ class DescriptionValues(PackageRule, strict_only=True):
                 yield self.finding(
                     description.path, member.line, message, "each member once", member.name, severity, fix
                 )
-            path, fields = description.path, description.fields
-            if "division" in fields and fields["division"] not in ("closed", "open"):
-                message = f"division in the system json is {show(fields['division'])}"
-                yield self.finding(path, 0, message, "'closed' or 'open'", "division")
+            fields = description.fields
+            division = fields.get("division", "open")
             status = str(fields.get("status", "onprem")).strip().lower()
-            if status and status not in STATUSES and not is_placeholder(status):
-                message = f"status in the system json is {show(fields['status'])}"
-                yield self.finding(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
+            is_status = not status or status in STATUSES or is_placeholder(status)
             system_type = fields.get(SYSTEM_TYPE, "")
-            is_known = isinstance(system_type, str) and system_type.replace(" ", "") in ("", *SYSTEM_TYPES)
-            if package.round != "0.7" and not is_known and not is_placeholder(str(system_type)):
-                message, fix = (
-                    f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
-                    f'Write "{SYSTEM_TYPE}": "datacenter".',
-                )
-                yield self.finding(path, 0, message, "datacenter or edge", SYSTEM_TYPE, NOTE, fix)
+            is_type = isinstance(system_type, str) and system_type.replace(" ", "") in ("", *SYSTEM_TYPES)
+            is_type = is_type or package.round == "0.7" or is_placeholder(str(system_type))
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
-            if needed:
-                message = f"empty in the system json: {', '.join(needed)}"
-                yield self.finding(path, 0, message, "a value", severity=WARNING)
-            elif empty:
-                message = f"{len(empty)} fields of the system json are empty: {', '.join(empty)}"
-                yield self.finding(path, 0, message, "a value where one applies", severity=NOTE)
+            for applies, message, expected, key, severity in (
+                (
+                    division not in ("closed", "open"),
+                    f"division in the system json is {show(division)}",
+                    "'closed' or 'open'",
+                    "division",
+                    ERROR,
+                ),
+                (
+                    not is_status,
+                    f"status in the system json is {show(fields.get('status'))}",
+                    "cloud, onprem, preview or research",
+                    "status",
+                    WARNING,
+                ),
+                (
+                    not is_type,
+                    f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
+                    "datacenter or edge",
+                    SYSTEM_TYPE,
+                    NOTE,
+                ),
+                (needed, f"empty in the system json: {', '.join(needed)}", "a value", "", WARNING),
+                (
+                    empty and not needed,
+                    f"{len(empty)} fields of the system json are empty: {', '.join(empty)}",
+                    "a value where one applies",
+                    "",
+                    NOTE,
+                ),
+            ):
+                if applies:
+                    fix = f'Write "{SYSTEM_TYPE}": "datacenter".' if key == SYSTEM_TYPE else ""
+                    yield self.finding(description.path, 0, message, expected, key, severity, fix)
 
 
 class ThroughputNeedsTimeToTrain(PackageRule, strict_only=True):
@@ -370,8 +382,9 @@ class NoBypass(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for bypass in package.bypasses:
-            message = f"asks to switch off a check: {show(bypass.text)}; not obeyed"
-            yield self.finding(bypass.path, bypass.line, message, "no such line")
+            yield self.finding(
+                bypass.path, bypass.line, f"asks to switch off a check: {show(bypass.text)}; not obeyed", "no such line"
+            )
 
 
 def _find_incomplete(package: Package) -> Iterator[SystemDescription]:

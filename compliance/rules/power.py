@@ -12,7 +12,7 @@ from common.record import POWER_START
 from common.values import group_pairs, is_integer
 from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
-from compliance.model.judging import ERROR, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import POWER, WEAK, PowerPlace, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
@@ -46,12 +46,8 @@ class EveryRunMeasured(SetRule):
             severity = ERROR if any(severities[name] == ERROR for name in missing) else WARNING
             folder = posixpath.join(results.folder, POWER)
             yield self.finding(folder, 0, message, "a folder of power files for each run", severity=severity)
-        if results.strict:
-            yield from self._unexpected_folders(results)
-
-    def _unexpected_folders(self, results: ResultSet) -> Iterator[Finding]:
         measured = {result_name(run.path) for run in results.runs}
-        for name, files in (results.power or {}).items():
+        for name, files in (results.power or {}).items() if results.strict else ():
             if name not in measured:
                 message = f"power files without a run: there is no {name}.txt"
                 yield self.finding(files.folder, 0, message, "a run for each folder", severity=WARNING)
@@ -76,10 +72,10 @@ class PowerNumbers(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         severities, faults = _find_faults(results)
         for name, texts in faults.items():
+            folder = posixpath.join(results.folder, POWER, name)
+            expected = "0 to n-1, each once, and the same in all runs"
             for text in texts:
                 if text != NO_FOLDER:
-                    folder = posixpath.join(results.folder, POWER, name)
-                    expected = "0 to n-1, each once, and the same in all runs"
                     yield self.finding(folder, 0, text, expected, severity=severities[name])
 
 
@@ -96,7 +92,7 @@ class AllNodesMeasured(SetRule, strict_only=True):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run, files in _measured_runs(results):
-            severity, count = _fault_severity([run]), len(files.nodes)
+            severity, count = _fault_severity(run), len(files.nodes)
             if not is_integer(run.nodes):
                 yield self.skipped(run.path, "the log does not say how many nodes must be measured")
             elif count != run.nodes:
@@ -117,14 +113,13 @@ class AllNodesMeasured(SetRule, strict_only=True):
                 yield self.finding(alike[1].path, alike[1].starts.line, message, expected, POWER_START, WARNING)
 
     def _find_copied(self, results: ResultSet) -> Iterator[Finding]:
-        for copies in results.copies:
-            for first, second in copies.pairs if copies.kind == COPIED_POWER else ():
+        for first, second in results.list_copies(COPIED_POWER):
+            severity, how = WARNING, "slightly changed or in another order"
+            if equal_readings(first, second):
                 owner = next(run for run in results.runs if run.power and second in run.power.nodes)
-                equal = equal_readings(first, second)
-                how = "whatever their times" if equal else "slightly changed or in another order"
-                message = f"the readings are those of {_run_and_file(first.path)}, {how}"
-                severity = _fault_severity([owner]) if equal else WARNING
-                yield self.finding(second.path, 0, message, "its own measurement", severity=severity)
+                severity, how = _fault_severity(owner), "whatever their times"
+            message = f"the readings are those of {_run_and_file(first.path)}, {how}"
+            yield self.finding(second.path, 0, message, "its own measurement", severity=severity)
 
 
 class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
@@ -142,19 +137,16 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
     )
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies in submissions.copies:
-            if copies.kind == COPIED_POWER:
-                first, second = copies.pairs[0]
-                again = copies.first.round != copies.second.round
-                message = (
-                    f"{len(copies.pairs)} power files of {copies.second.name} (round {copies.second.round}) have"
-                    f" readings of {copies.first.name} (round {copies.first.round}): {_run_and_file(second.path)}"
-                    f" those of {_run_and_file(first.path)}"
-                )
-                changed = not any(equal_readings(*pair) for pair in copies.pairs)
-                message += ", slightly changed or in another order" if changed else ""
-                severity = WARNING if again or changed else ERROR
-                yield self.finding(second.path, 0, message, "a measurement of each run", severity=severity)
+        for copies in submissions.list_copies(COPIED_POWER):
+            first, second = copies.pairs[0]
+            changed = not any(equal_readings(*pair) for pair in copies.pairs)
+            message = (
+                f"{len(copies.pairs)} power files of {copies.second.name} (round {copies.second.round}) have"
+                f" readings of {copies.first.name} (round {copies.first.round}): {_run_and_file(second.path)}"
+                f" those of {_run_and_file(first.path)}{', slightly changed or in another order' if changed else ''}"
+            )
+            severity = WARNING if changed or copies.first.round != copies.second.round else ERROR
+            yield self.finding(second.path, 0, message, "a measurement of each run", severity=severity)
 
 
 def _run_and_file(path: str) -> str:
@@ -177,7 +169,7 @@ class InterconnectCounted(SetRule, strict_only=True):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run, files in _measured_runs(results):
-            severity = _fault_severity([run])
+            severity = _fault_severity(run)
             if len(files.nodes) > 1 and not files.switches:
                 message = f"no power of the interconnect between {len(files.nodes)} nodes"
                 yield self.finding(files.folder, 0, message, "a file sw_<i>.txt for each switch", severity=severity)
@@ -214,9 +206,9 @@ def _measured_runs(results: ResultSet) -> Iterator[tuple[JudgedRun, PowerPlace]]
             yield run, files
 
 
-def _fault_severity(runs: list[JudgedRun]) -> str:
+def _fault_severity(run: JudgedRun) -> str:
     """Return the severity of a fault: the energy of failing runs does not count."""
-    return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
+    return WARNING if run.verdict == FAIL else ERROR
 
 
 def move_power_file(package: Any, old: str, new: str) -> Any:
@@ -260,6 +252,6 @@ def _find_faults(results: ResultSet) -> tuple[dict[str, str], dict[str, list[str
             if count != usual:
                 faults[name].append(f"number of {kind} files is {count}, in most runs it is {usual}")
     if strict:
-        return {name: _fault_severity([run]) for name, run in runs.items()}, faults
+        return {name: _fault_severity(run) for name, run in runs.items()}, faults
     blamed = {*faults, *(result_name(run.path) for run in results.failing)}
     return dict.fromkeys(names, ERROR if len(blamed) > 1 or not counts["node"] else WARNING), faults

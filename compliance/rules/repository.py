@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from common.record import TOKEN
 from common.values import group_pairs
-from compliance.model.judging import NOTE, WARNING, Finding, few, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few, listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER, LINK, MOST, OTHER, PackageEntry
@@ -100,8 +100,9 @@ class RepositoryNames(RepositoryRule, strict_only=True):
         for entries in alike.values():
             if len(entries) > 1:
                 names = " and ".join(repr(entry.name) for entry in entries)
-                message = f"{names} differ only in case"
-                yield self.finding(package.path(entries[0]), 0, message, "different names", severity=WARNING)
+                yield self.finding(
+                    package.path(entries[0]), 0, f"{names} differ only in case", "different names", severity=WARNING
+                )
 
     def _find_unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
@@ -141,14 +142,15 @@ class JudgedFiles(RepositoryRule):
 
     def _check_other(self, entry: PackageEntry, package: Package) -> Iterator[Finding]:
         fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
-        if entry.kind == OTHER:
-            yield self.finding(package.path(entry), 0, "is not a file, folder or link", "a file")
-        elif entry.kind == LINK and os.path.isabs(entry.target):
-            message = f"absolute link to {entry.target!r}"
-            yield self.finding(package.path(entry), 0, message, "a relative link", fix=fix)
-        elif entry.kind == LINK and _leads_out(entry, package):
-            message = f"the link leaves the package: {entry.target!r}"
-            yield self.finding(package.path(entry), 0, message, "a link inside the package", "", WARNING, fix)
+        is_link, is_absolute = entry.kind == LINK, os.path.isabs(entry.target)
+        leaves = is_link and not is_absolute and _leads_out(entry, package)
+        for applies, message, expected, severity, advice in (
+            (entry.kind == OTHER, "is not a file, folder or link", "a file", ERROR, ""),
+            (is_link and is_absolute, f"absolute link to {entry.target!r}", "a relative link", ERROR, fix),
+            (leaves, f"the link leaves the package: {entry.target!r}", "a link inside the package", WARNING, fix),
+        ):
+            if applies:
+                yield self.finding(package.path(entry), 0, message, expected, "", severity, advice)
 
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:

@@ -26,6 +26,7 @@ from compliance.model.judging import (
     WARNING,
     Finding,
     JudgedRun,
+    first_text,
 )
 
 FAMILIES: Final = {
@@ -114,10 +115,20 @@ class Rule:
         return cls.__module__.startswith(f"{__package__}.")
 
     def finding(  # noqa: PLR0913  (a finding has these parts)
-        self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = "", fix: str = ""
+        self,
+        path: str,
+        line: int,
+        message: str,
+        expected: str = "",
+        key: str = "",
+        severity: str = "",
+        fix: str = "",
+        cause: str = "",
+        incomplete: bool = False,
     ) -> Finding:
         """Return a finding of this rule; severity and fix are the rule's own unless others are given."""
-        return Finding(self.id, severity or self.severity, path, line, message, expected, key, fix=fix)
+        severity = severity or self.severity
+        return Finding(self.id, severity, path, line, message, expected, key, incomplete, fix, cause)
 
     def check(self, *subject: Any, **unused: Any) -> Iterator[Finding]:
         """Yield what is wrong with the subject, which depends on the kind of rule."""
@@ -133,20 +144,25 @@ RULES: Final[dict[str, type[Rule]]] = {}
 
 def _find_problem(rule: type[Rule]) -> str:
     """Return what is wrong with the definition of a rule, "" if nothing is."""
-    id_, namesake = rule.id, RULES.get(rule.id)
-    if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_) and id_ != OFFICIAL_RULE:
-        return f"id {id_!r}: expected three capital letters and two digits, such as OWN01"
-    if namesake is not None and (namesake.__module__, namesake.__qualname__) != (rule.__module__, rule.__qualname__):
-        return f"id {id_} is taken by {namesake.__qualname__} ({namesake.__module__}); choose another"
-    if id_ in RETIRED:
-        return f"id {id_} is retired; choose another"
-    if prefix(id_) in FAMILIES and not rule.is_suite_rule():
-        return f"the ids {prefix(id_)}… are the suite's; choose another prefix, such as OWN"
-    if rule.severity not in SEVERITIES:
-        return f"severity {rule.severity!r} is not one of {', '.join(SEVERITIES)}"
-    if not (rule.__doc__ or "").strip():
-        return "lacks a docstring; its first line states the rule"
-    return ""
+    id_ = rule.id
+    has_form = re.fullmatch("[A-Z]{3}[0-9]{2}", id_) or id_ == OFFICIAL_RULE
+    owner, namesake = (f"{each.__qualname__} ({each.__module__})" for each in (rule, RULES.get(id_, rule)))
+    return first_text(
+        (
+            (not has_form, f"id {id_!r}: expected three capital letters and two digits, such as OWN01"),
+            (owner != namesake, f"id {id_} is taken by {namesake}; choose another"),
+            (id_ in RETIRED, f"id {id_} is retired; choose another"),
+            (
+                prefix(id_) in FAMILIES and not rule.is_suite_rule(),
+                f"the ids {prefix(id_)}… are the suite's; choose another prefix, such as OWN",
+            ),
+            (
+                rule.severity not in SEVERITIES,
+                f"severity {rule.severity!r} is not one of {', '.join(SEVERITIES)}",
+            ),
+            (not (rule.__doc__ or "").strip(), "lacks a docstring; its first line states the rule"),
+        )
+    )
 
 
 class LogRule(Rule):

@@ -13,7 +13,18 @@ from common.command import counted
 from common.values import group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.judging import ERROR, FAIL, LOOSE_RULE, NOT_A_RESULT, NOTE, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import (
+    ERROR,
+    FAIL,
+    LOOSE_RULE,
+    NOT_A_RESULT,
+    NOTE,
+    WARNING,
+    Finding,
+    JudgedRun,
+    first_text,
+    listed,
+)
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected
@@ -53,20 +64,22 @@ class NumberOfRuns(SetRule):
             fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
             if results.pruned or results.at_once > 1:
                 fix = "These seem to be instances of a throughput result: move the folder to weak/."
-        finding = self.finding(results.folder, 0, message, expected, fix=fix)
+        cause = self._find_cause(results, count - wanted)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
         incomplete = results.missing_runs > 0 and not results.other_files
-        yield finding._replace(incomplete=incomplete, cause=self._find_cause(results, count - wanted))
+        yield self.finding(results.folder, 0, message, expected, fix=fix, cause=cause, incomplete=incomplete)
 
     @staticmethod
     def _find_cause(results: ResultSet, surplus: int) -> str:
         """Return the rule whose finding explains it: logs of another benchmark, under other names, or copies."""
-        copied = {id(copy) for copies in results.copies if copies.kind == TIMES for _, copy in copies.pairs}
-        if results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs):
-            return "RUN08"
-        if surplus < 0:
-            return "PKG03" if results.strict and len(results.misnamed_logs) >= -surplus else ""
-        return "RUN05" if len(copied) >= surplus else ""
+        copied = {id(copy) for _, copy in results.list_copies(TIMES)}
+        of_another = results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs)
+        causes = (
+            (of_another, "RUN08"),
+            (surplus < 0 and results.strict and len(results.misnamed_logs) >= -surplus, "PKG03"),
+            (0 < surplus <= len(copied), "RUN05"),
+        )
+        return first_text(causes)
 
 
 def _missing_files(results: ResultSet) -> str:
@@ -76,12 +89,11 @@ def _missing_files(results: ResultSet) -> str:
     count is certain.
     """
     count, present = results.missing_runs, {result_name(run.path) for run in results.runs}
-    if not count:
-        return ""
-    if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
-        return f": {count} missing"
     free = [f"result_{at}.txt" for at in range(count + len(present)) if f"result_{at}" not in present]
-    return f": {listed(free[:count], SHOWN)} missing"
+    missing = listed(free[:count], SHOWN)
+    if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
+        missing = str(count)
+    return f": {missing} missing" if count else ""
 
 
 class TellableResult(SetRule, strict_only=True):
@@ -102,8 +114,9 @@ class TellableResult(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.not_judged:
             logs = f"{counted(len(results.runs), 'log')} of {results.benchmark or 'an unknown benchmark'}"
-            message = f"{logs} {NOT_A_RESULT}: {results.not_judged}"
-            yield self.finding(results.folder, 0, message, "one result")._replace(incomplete=True)
+            yield self.finding(
+                results.folder, 0, f"{logs} {NOT_A_RESULT}: {results.not_judged}", "one result", incomplete=True
+            )
 
 
 class NoNumberMissing(SetRule, strict_only=True):
@@ -121,7 +134,7 @@ class NoNumberMissing(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.loose or results.missing_runs:
             return
-        names = [result_name(run.path) for run in (*results.runs, *results.pruned)]
+        names = [result_name(run.path) for run in results.all_runs]
         numbers = {int(digits) for name in names if (digits := name.rpartition("_")[2]).isdecimal()}
         gaps = [
             range(before + 1, after)
@@ -171,8 +184,8 @@ class FailingRuns(SetRule):
         if len(failing) > 1:
             message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
             fix = f"Repair the damaged files first: {damaged}. Repeat the series if several runs still fail."
-            finding = self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "")
-            yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
+            cause = next(finding.rule for finding in failing[0].findings if finding.severity == ERROR)
+            yield self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "", cause=cause)
         elif failing and results.scaling == WEAK and results.strict:
             message = f"a failing instance among the models: {names}"
             move = f"Move {names} to pruned_results/, under a free number."
@@ -222,8 +235,8 @@ class PrunedComply(SetRule, strict_only=True):
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
-            finding = self.finding(failing[0].path, 0, message, "compliant logs")
-            yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
+            cause = next(finding.rule for finding in failing[0].findings if finding.severity == ERROR)
+            yield self.finding(failing[0].path, 0, message, "compliant logs", cause=cause)
 
 
 BATCH_SIZE: Final = "global_batch_size"
@@ -256,7 +269,7 @@ class SameSettings(SetRule):
             return
         pruned = {id(run) for run in results.pruned}
         # Of another benchmark, which RUN08 reports, nothing can be compared.
-        runs = [run for run in (*results.runs, *results.pruned) if run.benchmark in (None, results.benchmark)]
+        runs = [run for run in results.all_runs if run.benchmark in (None, results.benchmark)]
         for key, groups in _find_differences(runs, partial(_read_settings, results)).items():
             odd = _find_odd(groups)
             line = odd.lines.get("number_of_nodes" if key == SIZE else key, 0)
@@ -273,8 +286,9 @@ class SameSettings(SetRule):
         parts = group_pairs((size == read[0][1], run) for run, size in read).values()
         groups = [(part[0].batch_size, part) for part in parts]
         if len(groups) > 1:
-            message = f"batch sizes differ: {_list_groups(groups)}"
-            yield self.finding_in(_find_odd(groups), BATCH_SIZE, message, f"one {BATCH_SIZE}")
+            yield self.finding_in(
+                _find_odd(groups), BATCH_SIZE, f"batch sizes differ: {_list_groups(groups)}", f"one {BATCH_SIZE}"
+            )
 
 
 def _read_settings(results: ResultSet, run: JudgedRun) -> dict[str, Any]:
@@ -307,9 +321,8 @@ class SameCode(SetRule, strict_only=True):
         yield from self._report_differences(code, "the code differs between runs", PROVENANCE, severity)
         yield from self._report_differences(software, "software, machine or data differ between runs", PROVENANCE)
         runs = [run for run in results.runs if run.keys and not run.damage]
-        marks = dict(
-            sorted(_find_differences(runs if len({run.marks for run in runs}) > 1 else (), _read_marks).items())
-        )
+        marked = runs if len({run.marks for run in runs}) > 1 else ()
+        marks = dict(sorted(_find_differences(marked, _read_marks).items()))
         subject = "runs of different code, by file and line of their records"
         yield from self._report_differences(marks, subject, next(iter(marks), ""), most=1)
         groups = list(group_pairs((run.keys, run) for run in runs if run.verdict != FAIL).values())

@@ -23,8 +23,9 @@ from common.errors import UsageError
 from common.files import LOG_NAME, instance_folders, write_whole_file
 from common.reference import FULL, OWN
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS, Style
+from compliance.formats import FORMATS
 from compliance.formats.findings import shortage
+from compliance.formats.style import Style
 from compliance.formats.table import output_width
 from compliance.logs.run import Run, read_run
 from compliance.model.judging import FAIL, INCOMPLETE, PASSING, listed

@@ -11,9 +11,8 @@ import gzip
 import json
 import math
 from collections.abc import Callable, Mapping
-from functools import wraps
 from random import Random
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Self
 
 from common.reference import FULL
 from common.settings.keys import find_rows_of
@@ -43,21 +42,6 @@ def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any
     }
 
 
-Sample = TypeVar("Sample")
-P = ParamSpec("P")
-
-
-def chained(change: Callable[Concatenate[Sample, P], None]) -> Callable[Concatenate[Sample, P], Sample]:
-    """Let a method that changes its object return the object, for the next change."""
-
-    @wraps(change)
-    def changed(self: Sample, /, *arguments: P.args, **options: P.kwargs) -> Sample:
-        change(self, *arguments, **options)
-        return self
-
-    return changed
-
-
 class SampleRecords:
     """The records of a file."""
 
@@ -67,13 +51,13 @@ class SampleRecords:
         """Return the records of a key, in order."""
         return [record for record in self.records if record.get("key") == key]
 
-    @chained
-    def drop(self, key: str, which: int | None = None) -> None:
+    def drop(self, key: str, which: int | None = None) -> Self:
         """Remove all records of a key, or one of them (from 0; -1 is the last)."""
         if which is None:
             self.records = [record for record in self.records if record.get("key") != key]
         else:
             del self.records[self._record_index(key, which)]
+        return self
 
     def _record_index(self, key: str, which: int = 0) -> int:
         return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
@@ -149,86 +133,85 @@ class SampleLog(SampleRecords):
 
     # -- finding and changing -------------------------------------------------------------------------------
 
-    @chained
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any) -> Self:
         """Change the value of the key's first record; add the key if it is not there."""
         if not self.records_of(key):
             self.add(key, value)
         self.records_of(key)[0]["value"] = value
+        return self
 
-    @chained
-    def add(self, /, key: str, value: Any, before: str = "init_stop", which: int = 0, **metadata: Any) -> None:
+    def add(self, key: str, value: Any, before: str = "init_stop", which: int = 0, **metadata: Any) -> Self:
         """Insert a record before one of a key (from 0), at its time."""
         at = self._record_index(before, which)
         self.records.insert(at, make_record(key, value, self.records[at]["time_ms"], metadata))
+        return self
 
-    @chained
-    def cut(self, key: str) -> None:
+    def cut(self, key: str) -> Self:
         """Remove the first record of a key and all that follow, as when a run dies."""
         del self.records[self._record_index(key) :]
+        return self
 
-    @chained
-    def double(self, key: str, which: int = 0, value: Any = ...) -> None:
+    def double(self, key: str, which: int = 0, value: Any = ...) -> Self:
         """Repeat a record right after itself, with the same or another value."""
         at = self._record_index(key, which)
         again = copy.deepcopy(self.records[at])
         if value is not ...:
             again["value"] = value
         self.records.insert(at + 1, again)
+        return self
 
-    @chained
-    def move(self, key: str, before: str = "", after: str = "") -> None:
+    def move(self, key: str, before: str = "", after: str = "") -> Self:
         """Move the first record of a key right before or after the first of another; times stay in order."""
         record = self.records.pop(self._record_index(key))
         at = self._record_index(before or after)
         record["time_ms"] = self.records[at]["time_ms"]
         self.records.insert(at if before else at + 1, record)
+        return self
 
-    @chained
-    def meta(self, key: str, name: str, value: Any, which: int = 0) -> None:
+    def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:
         """Set a field of the metadata; None removes it."""
         metadata = self.records[self._record_index(key, which)]["metadata"]
         metadata.pop(name, None)
         if value is not None:
             metadata[name] = value
+        return self
 
-    @chained
-    def field(self, key: str, name: str, value: Any, which: int = -1) -> None:
+    def field(self, key: str, name: str, value: Any, which: int = -1) -> Self:
         """Set a field of the record itself."""
         self.records[self._record_index(key, which)][name] = value
+        return self
 
-    @chained
-    def shift(self, key: str, by_ms: int) -> None:
+    def shift(self, key: str, by_ms: int) -> Self:
         """Move the time of the key's last record."""
         self.records[self._record_index(key, -1)]["time_ms"] += by_ms
+        return self
 
-    @chained
-    def times(self, change: Callable[[int], float]) -> None:
+    def times(self, change: Callable[[int], float]) -> Self:
         """Change every time."""
         for record in self.records:
             record["time_ms"] = change(record["time_ms"])
+        return self
 
     # -- larger changes -------------------------------------------------------------------------------------
 
-    @chained
-    def evaluation(self, epoch: int, value: Any) -> None:
+    def evaluation(self, epoch: int, value: Any) -> Self:
         """Change the result of the epoch's evaluation (from 1; 0 is the last)."""
         self.records[self._record_index(self.reference.target.key, epoch - 1)]["value"] = value
+        return self
 
-    def last_evaluation(self, value: Any) -> SampleLog:
+    def last_evaluation(self, value: Any) -> Self:
         """Change the result of the last evaluation."""
         return self.evaluation(0, value)
 
-    @chained
-    def add_evaluation(self, value: Any, after: str) -> None:
+    def add_evaluation(self, value: Any, after: str) -> Self:
         """Insert an evaluation result, epoch 0 or one more than there are."""
         at = self._record_index(after)
         number = 0 if after == "run_start" else len(self.records_of("epoch_start")) + 1
         record = make_record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
         self.records.insert(at + 1, record)
+        return self
 
-    @chained
-    def stage(self, after: str, length_ms: int = 0) -> None:
+    def stage(self, after: str, length_ms: int = 0) -> Self:
         """Insert a staging interval; all that follows comes later by its length."""
         at = self._record_index(after)
         time_ms = self.records[at]["time_ms"]
@@ -236,85 +219,84 @@ class SampleLog(SampleRecords):
             record["time_ms"] += length_ms
         ends = {"staging_start": time_ms, "staging_stop": time_ms + length_ms}
         self.records[at + 1 : at + 1] = [make_record(key, None, end_ms, {}) for key, end_ms in ends.items()]
+        return self
 
-    @chained
-    def blocks(self) -> None:
+    def blocks(self) -> Self:
         """Turn epochs into blocks of one epoch."""
         for record in self.records:
             if record["key"] in ("epoch_start", "epoch_stop"):
                 record["key"] = record["key"].replace("epoch", "block")
                 record["metadata"]["first_epoch_num"] = record["metadata"].pop("epoch_num")
                 record["metadata"]["epoch_count"] = 1
+        return self
 
-    def renumber(self, first: int) -> SampleLog:
+    def renumber(self, first: int) -> Self:
         """Start counting epochs at another number."""
         return self.numbers(lambda number: number + first - 1)
 
-    @chained
-    def numbers(self, change: Callable[[float], float], *keys: str) -> None:
+    def numbers(self, change: Callable[[float], float], *keys: str) -> Self:
         """Change every epoch_num, or that of some keys."""
         for record in self.records:
             metadata = record["metadata"]
             if "epoch_num" in metadata and (not keys or record["key"] in keys):
                 metadata["epoch_num"] = change(metadata["epoch_num"])
+        return self
 
-    @chained
-    def steps(self, per_epoch: int = 0) -> None:
+    def steps(self, per_epoch: int = 0) -> Self:
         """Log step_num, the number of training steps so far, with epochs and results; 0: as many as an epoch has."""
         each = per_epoch or self._steps_per_epoch()
         for record in self.records:
             epoch = record["metadata"].get("epoch_num")
             if record["key"] in ("epoch_start", "epoch_stop", self.reference.target.key):
                 record["metadata"]["step_num"] = (epoch - (record["key"] == "epoch_start")) * each
+        return self
 
-    @chained
-    def throughput(self, samples_per_s: float = 0, step: int = 0) -> None:
+    def throughput(self, samples_per_s: float = 0, step: int = 0) -> Self:
         """Log speed and steps of each epoch, as this suite does; 0: those that the epoch has."""
         samples = self.records_of("train_samples")[0]["value"]
         for start, stop in zip(self.records_of("epoch_start"), self.records_of("epoch_stop"), strict=True):
             rate = samples_per_s or samples * 1000 / (stop["time_ms"] - start["time_ms"])
             metadata = {"epoch_num": stop["metadata"]["epoch_num"], "step": step or self._steps_per_epoch()}
-            self.records.insert(
-                self.records.index(stop) + 1,
-                make_record("tracked_stats", {"throughput": rate}, stop["time_ms"], metadata),
-            )
+            stats = make_record("tracked_stats", {"throughput": rate}, stop["time_ms"], metadata)
+            self.records.insert(self.records.index(stop) + 1, stats)
+        return self
 
-    @chained
-    def learning_rate(self, rate: float) -> None:
+    def learning_rate(self, rate: float) -> Self:
         """Log a learning rate at the end of each epoch, with the epoch's other metadata."""
         for number, stop in enumerate(self.records_of("epoch_stop")):
             self.add("learning_rate", rate, "epoch_stop", number, **stop["metadata"])
+        return self
 
     def _steps_per_epoch(self) -> int:
         samples, batch_size = (int(self.records_of(key)[0]["value"]) for key in ("train_samples", "global_batch_size"))
         return math.ceil(samples / batch_size)
 
-    @chained
-    def shorten(self, epoch: int, time_ms: int) -> None:
+    def shorten(self, epoch: int, time_ms: int) -> Self:
         """Let an epoch (from 1) take another time; all that follows comes earlier."""
         start, stop = self._record_index("epoch_start", epoch - 1), self._record_index("epoch_stop", epoch - 1)
         earlier = self.records[stop]["time_ms"] - self.records[start]["time_ms"] - time_ms
         for record in self.records[stop:]:
             record["time_ms"] -= earlier
+        return self
 
-    @chained
-    def drop_epoch(self, epoch: int) -> None:
+    def drop_epoch(self, epoch: int) -> Self:
         """Remove all records of an epoch."""
         self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]
+        return self
 
-    @chained
-    def replace(self, run: int) -> None:
+    def replace(self, run: int) -> Self:
         """Take over the records of another run."""
         self.records = SampleLog(self.benchmark, self.round, self.division, run, variant=self.reference.variant).records
+        return self
 
-    @chained
-    def twice(self) -> None:
+    def twice(self) -> Self:
         """Append a second run to the first, as a restarted job does."""
         self.records = [*self.records, *self.replace(self.run + 1).records]
+        return self
 
     # -- of this suite --------------------------------------------------------------------------------------
 
-    def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> SampleLog:
+    def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> Self:
         """Add the records by which this suite's logs show what was trained.
 
         changes: of the configuration; `...` leaves a key out.
@@ -341,26 +323,26 @@ class SampleLog(SampleRecords):
             self.add("number_of_parameters", self.reference.parameters[self.round])
         return self.set("dataset_variant", self.reference.variant)
 
-    def provenance(self, **fields: Any) -> SampleLog:
+    def provenance(self, **fields: Any) -> Self:
         """Change fields of the provenance; None removes one."""
         provenance = self.records_of("provenance")[0]["value"] | fields
         return self.set("provenance", {key: value for key, value in provenance.items() if value is not None})
 
-    def versions(self, **versions: str | None) -> SampleLog:
+    def versions(self, **versions: str | None) -> Self:
         """Change versions in the provenance."""
         return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
     # -- bytes ----------------------------------------------------------------------------------------------
 
-    @chained
-    def raw(self, key: str, edit: Callable[[bytes], bytes]) -> None:
+    def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:
         """Change the line of the key's first record as bytes."""
         self._edits.append((key, edit))
+        return self
 
-    @chained
-    def prefix(self, text: bytes) -> None:
+    def prefix(self, text: bytes) -> Self:
         """Put a launcher's prefix before every line."""
         self._prefix = text
+        return self
 
     def text(self) -> str:
         """Return the file's contents as text."""

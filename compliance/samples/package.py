@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from common.provenance import hash_files
 from common.record import CONVERSION_EFFICIENCY, POWER_READING, POWER_START, POWER_STOP
@@ -18,7 +18,7 @@ from compliance.benchmarks import require_reference
 from compliance.logs.power import ESTIMATE
 from compliance.model.layout import IMPLEMENTATIONS, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.rules.package import FIELDS
-from compliance.samples.log import SampleLog, SampleRecords, chained, make_record, varied
+from compliance.samples.log import SampleLog, SampleRecords, make_record, varied
 
 
 class SamplePower(SampleRecords):
@@ -30,7 +30,7 @@ class SamplePower(SampleRecords):
         self.records = []
 
     @classmethod
-    def node(cls, start_ms: int, stop_ms: int, number: int) -> SamplePower:
+    def node(cls, start_ms: int, stop_ms: int, number: int) -> Self:
         """Return the file of a node that is read every second; each node draws a different power."""
         log = cls(start_ms, stop_ms, f"node_{number}")
         log.add(POWER_START, None, start_ms).add(CONVERSION_EFFICIENCY, 0.94, start_ms, measurement_type="AC")
@@ -40,42 +40,42 @@ class SamplePower(SampleRecords):
         return log.add(POWER_STOP, None, stop_ms)
 
     @classmethod
-    def switch(cls, start_ms: int, stop_ms: int, number: int) -> SamplePower:
+    def switch(cls, start_ms: int, stop_ms: int, number: int) -> Self:
         """Return the file of a switch whose power is estimated."""
         log = cls(start_ms, stop_ms, f"sw_{number}")
         return log.add(CONVERSION_EFFICIENCY, 1.0, start_ms).add(ESTIMATE, 150.0, start_ms)
 
-    @chained
-    def add(self, /, key: str, value: Any, time_ms: float, **metadata: Any) -> None:
+    def add(self, key: str, value: Any, time_ms: float, **metadata: Any) -> Self:
         """Append a record."""
         own = {"file": "meter.py", "lineno": 40, "host": self.host}
         self.records.append(make_record(key, value, time_ms, own | metadata))
+        return self
 
-    @chained
-    def keep(self, wanted: Callable[[int, dict[str, Any]], bool]) -> None:
+    def keep(self, wanted: Callable[[int, dict[str, Any]], bool]) -> Self:
         """Keep the readings for which `wanted(number, record)` is true; the number counts from 0."""
         dropped = [record for at, record in enumerate(self.records_of(POWER_READING)) if not wanted(at, record)]
         self.records = [record for record in self.records if record not in dropped]
+        return self
 
-    @chained
-    def set(self, /, key: str, value: Any, which: int = 0, **metadata: Any) -> None:
+    def set(self, key: str, value: Any, which: int = 0, **metadata: Any) -> Self:
         """Change the value of a record of the key."""
         record = self.records_of(key)[which]
         record["value"] = value
         record["metadata"].update(metadata)
+        return self
 
-    @chained
-    def convert(self, change: Callable[[list[float]], list[float]]) -> None:
+    def convert(self, change: Callable[[list[float]], list[float]]) -> Self:
         """Replace the readings, in the order of time, by as many others."""
         readings = self.records_of(POWER_READING)
         for record, watts in zip(readings, change([record["value"] for record in readings]), strict=True):
             record["value"] = watts
+        return self
 
-    @chained
-    def shift(self, by_ms: float, first: int = 0, last: int | None = None) -> None:
+    def shift(self, by_ms: float, first: int = 0, last: int | None = None) -> Self:
         """Move the times of the records from `first` up to but excluding `last`."""
         for record in self.records[first:last]:
             record["time_ms"] += by_ms
+        return self
 
     def bytes(self) -> bytes:
         """Return the file's contents."""
@@ -136,27 +136,27 @@ class SamplePackage:
         assert isinstance(log, SampleLog)
         return log
 
-    @chained
-    def edit_all(self, change: Callable[[SampleLog], Any], count: int | None = None) -> None:
+    def edit_all(self, change: Callable[[SampleLog], Any], count: int | None = None) -> Self:
         """Change all logs of the result, or the first of them: result_1.txt and so on."""
         for number in range(1, (count or self._count) + 1):
             self.edit(number, change)
+        return self
 
-    @chained
-    def edit(self, number: int, change: Callable[[SampleLog], Any]) -> None:
+    def edit(self, number: int, change: Callable[[SampleLog], Any]) -> Self:
         """Change the log result_<number>.txt."""
         change(self._find_log(number))
+        return self
 
-    @chained
-    def by_suite(self, changes: Mapping[str, Any] | None = None) -> None:
+    def by_suite(self, changes: Mapping[str, Any] | None = None) -> Self:
         """Add the records of this suite to all logs, see `SampleLog.by_suite`, and code of the hash that they state."""
         files = {f"{folder}/train.py": b"print('training')\n" for folder in ("common", self.benchmark)}
         hash_ = hash_files(("common", self.benchmark), files, files.__getitem__)
         self.edit_all(lambda log: log.by_suite(changes).provenance(source_sha256=hash_))
         folder = f"benchmarks/{self.benchmark}/{IMPLEMENTATIONS}/torch"
         self.files |= {f"{folder}/{name}": content for name, content in files.items()}
+        return self
 
-    def record_files(self) -> SamplePackage:
+    def record_files(self) -> Self:
         """Add the provenance.json that lists the files as they are now."""
         contents = {path: file if isinstance(file, bytes) else file.bytes() for path, file in self.files.items()}
         files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}
@@ -171,26 +171,25 @@ class SamplePackage:
         }
         return self.replace(PROVENANCE_FILE, json.dumps(record).encode())
 
-    @chained
-    def copy(self, source: int, target: int) -> None:
+    def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""
         self.files[f"{self.folder}/result_{target}.txt"] = deepcopy(self._find_log(source))
+        return self
 
-    @chained
-    def copy_to(self, system: str) -> None:
+    def copy_to(self, system: str) -> Self:
         """Submit the same logs also for a second system."""
         for path, content in list(self.files.items()):
             self.files[path.replace(SYSTEM, system)] = deepcopy(content)
+        return self
 
-    @chained
-    def prune(self, count: int, change: Callable[[SampleLog], Any] = lambda log: log) -> None:
+    def prune(self, count: int, change: Callable[[SampleLog], Any] = lambda log: log) -> Self:
         """Add pruned logs, each changed by `change`."""
         self._add_runs(f"{self.folder}/pruned_results", count, 500, change)
+        return self
 
-    @chained
     def power(
         self, node: Damage | None = None, switch: Damage | None = None, nodes: int = 2, margin_ms: int = 1000
-    ) -> None:
+    ) -> Self:
         """Make the runs short, on few nodes, and measure them from margin_ms before to after; call it last.
 
         node, switch: change node_1.txt and sw_0.txt of the first run.
@@ -207,39 +206,39 @@ class SamplePackage:
                 if change is not None and number == 1:
                     change(file)
             self.files |= {f"{folder}/{file.host}.txt": file.bytes() for file in files}
+        return self
 
-    @chained
-    def with_time_to_train(self) -> None:
+    def with_time_to_train(self) -> Self:
         """Add a time-to-train result of other runs of the same system and benchmark."""
         self._add_runs(self._result_folder("strong"), require_reference(self.benchmark).runs, 200)
+        return self
 
-    def start_together(self) -> SamplePackage:
+    def start_together(self) -> Self:
         """Let all runs start at the same time (the times still differ a little)."""
         return self.edit_all(lambda log: log.times(lambda time_ms: time_ms - (log.run - 1) * 10_000_000))
 
-    @chained
-    def system(self, /, **fields: Any) -> None:
+    def system(self, **fields: Any) -> Self:
         """Change fields of the system description; None removes one."""
         self.fields = {name: value for name, value in (self.fields | fields).items() if value is not None}
         self.files[f"systems/{SYSTEM}.json"] = json.dumps(self.fields, indent=1).encode()
+        return self
 
-    def rename_folder(self, name: str) -> SamplePackage:
+    def rename_folder(self, name: str) -> Self:
         """Give the result folder, and that of its code, another benchmark's name."""
         self.move(f"benchmarks/{self.benchmark}", f"benchmarks/{name}")
         return self.move(self.folder, posixpath.join(posixpath.dirname(self.folder), name))
 
-    @chained
-    def rename_runs(self, pattern: str) -> None:
+    def rename_runs(self, pattern: str) -> Self:
         """Give the logs other names: `pattern` with {} for the number."""
         for number in range(1, self._count + 1):
             self.files[f"{self.folder}/{pattern.format(number)}"] = self.files.pop(f"{self.folder}/result_{number}.txt")
+        return self
 
-    def file(self, name: str, text: str) -> SamplePackage:
+    def file(self, name: str, text: str) -> Self:
         """Add a file, relative to the result folder."""
         return self.replace(posixpath.normpath(posixpath.join(self.folder, name)), text.encode())
 
-    @chained
-    def code(self, implementation: str = "torch") -> None:
+    def code(self, implementation: str = "torch") -> Self:
         """Add an implementation, and how the system runs it."""
         benchmark = f"benchmarks/{self.benchmark}"
         own = f"{benchmark}/{SYSTEM}"
@@ -247,37 +246,38 @@ class SamplePackage:
         self.files[f"{own}/{SYSTEM}_{implementation}.json"] = json.dumps({"implementation": implementation}).encode()
         self.files[f"{own}/{README_FILE}"] = b"# How to run\n"
         self.files |= {f"{own}/{script}": b"#!/usr/bin/env bash\necho done\n" for script in SCRIPTS}
+        return self
 
-    @chained
-    def link(self, name: str, target: str) -> None:
+    def link(self, name: str, target: str) -> Self:
         """Add a symbolic link, relative to the result folder."""
         self.links[posixpath.normpath(posixpath.join(self.folder, name))] = target
+        return self
 
-    @chained
-    def waive(self, name: str, reason: str = "agreed in review") -> None:
+    def waive(self, name: str, reason: str = "agreed in review") -> Self:
         """Check the package with a waiver of this name."""
         self.waivers[name] = reason
+        return self
 
-    @chained
-    def replace(self, path: str, content: bytes) -> None:
+    def replace(self, path: str, content: bytes) -> Self:
         """Set the contents of a file, relative to the package."""
         self.files[path] = content
+        return self
 
-    def change(self, path: str, edit: Callable[[bytes], bytes]) -> SamplePackage:
+    def change(self, path: str, edit: Callable[[bytes], bytes]) -> Self:
         """Change the bytes of a file, relative to the package."""
         content = self.files[path]
         return self.replace(path, edit(content if isinstance(content, bytes) else content.bytes()))
 
-    @chained
-    def move(self, old: str, new: str) -> None:
+    def move(self, old: str, new: str) -> Self:
         """Move a file or folder."""
         for path in [path for path in self.files if f"{path}/".startswith(f"{old}/")]:
             self.files[new + path[len(old) :]] = self.files.pop(path)
+        return self
 
-    @chained
-    def remove(self, path: str) -> None:
+    def remove(self, path: str) -> Self:
         """Remove a file or folder."""
         self.files = {p: c for p, c in self.files.items() if p != path and not p.startswith(path + "/")}
+        return self
 
     def write(self, folder: str | os.PathLike[str]) -> str:
         """Write everything into a folder and return its path."""

@@ -303,11 +303,11 @@ def match_values(first: Fingerprint, second: Fingerprint) -> list[tuple[float, f
 def _shared_values(first: array[float], second: array[float]) -> list[tuple[float, float]]:
     """Return, in pairs, the values that two series share, two or more in a row, if they have many digits."""
     rows = {*pairwise(first)}.intersection(pairwise(second))
-    shared = {value for row in rows if row[0] != row[1] and all(map(_has_many_digits, row)) for value in row}
+    shared = {value for row in rows if row[0] != row[1] and all(map(has_many_digits, row)) for value in row}
     return [(value, value) for value in first if value in shared]
 
 
-def _has_many_digits(value: float) -> bool:
+def has_many_digits(value: float) -> bool:
     """Tell whether a value is not one of FEW_DIGITS, perhaps in single precision."""
     return abs(value - float(format(value, FEW_DIGITS))) > 2**-24 * abs(value)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from common.console import format_duration
 from common.reference import since
 from common.values import group_pairs
-from compliance.logs.fingerprint import EXACT_MS, alike, match_values, same_times
+from compliance.logs.fingerprint import EXACT_MS, alike, has_many_digits, match_values, same_times
 from compliance.model.judging import ERROR, FAIL, SKIPPED, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
@@ -200,8 +200,9 @@ class NoCopies(SetRule, strict_only=True):
     differs = UNSEEN
     why = (
         "A copied log stands for a run that never happened; no two published runs agree in their intervals. Runs with"
-        " different seeds do not evaluate alike to four digits, nor share two results or training losses in a row to"
-        " the last digit: one seed was used for all, or logs are edited, or parts of one put into another (a warning)."
+        " different seeds do not evaluate alike to four digits, nor share the last result, or two results or training"
+        " losses in a row, to the last digit: one seed was used for all, or logs are edited, or parts of one put into"
+        " another (a warning)."
     )
     fix = "Submit each run once."
     bad = (lambda package: package().copy(1, 2),)
@@ -218,6 +219,7 @@ class NoCopies(SetRule, strict_only=True):
             message = f"{len(pairs) - SHOWN} more duplicate logs: {_name_pairs(pairs[SHOWN:])}"
             yield self.finding(pairs[SHOWN][1].path, 0, message, "a run for each log")
         yield from self._find_alike(results)
+        yield from self._find_borrowed(results)
 
     def _find_alike(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning about runs with the same results."""
@@ -232,6 +234,15 @@ class NoCopies(SetRule, strict_only=True):
             fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
             message = f"{_compare_results(first, second)} in {len(logs)} logs: {names_of(logs)}"
             yield self.finding(second.path, 0, message, "results of its own for each run", "", WARNING, fix)
+
+    def _find_borrowed(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield a warning about runs that end with one result; of many instances, two may do so by chance."""
+        copied = {id(run) for kind in (TIMES, VALUES) for pair in results.list_copies(kind) for run in pair}
+        ends = [(run.fingerprint.values[-1], run) for run in results.all_runs if run.fingerprint.values]
+        for value, runs in group_pairs(ends).items() if results.scaling != WEAK else ():
+            if len(runs) > 1 and has_many_digits(value) and not copied.issuperset(map(id, runs)):
+                message = f"the last result is {value!r} in {len(runs)} logs: {names_of(runs)}"
+                yield self.finding(runs[1].path, 0, message, "a result of its own for each run", severity=WARNING)
 
 
 class UsedOnce(SubmissionsRule, strict_only=True):

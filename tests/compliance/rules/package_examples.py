@@ -88,6 +88,13 @@ EXAMPLES = (
         "error warning",
         lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(wave_times)),
     ),
+    ("RUN05", "warning", lambda package: package().edit_all(lambda log: log.evaluation(0, 0.12345678901), count=2)),
+    ("RUN05", "", lambda package: package().edit_all(lambda log: log.evaluation(0, 0.1234), count=2)),
+    (
+        "RUN05",
+        "",
+        lambda package: package(scaling="weak").edit_all(lambda log: log.evaluation(0, 0.12345678901), count=2),
+    ),
     ("RUN05", "warning", lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(wave_times))),
     ("PKG08", "warning", lambda package: package().move("benchmarks/cosmoflow", "benchmarks/oc20")),
     ("PKG08", "warning", lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/train.py", b"")),

@@ -10,7 +10,7 @@ from typing import Final
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.course import LEVEL_SPREAD, Course
-from compliance.logs.log import Log
+from compliance.logs.log import OTHERS_KEPT, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.census import sample
@@ -34,7 +34,7 @@ CHANCE: Final = 2**17
 
 
 class ReportsInTime(LogRule, strict_only=True):
-    """A report from within an epoch comes in its epoch, and after as much time as its steps take."""
+    """A report from within an epoch comes in its epoch, after as much time as its steps take, and none is left out."""
 
     id = "ORD22"
     severity = WARNING
@@ -42,6 +42,7 @@ class ReportsInTime(LogRule, strict_only=True):
     differs = "the official tool reads no such records"
     why = (
         "Steps that take no time were not trained, or times between the reports were edited. Slow steps break no rule."
+        " Where an epoch lacks the report that all others have, it was removed, or the epochs were renumbered: a note."
     )
     fix = "Submit the log as the run wrote it; log reports when they are made."
     good = (lambda log: log(benchmark="deepcam").steps().learning_rate(0.001),)
@@ -54,6 +55,23 @@ class ReportsInTime(LogRule, strict_only=True):
             course = course_of(log, case)
             yield from self._find_outside(log, course, reports)
             yield from self._find_rushed(log, reports)
+        most = min(OTHERS_KEPT // max(1, len(log.others)), len(log["epoch_start"]) + FEWEST)  # all were kept
+        for records in (*log.others.values(), log["eval_start"]):
+            for field in ("epoch_num", "step") if FEWEST <= len(records) < most else ():
+                yield from self._find_gap(log, [record for record in records if is_number(record.meta(field))], field)
+
+    def _find_gap(self, log: Log, records: list[Record], field: str) -> Iterator[Finding]:
+        """Yield the first of few gaps in numbers that else increase by the same; there is none in published logs."""
+        numbers = [record.meta(field) for record in records]
+        increases = list(map(sub, numbers[1:], numbers))
+        usual = sorted(increases)[len(increases) // 2] if len(numbers) >= FEWEST else 0
+        gaps = [at for at, increase in enumerate(increases) if increase > usual]
+        # Evaluations may become more frequent, or less.
+        if usual > 0 and gaps and increases[0] == usual == increases[-1]:
+            before, after = records[gaps[0]], records[gaps[0] + 1]
+            stated = f"{field} {show(before.meta(field))} and {show(after.meta(field))}"
+            message = f"no {after.key} between {stated}; the others are {show(usual)} apart{more(gaps, 'gaps')}"
+            yield self.finding_at(log, after, message, "no gap", NOTE)
 
     def _find_outside(self, log: Log, course: Course, reports: list[Record]) -> Iterator[Finding]:
         """Yield the first report before or after its epoch; if most of one for each epoch are, they belong there."""

@@ -368,7 +368,7 @@ EXAMPLES = (
     ),
     (
         "ORD22",
-        "",
+        "note",
         lambda log: log(benchmark="deepcam").steps().learning_rate(0.002).meta("learning_rate", "epoch_num", [3], 2),
     ),
     (
@@ -376,6 +376,7 @@ EXAMPLES = (
         "",  # a key of which most come after their epoch
         lambda log: rename(log(benchmark="deepcam").throughput(), "tracked_stats", "epoch_summary"),
     ),
+    ("ORD22", "note", lambda log: log(benchmark="deepcam").throughput().drop("tracked_stats", 4)),
     ("QUA14", "warning", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
     (
         "QUA14",

@@ -24,7 +24,6 @@ from compliance.logs.log import (
     LATEST_MS,
     MAX_LINE_BYTES,
     MAX_LOG_BYTES,
-    STRUCTURE,
     FormProblem,
     Log,
 )
@@ -184,15 +183,20 @@ class OneWriter(FormRule, strict_only=True):
 
     def _find_unlike(self, log: Log) -> Iterator[Finding]:
         """Yield the first of few records with another event_type than others of their key, or another type of time."""
-        kept = [(f"the event_type of {key}", [record.event_type for record in log[key]], log[key]) for key in STRUCTURE]
         decoded = [event for event in log.events if event.event_type is not UNSET]
-        kept.append(("the type of time_ms", [type(event.time_ms).__name__ for event in decoded], decoded))
-        for what, written, records in kept:
-            if written.count(written[0] if written else None) < len(written) and UNSET not in written:
-                kinds = group_pairs(zip(map(show, written), records, strict=True))
-                rare, *_, usual = sorted(kinds, key=lambda kind: len(kinds[kind]))
-                message = f"{what} is {rare} in {counted(len(kinds[rare]), 'record')}, {usual} in {len(kinds[usual])}"
-                yield self.finding_at(log, kinds[rare][0], message, "one in all records, as in all published logs")
+        first = {event.key: event for event in reversed(decoded)}
+        groups = {
+            f"the event_type of {event.key}": [(show(other.event_type), other) for other in log[event.key]]
+            for event in decoded
+            if event.event_type != first[event.key].event_type
+        }
+        if any(type(event.time_ms) is not type(decoded[0].time_ms) for event in decoded):
+            groups["the type of time_ms"] = [(type(event.time_ms).__name__, event) for event in decoded]
+        for what, pairs in groups.items():
+            kinds = group_pairs(pairs)
+            rare, *_, usual = sorted(kinds, key=lambda kind: len(kinds[kind]))
+            message = f"{what} is {rare} in {counted(len(kinds[rare]), 'record')}, {usual} in {len(kinds[usual])}"
+            yield self.finding_at(log, kinds[rare][0], message, "one in all records, as in all published logs")
 
 
 class Parses(LogRule):

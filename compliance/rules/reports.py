@@ -58,10 +58,15 @@ class ReportsInTime(LogRule, strict_only=True):
         most = min(OTHERS_KEPT // max(1, len(log.others)), len(log["epoch_start"]) + FEWEST)  # all were kept
         for records in (*log.others.values(), log["eval_start"]):
             for field in ("epoch_num", "step") if FEWEST <= len(records) < most else ():
-                yield from self._find_gap(log, [record for record in records if is_number(record.meta(field))], field)
+                yield from self._find_gap(log, records, field)
 
     def _find_gap(self, log: Log, records: list[Record], field: str) -> Iterator[Finding]:
         """Yield the first of few gaps in numbers that else increase by the same; there is none in published logs."""
+        first, second, last = (records[at].meta(field) for at in (0, 1, -1))
+        regular = is_number(first) and is_number(second) and last == first + (second - first) * (len(records) - 1)
+        if regular or not is_number(last):
+            return  # as nearly always
+        records = [record for record in records if is_number(record.meta(field))]
         numbers = [record.meta(field) for record in records]
         increases = list(map(sub, numbers[1:], numbers))
         usual = sorted(increases)[len(increases) // 2] if len(numbers) >= FEWEST else 0

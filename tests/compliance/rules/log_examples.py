@@ -368,7 +368,7 @@ EXAMPLES = (
     ),
     (
         "ORD22",
-        "note",
+        "",
         lambda log: log(benchmark="deepcam").steps().learning_rate(0.002).meta("learning_rate", "epoch_num", [3], 2),
     ),
     (

@@ -433,7 +433,7 @@ def _repair(log: Log, command: str) -> str:
     As an argument, a name such as `-e…`, `|…` or `lr=1.log` would be an option, a program to run or an assignment.
     """
     name = os.path.basename(log.path)
-    name = shlex.quote(name) if name.isprintable() else "FILE"
+    name = shlex.quote(name) if name.isprintable() and name != "-" else "FILE"
     whole = f"gunzip -c < {name} | {command}" if log.inflated_bytes else f"{command} < {name}"
     return f"$ {whole} > repaired.txt\nCheck repaired.txt, then put it in the place of the file. "
 

@@ -189,9 +189,15 @@ class DescribedSystem(SetRule, strict_only=True):
         yield from self._check_platform_size(results, run, platform)
         cuda = re.search(r"(?i)cuda\w*\W{1,5}(\d+(?:\.\d+)?)", str(fields.get("other_software_stack", "")))
         earliest = max((version for name, version in EARLIEST_CUDA.items() if name in models[0]), default=0)
-        storage = description.text("host_storage_capacity")
+        storage, memory = description.text("host_storage_capacity"), description.text("accelerator_memory_capacity")
+        in_name, stated_gb = re.search(r"(\d+) ?GB", models[0]), re.findall(r"\d+", memory)
         for key, is_odd, fact in (
             ("host_processors_per_node", description.count("host_processors_per_node") == 0, "no processors in a node"),
+            (
+                "accelerator_memory_capacity",
+                in_name and stated_gb and in_name[1] not in stated_gb,
+                f"{show(memory)} of memory for {models[0]}",
+            ),
             (
                 "host_storage_capacity",
                 run.staging_ms and re.match(r"(?i)0\b|none", storage),

@@ -21,7 +21,10 @@ from compliance.rules.package import DESCRIPTION, FIELDS, SYSTEM_TYPE, readable
 from compliance.rules.rule import PackageRule, SetRule, show
 
 ACCELERATOR = "accelerator_model_name"
-MODELS = r"A64FX|XEON|EPYC|POWER ?9|GAUDI|(?:(?<![A-Z])|(?<=DGX)|(?<=\dX))(?:GH|GB|MI|[AHBVPL])[1-9]\d{1,2}(?!\d)"
+MODELS = (
+    r"A64FX|XEON|EPYC|POWER ?9|GAUDI"
+    r"|(?:(?<![A-Z])|(?<=DGX)|(?<=\dX))(?:(?:GH|GB|MI)[1-9]\d{1,2}|[AHB][1-9]\d?0|V100|P40|P100|L40)(?!\d)"
+)
 FRAMEWORKS = r"TORCH|TENSORFLOW|MXNET|JAX|PADDLE|MINDSPORE"
 """Names in capital letters, which a description and a platform have in common if both have any."""
 SIZES = (r"(?i)^(\d{1,9}) ?x ?[a-z]", r"(?i)(?:^|_)(?:n(?=\d+(?:_|$))|(?=\d+x))(\d{1,9})")

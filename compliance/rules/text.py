@@ -63,6 +63,10 @@ ALIASES: Final = {
     **dict.fromkeys(("slurm_nnodes", "slurm_job_num_nodes", "nnodes", "num_nodes"), "number_of_nodes"),
     **dict.fromkeys(("world_size", "slurm_ntasks", "number_of_ranks"), "number_of_ranks"),
     **dict.fromkeys(("batch_size", "local_batch_size", "total_batch_size"), "global_batch_size"),
+    "start_lr": "opt_base_learning_rate",
+    "weight_decay": "opt_weight_decay",
+    "lr_warmup_steps": "opt_learning_rate_warmup_steps",
+    "lr_warmup_factor": "opt_learning_rate_warmup_factor",
 }
 """The keys of settings, by the names that programs and schedulers have for them."""
 UNSURE: Final = (

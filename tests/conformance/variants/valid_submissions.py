@@ -90,8 +90,8 @@ def share_first_results(texts: list[LogText], rng: Random) -> None:
 
 def share_last_result(texts: list[LogText], rng: Random) -> None:
     """Let all runs reach the same rounded result at the end."""
-    value = texts[0].results[-1].record["value"]
-    for log in texts[1:]:
+    value = round(texts[0].results[-1].record["value"], 4)
+    for log in texts:
         if log.target.met(value):
             log.change_result(log.results[-1], value)
 

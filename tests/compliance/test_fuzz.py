@@ -66,8 +66,13 @@ MEMBERS = ("time_ms", "key", "value", "metadata", "namespace", "event_type")
 @quick
 @given(st.data())
 def test_any_value_anywhere(data):
-    log = SampleLog(data.draw(st.sampled_from(("cosmoflow", "deepcam", "openfold"))), epochs=4)
-    log.add("number_of_ranks", 64).steps().learning_rate(0.001).throughput()
+    log = (
+        SampleLog(data.draw(st.sampled_from(("cosmoflow", "deepcam", "openfold"))), epochs=4)
+        .add("number_of_ranks", 64)
+        .steps()
+        .learning_rate(0.001)
+        .throughput()
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         record = data.draw(st.sampled_from(log.records))
         stated = record["metadata"] if isinstance(record["metadata"], dict) else {}

@@ -49,7 +49,7 @@ def findings_on(rule, sample):
     """Return what a rule finds on a sample log or package."""
     judge = explain.judge_log_example if issubclass(rule, LogRule) else explain.judge_package_example
     findings = [finding for finding in judge(sample, "strict") if finding.rule == rule.id]
-    assert not any("rule itself failed" in finding.message for finding in findings)
+    assert all(finding.message and "rule itself failed" not in finding.message for finding in findings)
     return [finding for finding in findings if finding.severity != "skipped"]
 
 
@@ -68,7 +68,6 @@ def test_examples(rule, kind, sample):
 def test_further_examples(rule, severities, sample):
     findings = findings_on(rule, sample)
     assert {finding.severity for finding in findings} == set(severities.split())
-    assert all(finding.message for finding in findings)
 
 
 def test_the_pages_that_show_examples_are_up_to_date(capsys):

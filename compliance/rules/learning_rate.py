@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
         if self.warmup > max(place, 0):
             return self.start + (self.base - self.start) * place / self.warmup
         if self.period:
-            part = min((place - self.warmup) / self.period, 1)
+            part = min(max((place - self.warmup) / self.period, 0), 1)
             return self.least + (self.base - self.least) * (1 + cos(pi * part)) / 2
         return self.base * (1, *self.multipliers)[bisect_right(self.boundaries, place)]
 

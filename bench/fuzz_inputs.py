@@ -86,6 +86,8 @@ def sample(rng: random.Random) -> SampleLog:
     if rng.random() < 0.3:
         log.by_suite()
         _change_provenance(rng, log.records_of("provenance")[0]["value"])
+    if rng.random() < 0.5:
+        log.add("number_of_ranks", 64).steps().learning_rate(0.001).throughput()
     for _ in range(rng.choice((0, 1, 1, 2, 5, 30))):
         rng.choice(RECORD_CHANGES)(rng, log.records)
         if not log.records:
@@ -108,7 +110,7 @@ def _set_member(rng: random.Random, records: list[dict[str, Any]]) -> None:
 
 def _set_metadata(rng: random.Random, records: list[dict[str, Any]]) -> None:
     record = rng.choice(records)
-    names = ("epoch_num", "status", "first_epoch_num", "epoch_count", "file", "lineno")
+    names = ("epoch_num", "status", "first_epoch_num", "epoch_count", "file", "lineno", "step_num", "step")
     if isinstance(record.get("metadata"), dict):
         record["metadata"][rng.choice(names)] = value(rng)
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from operator import gt, itemgetter, sub
+from operator import gt, itemgetter, le, sub
 from typing import Final
 
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.course import LEVEL_SPREAD, Course
+from compliance.logs.fingerprint import has_many_digits
 from compliance.logs.log import OTHERS_KEPT, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.census import sample
 from compliance.rules.epochs import course_of, more
-from compliance.rules.order import TIMING
+from compliance.rules.order import RESOLUTION_MS, TIMING
 from compliance.rules.pace import FEW_SHARE, FEWEST, NOISE_MS, STEADY_SHARE
 from compliance.rules.quality import CONVERGENCE, LEAST_MADE, count_digits
 from compliance.rules.rule import LogRule, show
@@ -55,6 +58,7 @@ class ReportsInTime(LogRule, strict_only=True):
             course = course_of(log, case)
             yield from self._find_outside(log, course, reports)
             yield from self._find_rushed(log, reports)
+            yield from self._find_evaluating(log, reports)
         most = min(OTHERS_KEPT // max(1, len(log.others)), len(log["epoch_start"]) + FEWEST)  # all were kept
         for records in (*log.others.values(), log["eval_start"]):
             for field in ("epoch_num", "step") if FEWEST <= len(records) < most else ():
@@ -77,6 +81,17 @@ class ReportsInTime(LogRule, strict_only=True):
             stated = f"{field} {show(before.meta(field))} and {show(after.meta(field))}"
             message = f"no {after.key} between {stated}; the others are {show(usual)} apart{more(gaps, 'gaps')}"
             yield self.finding_at(log, after, message, "no gap", NOTE)
+
+    def _find_evaluating(self, log: Log, reports: list[Record]) -> Iterator[Finding]:
+        """Yield a report of training from within an evaluation: a note, as both may go on at once."""
+        times = [record.time_ms for record in reports]
+        of_training = not reports[0].key.startswith(("eval", "val", "test")) and all(map(le, times, times[1:]))
+        for start, stop in zip(log["eval_start"], log["eval_stop"], strict=False) if of_training else ():
+            at = bisect_right(times, start.time_ms + RESOLUTION_MS)
+            if at < len(times) and times[at] < stop.time_ms - RESOLUTION_MS:
+                message = f"{reports[at].key} is logged during the evaluation since line {start.line}"
+                yield self.finding_at(log, reports[at], message, "reports before it, or after it", NOTE)
+                return
 
     def _find_outside(self, log: Log, course: Course, reports: list[Record]) -> Iterator[Finding]:
         """Yield the first report before or after its epoch; if most of one for each epoch are, they belong there."""
@@ -156,6 +171,16 @@ class MeasuredOnce(LogRule, strict_only=True):
             yield from self._find_repeated(log, records)
         for records in series:
             yield from self._find_borrowed(log, results, records)
+        yield from self._find_equal_rates(log)
+
+    def _find_equal_rates(self, log: Log) -> Iterator[Finding]:
+        """Yield a rate that another epoch has, too: a note, as epochs may take equally many milliseconds."""
+        count = Counter(rate.per_second for rate in log.rates.values() if has_many_digits(rate.per_second))
+        rate, times = count.most_common(1)[0] if count else (0, 0)
+        if times > 1:
+            first, second = [each.line for each in log.rates.values() if each.per_second == rate][:2]
+            message = f"{times} epochs have the rate {show(rate)}, first in line {first}"
+            yield self.finding(log.path, second, message, "a number of its own", severity=NOTE)
 
     def _find_borrowed(self, log: Log, results: list[Record], records: list[Record]) -> Iterator[Finding]:
         """Yield a result that another key has, too; not if most are shared: the key is another name of the results."""

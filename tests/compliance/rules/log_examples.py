@@ -377,6 +377,12 @@ EXAMPLES = (
         lambda log: rename(log(benchmark="deepcam").throughput(), "tracked_stats", "epoch_summary"),
     ),
     ("ORD22", "note", lambda log: log(benchmark="deepcam").throughput().drop("tracked_stats", 4)),
+    (
+        "ORD22",
+        "note",
+        lambda log: log(benchmark="deepcam").steps().learning_rate(0.002).shift("eval_start", -300_000),
+    ),
+    ("QUA14", "note", lambda log: log(benchmark="deepcam").throughput(samples_per_s=1234.5678901234)),
     ("QUA14", "warning", lambda log: log().evaluation(2, MADE_UP).evaluation(3, MADE_UP)),
     (
         "QUA14",

@@ -237,5 +237,6 @@ def test_a_signal_during_the_imports_stops_the_run_in_order(tmp_path, after_s):
     time.sleep(after_s)
     process.send_signal(signal.SIGUSR1)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 3 and err == "stopped by SIGUSR1\n", err
+    # A fast machine may be past its imports, and says that its data are not complete.
+    assert process.returncode == 3 and err.endswith("stopped by SIGUSR1\n") and "Traceback" not in err, err
     assert not list(tmp_path.glob("run/*lease*"))

@@ -208,10 +208,11 @@ class AsPublished(LogRule, strict_only=True):
         for key, of_key in facts.items():
             records = records_of(log, key)
             for fact in of_key if records else ():
-                value = (
-                    log.derive(read_number, fact.name) if fact.kind == EQUAL else READERS[fact.kind](sample(records))
-                )
-                usual = fact.value if fact.kind != EQUAL or value is None else log.derive(read_number, fact.value)
+                usual: Any = fact.value
+                if fact.kind != EQUAL:
+                    value = READERS[fact.kind](sample(records))
+                elif (value := log.derive(read_number, fact.name)) is not None:
+                    usual = log.derive(read_number, fact.value)
                 if value is None or usual is None or value == usual or are_same(value, usual):
                     continue
                 alike = value == NAN if fact.kind == TYPE else type(value) is type(usual) or is_number(value)

@@ -170,15 +170,12 @@ class OneWriter(FormRule, strict_only=True):
         """Yield the last result if another record precedes it than all others; in all published logs the same does."""
         stop = log.first("run_stop")
         results = [record for key in log.metrics for record in log[key] if stop and record.order < stop.order]
-        ends = [bisect_left(log.events, end.order, key=FILE_ORDER) for end in (*results[:1], *results[-1:])]
-        orders = (
-            [event.order for event in log.events]
-            if len(results) >= FEWEST and log.events[ends[0] - 1].key != log.events[ends[1] - 1].key
-            else []  # the usual case
-        )
-        before = [log.events[bisect_left(orders, result.order) - 1].key for result in results if orders]
-        if before and before[-1] not in before[:-1] and len(set(before)) == 2:
-            message = f"the last result follows {before[-1]}, all others {before[0]}"
+        if len(results) < FEWEST:
+            return
+        first, last = (_find_before(log, result).key for result in (results[0], results[-1]))
+        before = [_find_before(log, result).key for result in results] if first != last else []  # mostly they are equal
+        if before and last not in before[:-1] and len(set(before)) == 2:
+            message = f"the last result follows {last}, all others {first}"
             yield self.finding_at(log, results[-1], message, "the same order of records in each epoch")
 
     def _find_unlike(self, log: Log) -> Iterator[Finding]:
@@ -197,6 +194,11 @@ class OneWriter(FormRule, strict_only=True):
             rare, *_, usual = sorted(kinds, key=lambda kind: len(kinds[kind]))
             message = f"{what} is {rare} in {counted(len(kinds[rare]), 'record')}, {usual} in {len(kinds[usual])}"
             yield self.finding_at(log, kinds[rare][0], message, "one in all records, as in all published logs")
+
+
+def _find_before(log: Log, record: Record) -> Record:
+    """Return the event before a record."""
+    return log.events[bisect_left(log.events, record.order, key=FILE_ORDER) - 1]
 
 
 class Parses(LogRule):

@@ -216,8 +216,7 @@ class SamePrecision(LogRule, strict_only=True):
             for record, is_single in zip(results, single, strict=True)
             if usually > is_single
             or (
-                (1e8 * record.value + 0.1) % 1 < 0.2  # spares most the dearer tests
-                and round(record.value, 8) == record.value
+                round(record.value, 8) == record.value
                 and count_digits(record.value) <= MOST_TYPED
                 and is_number(record.value)
             )

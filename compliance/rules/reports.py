@@ -12,7 +12,6 @@ from typing import Final
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.course import LEVEL_SPREAD, Course
-from compliance.logs.fingerprint import has_many_digits
 from compliance.logs.log import OTHERS_KEPT, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
@@ -175,7 +174,7 @@ class MeasuredOnce(LogRule, strict_only=True):
 
     def _find_equal_rates(self, log: Log) -> Iterator[Finding]:
         """Yield a rate that another epoch has, too: a note, as epochs may take equally many milliseconds."""
-        count = Counter(rate.per_second for rate in log.rates.values() if has_many_digits(rate.per_second))
+        count = Counter(rate.per_second for rate in log.rates.values() if count_digits(rate.per_second) >= LEAST_MADE)
         rate, times = count.most_common(1)[0] if count else (0, 0)
         if times > 1:
             first, second = [each.line for each in log.rates.values() if each.per_second == rate][:2]

@@ -69,7 +69,8 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     groups = inputs.sort_loose({id(task): run for task, run in zip(inputs.tasks, runs, strict=True)})
     report = _make_report(inputs, runs, groups, judging)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
-    if options.profile == STRICT and not beyond:  # the official tool knows no mini problem and no plug-in
+    # The official tool knows no mini problem, no plug-in and no other suite.
+    if options.profile == STRICT and not beyond and not report.of_other_suites:
         official_options = options.make_official()
         officially = Judging(official_options, judging.waivers, official_options.start_report())
         official_inputs = open_paths(paths, officially)
@@ -292,6 +293,10 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     )
     if reason:
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
+    if results.strict and not (results.runs or results.reference):
+        nothing = Finding("RUN01", ERROR, results.folder, 0, "there are no logs", incomplete=True, cause="PKG02")
+        fix = "Put the logs of the result there, or remove the folder."
+        return replace(results, findings=[nothing._replace(fix=fix)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)
     if results.not_judged:

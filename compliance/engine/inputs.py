@@ -12,15 +12,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from common.reference import FIRST_RUNS_MS, ROUNDS
+from common.tree import ANYWHERE, Tree
 from compliance.engine.judging import Judging
 from compliance.engine.log_checker import LogTask, Options
+from compliance.logs.log import EARLIEST_MS
 from compliance.model.grouping import group_runs, label_groups
 from compliance.model.judging import STRICT, Case, JudgedRun
 from compliance.model.layout import (
+    DATED,
     FLAT,
     NAMED,
     NEWEST,
-    PackagePlace,
     SetPlace,
     discover,
     result_name,
@@ -91,8 +93,8 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     places = discover([os.fspath(path) for path in paths])
     judging.report.unread.extend(places.unread)
 
-    def open_case(path: str, kind: str, flat: bool = False) -> Case:
-        case = initial_case(path, judging.options, flat)
+    def open_case(path: str, kind: str, logs: Iterable[str], tree: Tree, flat: bool = False) -> Case:
+        case = initial_case(path, judging.options, logs, tree, flat)
         judging.report.rounds.append((path, case.round, case.round_why, kind))
         return case
 
@@ -100,41 +102,56 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     for package in places.packages:
         from compliance.engine.packages import open_package  # only packages pay for it
 
-        flat = package.flat and not (judging.options.profile == STRICT and _is_later(package))
-        case = open_case(package.part or package.root, "result" if package.part else "package", flat)
+        logs = [log for results in package.sets for log in results.logs]
+        kind = "result" if package.part else "package"
+        case = open_case(package.part or package.root, kind, logs, package.tree, package.flat)
         opened, sets = open_package(package, case)
         layouts = zip(sets, package.sets, strict=True)
         packages.append((opened, [_with_logs(results, layout, judging) for results, layout in layouts]))
     folders = []
     for layout in places.folders:
-        case = open_case(layout.folder, "result")
+        case = open_case(layout.folder, "result", layout.logs, layout.tree)
         results = ResultSet(layout.folder, case, power=layout.power, loose=True)
         folders.append(_with_logs(results, layout, judging))
-    return Inputs(packages, folders, [LogTask(path, open_case(path, "log"), judging.options) for path in places.logs])
+    tasks = [LogTask(path, open_case(path, "log", [path], ANYWHERE), judging.options) for path in places.logs]
+    return Inputs(packages, folders, tasks)
 
 
 MOST_BYTES: Final = 1 << 16
 TIME: Final = rb'"time_ms": *([0-9]{13})\b'
 
 
-def _is_later(package: PackagePlace) -> bool:
-    """Tell whether the logs are of a time after the round of the flat layout, which then is a mistake."""
-    logs = (log for results in package.sets for log in results.logs)
-    times = re.search(TIME, package.tree.begin(next(logs, ""), MOST_BYTES))
-    return times is not None and int(times[1]) > FIRST_RUNS_MS[ROUNDS[1]]
+def _find_dated_round(logs: Iterable[str], tree: Tree) -> str | None:
+    """Return the round in whose time the newest of the logs was written; None if no log states a time."""
+    newest_ms = 0
+    for log in logs:
+        times = re.search(TIME, tree.begin(log, MOST_BYTES)) if os.path.isfile(log) else None
+        newest_ms = max(newest_ms, int(times[1]) if times else 0)
+        if newest_ms >= FIRST_RUNS_MS[ROUNDS[-1]]:
+            break  # further logs change nothing
+    begun = [round_ for round_, first_ms in FIRST_RUNS_MS.items() if newest_ms >= first_ms]
+    return [ROUNDS[0], *begun][-1] if newest_ms > EARLIEST_MS else None
 
 
-def initial_case(path: str, options: Options, flat: bool = False) -> Case:
-    """Return what an input is judged by as far as the user and its path say.
+def initial_case(
+    path: str, options: Options, logs: Iterable[str] = (), tree: Tree = ANYWHERE, flat: bool = False
+) -> Case:
+    """Return what an input is judged by as far as the user, its path and the dates of its logs say.
 
-    flat: the path is that of a package with the layout of round 0.7.
+    flat: the path is that of a package with the layout of round 0.7, which counts unless its logs are of a later time.
     """
     in_path = round_of_path(path) if path != "-" else None
-    round_, why = (in_path, NAMED) if in_path else (ROUNDS[-1], NEWEST)
+    dated = None if options.round or in_path else _find_dated_round(logs, tree)
     if options.round:
         round_, why = options.round, "as asked for"
-    elif flat:
-        round_, why = "0.7", FLAT
+    elif in_path:
+        round_, why = in_path, NAMED
+    elif flat and (options.profile != STRICT or dated in (None, ROUNDS[0])):
+        round_, why = ROUNDS[0], FLAT
+    elif dated and dated != ROUNDS[-1]:
+        round_, why = dated, DATED
+    else:
+        round_, why = ROUNDS[-1], NEWEST
     return Case(
         round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini, round_why=why
     )

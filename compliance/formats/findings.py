@@ -37,6 +37,7 @@ from compliance.model.judging import (
     Finding,
     JudgedRun,
     choose_texts,
+    first_text,
     listed,
 )
 from compliance.model.report import Report
@@ -216,7 +217,11 @@ def describe_official(report: Report) -> str:
         return f"{listed(plugins)} (the committee's checker was not asked)"
     if report.official is not None:
         return "" if report.verdict == INCOMPLETE else f"the committee's checker: {report.official.verdict}"
-    return "not an MLPerf result" if report.profile == STRICT and any(run.mini for run in report.runs) else ""
+    kinds = (
+        (report.of_other_suites, "the committee's checker of MLPerf HPC was not asked"),
+        (report.profile == STRICT and any(run.mini for run in report.runs), "not an MLPerf result"),
+    )
+    return first_text(kinds)
 
 
 def summary(report: Report, findings: list[Shown]) -> str:

@@ -42,6 +42,7 @@ ROUND_NAME = re.compile(r"(?:[a-z_-]*hpc[a-z_-]*)?v?(0\.7|1\.0|2\.0|3\.0)(?:\.0)
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 """The folder of a package that `submission.assemble` is writing, or did not finish."""
 FLAT, NAMED, NEWEST = "the layout is flat", "a folder above is named so", "the newest"
+DATED = "its logs are of that time; --round chooses another"
 """Why a round is that of the folder; NEWEST: nothing says it."""
 MAX_FILE_BYTES = 50 << 20
 MAX_DEPTH = 12

@@ -62,6 +62,11 @@ class Report(Struct, frozen=True):
         return [finding for _, findings in self.groups() for finding in findings]
 
     @property
+    def of_other_suites(self) -> bool:
+        """Whether there are logs, and all are of other suites than MLPerf HPC."""
+        return {run.only_rule for run in self.runs} == {BENCHMARK_RULE}
+
+    @property
     def broken_plugins(self) -> list[Finding]:
         """Why plug-ins that logs name cannot be used."""
         return [finding for finding in self.own if finding.rule == BENCHMARK_RULE]

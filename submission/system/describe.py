@@ -345,7 +345,7 @@ def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Opt
 
     runs: each with its scaling, "strong" or "weak".
     """
-    case = initial_case(path, options)
+    case = initial_case(path, options, [run.path for run, _ in runs])
     judging = start_judging(options)
     judging.report.rounds.append((path, case.round, case.round_why, "system description"))
     description = read_description(path, NAMED)

@@ -184,15 +184,16 @@ def test_many_logs_of_another_suite_are_few_lines(tmp_path):
     assert {(finding.rule, finding.severity) for finding in report.findings} == {("SET02", "error")}
     text = render(report, Style())
     assert text.count("MLPerf Training (bert)") == 1 and "in 12 files" in text and len(text.splitlines()) < 20
-    assert text.count("FAIL") == 3 and "12 files that are no logs of MLPerf HPC" in text
+    assert text.count("FAIL") == 2 and "12 files that are no logs of MLPerf HPC" in text and "not asked" in text
 
 
 def test_a_package_of_another_suite_is_not_judged_as_ours(tmp_path):
     package = SamplePackage(round_="0.7").edit_all(lambda log: log.set("submission_benchmark", "resnet"))
-    package.replace("systems/left_over.json", b"{}")
+    package.replace("systems/left_over.json", b"{}").replace("results/empty/bert/scaling.json", b"{}")
     report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
     found = {finding.rule for finding in report.findings if finding.severity != "skipped"}
-    assert found == {"SET02"} and report.verdict == "FAIL" and report.rounds == []
+    assert found == {"SET02", "RUN01"} and report.verdict == "FAIL" and report.rounds == []
+    assert report.official is None and all(report.verdict_of(results) != "PASS" for results in report.sets)
 
 
 def test_one_damaged_file_leaves_the_others_of_its_result_judged(tmp_path):

@@ -152,12 +152,22 @@ def test_round_in_a_folder_name(path, round_, tmp_path):
     assert round_of_path(str(folder)) == round_
 
 
-@pytest.mark.parametrize("asked", [None, "2.0"])
-def test_the_report_says_which_round_and_why(asked, tmp_path):
-    path = tmp_path / "x.txt"
-    path.write_bytes(SampleLog().bytes())
-    report = check_paths([path], Options(round=asked))
-    assert report.rounds == [(str(path), asked or "3.0", "as asked for" if asked else "the newest", "log")]
+@pytest.mark.parametrize(
+    ("of_runs", "asked", "why"),
+    [
+        (["3.0"], None, "the newest"),
+        (["3.0"], "2.0", "as asked for"),
+        (["1.0"], None, "of that time"),
+        (["0.7", "2.0"], None, "of that time"),
+        (["1.0", "3.0"], None, "the newest"),
+    ],
+)
+def test_the_report_says_which_round_and_why(of_runs, asked, why, tmp_path):
+    for number, round_ in enumerate(of_runs):
+        (tmp_path / f"result_{number}.txt").write_bytes(SampleLog(round_=round_).bytes())
+    [(_, judged_by, reason, _)] = check_paths([tmp_path], Options(round=asked)).rounds
+    assert judged_by == asked or judged_by == of_runs[-1]
+    assert why in reason
 
 
 @pytest.mark.parametrize(

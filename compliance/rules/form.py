@@ -10,13 +10,14 @@ import shlex
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from math import inf
+from itertools import chain
+from math import gcd, inf
 from typing import ClassVar, Final, NamedTuple
 
 from msgspec import UNSET
 
 from common.command import counted
-from common.values import group_pairs
+from common.values import group_pairs, is_number
 from compliance.logs.file_kind import MAX_FILE_BYTES
 from compliance.logs.log import (
     COLORS,
@@ -307,6 +308,8 @@ TOGETHER_MS: Final = 60_000
 """Ranks start one run within this time."""
 MOST_OF: Final = 0.9
 """Share of the events that several ranks repeat: the last ones may be missing."""
+COARSEST_MS: Final = 1000
+"""Of no published log are all times multiples of even 2 ms."""
 UNITS: Final = (("seconds", 1000, "* 1000"), ("microseconds", 0.001, "/ 1000"))
 
 
@@ -332,7 +335,9 @@ def find_damage(log: Log) -> Damage | None:
     """Return the damage to a log that has records and was read to its end; None if there is none."""
     if not log.record_count or not is_whole(log):
         return None
-    return _find_repeats(log) or _find_restart(log) or _find_cut(log) or _find_other_unit(log)
+    return (
+        _find_repeats(log) or _find_restart(log) or _find_cut(log) or _find_other_unit(log) or _find_rounded_times(log)
+    )
 
 
 def _find_repeats(log: Log) -> Damage | None:
@@ -427,6 +432,25 @@ def _find_other_unit(log: Log) -> Damage | None:
                 _minutes_between(start and start * factor, stop and stop * factor),
             )
     return None
+
+
+def _find_rounded_times(log: Log) -> Damage | None:
+    """Return the damage of a log whose times were rounded to more than a second."""
+    start, stop = clock(log)
+    if start is None or stop is None or start % COARSEST_MS or stop % COARSEST_MS:
+        return None  # the usual case
+    times = [record.time_ms for record in chain.from_iterable(log.records.values()) if is_number(record.time_ms)]
+    step = gcd(*map(int, times))
+    if step <= COARSEST_MS or any(time_ms % 1 for time_ms in times):
+        return None
+    same = min(times) == max(times)
+    return Damage(
+        log["run_start"][0].line,
+        f"time_ms was rounded: {f'every one is {step}' if same else f'all are multiples of {step:,} ms'}",
+        "each time to the millisecond, as mllog writes it",
+        "Take the file that the run wrote. A spreadsheet rounds long numbers unless their column is text, awk unless"
+        ' they are printed by printf "%.0f".',
+    )
 
 
 def _repair(log: Log, command: str) -> str:

@@ -149,16 +149,23 @@ class FileNames(PackageRule):
     cite = STRUCTURE
     why = "Only files of this name are read: a run with another name is not counted."
     fix = "Rename logs to result_<i>.txt; move everything else out of the results folder."
-    bad = (lambda package: package().rename_runs("result_{}.txt.gz"),)
+    bad = (
+        lambda package: package().rename_runs("result_{}.txt.gz"),
+        lambda package: package().rename_runs("result_{}.txt.txt"),
+    )
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
             for run in results.all_runs:
-                if run.path.endswith(".gz"):
-                    name = os.path.basename(run.path)
+                name = os.path.basename(run.path)
+                if name.endswith(".gz"):
                     message = f"the committee's checker does not read {name}: it is compressed"
                     fix = "Unpack the logs: gunzip result_*.txt.gz"
                     yield self.finding(run.path, 0, message, name.removesuffix(".gz"), "", ERROR, fix)
+                elif name.endswith(".txt.txt"):
+                    right = name.removesuffix(".txt")
+                    message = f"file names: {name} has the extension twice; Windows hides one"
+                    yield self.finding(run.path, 0, message, right, fix=f"Rename {name} to {right}.")
             yield from few(self._check_names(results))
 
     def _check_names(self, results: ResultSet) -> Iterator[Finding]:

@@ -289,6 +289,8 @@ EXAMPLES = (
     ("FRM10", "error", lambda log: log().twice()),
     ("FRM10", "error", lambda log: log().times(lambda time_ms: time_ms // 1000)),
     ("FRM10", "error", lambda log: log().times(lambda time_ms: time_ms * 1000)),
+    ("FRM10", "error", lambda log: log().times(lambda time_ms: round(time_ms, -7))),
+    ("FRM10", "", lambda log: log().times(lambda time_ms: round(time_ms, -3))),
     ("ORD01", "error", lambda log: log().drop("init_stop")),
     ("ORD01", "error", lambda log: log().move("init_start", after="init_stop")),
     ("ORD01", "error", lambda log: log().move("init_stop", after="run_start")),

@@ -15,6 +15,7 @@ from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, Options, complete_case, judge_by_both, judge_log
 from compliance.logs.course import Course
+from compliance.logs.ending import DECIDED
 from compliance.logs.log import Log, parse_log, read_log
 from compliance.model.judging import ERROR, NOT_A_RESULT, Finding, JudgedRun
 
@@ -110,6 +111,8 @@ def _is_certain(finding: Finding, log: Log) -> bool:
     """Tell whether no later record can revoke the finding."""
     # What late rules say about an existing record is final; a missing one may still follow.
     is_final = finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
+    if finding.rule == "ORD05" and log.end:
+        return log.end.cause.rank == DECIDED
     is_header = bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)
     return is_final if finding.rule in LATE_RULES else finding.line > 0 or is_header
 

@@ -220,7 +220,7 @@ def _missing_as_one(findings: list[Finding], log: Log) -> list[Finding]:
         return findings
     keys = listed([finding.key for finding in missing])
     message = f"the log ends in line {log.line_count}, before run_start, without {keys}"
-    together = missing[0]._replace(message=message, expected="a record of each key")
+    together = missing[0]._replace(message=message, expected="a record of each key", cause="ORD05" if log.end else "")
     return [together, *(finding for finding in findings if not _is_missing(finding))]
 
 

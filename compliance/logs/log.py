@@ -11,14 +11,14 @@ import re
 import sys
 import unicodedata
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
 from itertools import chain, islice
 from operator import le
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -50,6 +50,9 @@ from compliance.logs.record import (
     repeated_field,
     show_json,
 )
+
+if TYPE_CHECKING:
+    from compliance.logs.ending import End
 
 BLOCK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 16 << 20
@@ -87,20 +90,10 @@ TEXT_OF_GAP: Final = 3
 """Such lines that are kept of each gap between records."""
 MOST_TEXT: Final = 10_000
 """Such lines that are kept in all."""
-FAILURES: Final = (
-    *(b"Traceback (most recent call last)", b"out of memory", b"OutOfMemory", b"oom-kill", b"oom_kill"),
-    *(b"TIME LIMIT", b"DUE TO PREEMPTION", b"CANCELLED AT", b"Segmentation fault", b"Bus error", b"core dumped"),
-    *(
-        b"MPI_ABORT",
-        b"NCCL timeout",
-        b"Killed",
-        b"exited with exit code",
-        b"exited on signal",
-        b"killed after reaching",
-    ),
-    *(b"No space left", b"target not reached", b"did not reach the target", b"NOT reached"),
-)
-"""What programs and launchers write when a run fails; no published log has any of it."""
+MOST_TAIL: Final = 5_000
+"""The last such lines that are kept."""
+TAIL_BYTES: Final = 16 << 10
+"""The last bytes whose lines are kept of a part without any record."""
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = tuple(
     "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
@@ -185,7 +178,7 @@ class Log:
     records to people but not to tools; "writing": records that are not written as the first one is; "time order":
     records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one.
     metrics: the keys of results. heads: what precedes a record in its line, by the number of the line. text: the first
-    lines of text of each gap between records, with their numbers.
+    lines of text of each gap between records, with their numbers; tail: the last ones, which may tell of its end.
     """
 
     def __init__(self, path: str) -> None:
@@ -200,6 +193,7 @@ class Log:
         self.oddities: dict[str, Oddity] = {}
         self.heads: dict[int, bytes] = {}
         self.text: list[tuple[int, bytes]] = []
+        self.tail: deque[tuple[int, bytes]] = deque(maxlen=MOST_TAIL)
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -238,6 +232,13 @@ class Log:
     def other_suite(self) -> FileKind | None:
         """Of which other suite the log is, if it is of one."""
         return find_suite(self.value("submission_benchmark"), self.others.keys())
+
+    @cached_property
+    def end(self) -> End | None:
+        """Why the run failed, as the text around its last records tells; None if it did not, or nothing tells."""
+        from compliance.logs.ending import find_end  # only a run that failed pays for it
+
+        return find_end(self.tail, self.events, self.last("run_stop"))
 
     @cached_property
     def events(self) -> list[Record]:
@@ -378,6 +379,8 @@ class LogReader:
             self._keep_keys(read_name(named[1].decode("utf-8", "replace")))
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
+            last = data[-TAIL_BYTES:].splitlines()
+            self.log.tail.extend(enumerate(last, self.log.line_count - len(last) + 1))
         else:
             if not self._begin and (match := re.search(BEGIN, data)):
                 self._begin = match[1]
@@ -485,10 +488,15 @@ class LogReader:
             for line, text in islice(meant, MOST_COMPARED):
                 if _is_near_record(text):
                     self.log.note("near record", line)
+        if not whole:
+            return
+        from compliance.logs.ending import FAILURES  # only a log with text pays for it
+
         if any(word in whole for word in FAILURES):
             for line, text in texts:
                 if any(word in text for word in FAILURES):
                     self.log.note("failure", line, _head_of(text).strip())
+        self.log.tail.extend((line, text[:LONGEST_OTHER]) for line, text in texts[-MOST_TAIL:])
 
     def _keep_text(self, texts: list[tuple[int, bytes]]) -> None:
         """Keep the first lines of text before and after each record: many in the header, few later."""
@@ -545,6 +553,7 @@ class LogReader:
             return None
         except ValueError as error:
             log.problem("json", line_number, COLORS if b"\x1b[" in text else str(error))
+            log.tail.append((line_number, text[-LONGEST_HEAD // 4 :]))  # a launcher may have written into it
             outside_strings = re.sub(STRING, b"", text)
             if text.startswith(b"{") and outside_strings.count(b"{") > outside_strings.count(b"}"):
                 self._open_line = line_number

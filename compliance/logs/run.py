@@ -122,7 +122,8 @@ class Run(Struct, frozen=True):
     path: of the log. benchmark: None if it is not a known one. variant: "full" or the name of a mini problem.
     submission: value of each submission_* key, as logged first. lines: where they, settings and provenance stand.
     start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
-    finished: there is a run_stop. status, ending: of the last one; ending is None if it states none.
+    finished: there is a run_stop. status, ending: of the last one; ending is None if it states none. killed: without a
+    run_stop, why it ended, in words; "" if nothing tells.
     staging_ms: time between staging_start and staging_stop records, in milliseconds; staging_outside_ms: the part of
     it that does not lie between run_start and run_stop, which round 3.0 allows: the score does not contain it.
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
@@ -160,6 +161,7 @@ class Run(Struct, frozen=True):
     staging_ms: float = 0.0
     staging_outside_ms: float = 0.0
     finished: bool = False
+    killed: str = ""
     status: Any = None
     ending: Ending | None = None
     convergence: Any = None
@@ -272,6 +274,7 @@ def extract_run(
         staging_ms=staged_ms,
         staging_outside_ms=staged_outside_ms,
         finished=stop is not None,
+        killed=log.end.cause.text if log.end and not stop else "",
         status=stop.meta("status") if stop else None,
         ending=stated_ending(stop.metadata) if stop else None,
         convergence=convergence,

@@ -97,9 +97,10 @@ class Epochs(NumberedRule):
             block = "block_start" if key.endswith("start") else "block_stop"
             if not log[key] and not log[block]:
                 message = f"neither {key} nor {block} is logged"
-                yield self.finding(log.path, 0, message, f"at least one {key}", key)
+                cause = "ORD05" if not log["run_stop"] and log.end else ""
+                yield self.finding(log.path, 0, message, f"at least one {key}", key, cause=cause)
                 if not case.strict:
-                    yield self.finding(log.path, 0, message, f"at least one {block}", block)
+                    yield self.finding(log.path, 0, message, f"at least one {block}", block, cause=cause)
             yield from self.check_numbers(log, key, case, "records")
 
 

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from common.command import counted
 from common.values import group_pairs, is_number
-from compliance.logs.file_kind import MAX_FILE_BYTES
+from compliance.logs.file_kind import MAX_FILE_BYTES, OUTPUT
 from compliance.logs.log import (
     COLORS,
     EARLIEST_MS,
@@ -128,8 +128,11 @@ class HoldsRecords(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         kind = log.no_log
         if kind and (case.strict or not log.record_count):
-            message = f"this is {kind.name}, not a log"
-            yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=kind.fix)
+            message, line, fix = f"this is {kind.name}, not a log", 0, kind.fix
+            if kind is OUTPUT and log.end:
+                message, line = f"{message}; {log.end.text}", log.end.line
+                fix += f" If the run died before its first record: {log.end.cause.fix}"
+            yield self.finding(log.path, line, message, "lines with `:::MLLOG {…}`", fix=fix)
 
 
 class OneWriter(FormRule, strict_only=True):
@@ -216,10 +219,12 @@ class Parses(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         kinds = [kind for kind in self.KINDS if case.strict or kind != "field type"]
         reported = problems(log, *kinds)
+        after = max((of_key[-1].line for of_key in log.records.values()), default=0) if reported else 0
         for problem in reported[:SHOWN]:
             message = MESSAGES[problem.kind].format(problem.detail)
             fix = UNCOLOR if problem.detail == COLORS else ""
-            yield self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`", fix=fix)
+            finding = self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`", fix=fix)
+            yield finding._replace(cause="ORD05") if log.end and problem.line > after else finding
         if len(reported) > SHOWN:
             more = f"and {len(reported) - SHOWN} or more such lines"
             yield self.finding(log.path, reported[SHOWN].line, more, "`:::MLLOG {json object}`")
@@ -406,14 +411,17 @@ def _find_cut(log: Log) -> Damage | None:
     cut_record = any(problem.line == log.cut_line for problem in problems(log, "json"))
     if not log.cut_line or (log["run_stop"] and not cut_record):
         return None
-    return Damage(
+    where = f"the file ends in the middle of line {log.cut_line}"
+    cut = Damage(
         log.cut_line,
-        f"the file ends in the middle of line {log.cut_line}: its copy was cut, the disk was full or the job killed",
+        f"{where}: its copy was cut, the disk was full or the job killed",
         "a file that ends after the line of run_stop",
         "Copy it again from the machine that wrote it and compare the sizes. If it ends there as well, its run failed:"
         " one run of a time-to-train result may.",
         _minutes_between(*clock(log)),
     )
+    end = log.end
+    return cut._replace(line=end.line, message=f"{end.text}; {where}", fix=end.cause.fix) if end else cut
 
 
 def _find_other_unit(log: Log) -> Damage | None:

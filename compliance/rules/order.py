@@ -251,12 +251,19 @@ class RunStop(LogRule):
     id = "ORD05"
     cite = TIMING
     why = "The clock stops here, and the status says whether the run counts."
-    fix = "Always log run_stop: status success if the target is met, else aborted."
+    fix = (
+        "A run that was killed has none: resume it, or repeat it. Any other logs run_stop once: status success if the"
+        " target is met, else aborted."
+    )
     differs = "a repeated run_stop is an error in strict, a warning of the official tool"
     bad = (lambda log: log().drop("run_stop"),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
+        if not log["run_stop"] and log.end:
+            message = f"{log.end.text}; run_stop is not logged"
+            yield self.finding(log.path, log.end.line, message, key="run_stop", fix=log.end.cause.fix)
+        else:
+            yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
         for stop in log["run_stop"]:
             if not before(log, "run_start", stop):
                 yield self.finding_at(log, stop, "run_stop without run_start", "after run_start")

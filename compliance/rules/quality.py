@@ -88,6 +88,7 @@ class TargetReached(LogRule):
             return
         target = case.reference.target
         evaluations = log[target.key]
+        killed = "QUA03" if log["run_stop"] else "ORD05"  # the rule that says so, if it was
         if record := log.derive(find_completion):
             message, severity = "no MLPerf result: no target (train.target: none)", "" if case.strict else WARNING
             fix = "Train with train.target=null; a run without a target is for studies."
@@ -96,7 +97,7 @@ class TargetReached(LogRule):
                 return
         if not evaluations:
             message = f"{target.key} is not logged: no evaluation result"
-            yield self.finding(log.path, 0, message, target.range_text, target.key)
+            yield self.finding(log.path, 0, message, target.range_text, target.key, cause=killed if log.end else "")
         elif not case.strict:
             if not any(_official_met(target, record.value) for record in reversed(evaluations)):
                 message = f"no {target.key} reaches the quality target"
@@ -105,7 +106,7 @@ class TargetReached(LogRule):
             counted = log.derive(Course, target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
                 finding = self._missed_target(log, target, evaluations, counted)
-                yield finding if log["run_stop"] else finding._replace(cause="ORD05")  # it was killed before
+                yield finding._replace(cause=killed) if log.end or not log["run_stop"] else finding
 
     def _missed_target(self, log: Log, target: Target, evaluations: list[Record], counted: list[Record]) -> Finding:
         stop = log.first("run_stop")
@@ -170,9 +171,11 @@ class StatusSuccess(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for stop in log["run_stop"]:
             if has_field(stop, "status") and stop.meta("status") != "success":
-                if stop.meta("ended") == COMPLETED:
-                    continue  # QUA01 says so
-                yield self.finding_at(log, stop, f"run_stop status is {show(stop.meta('status'))}", '"success"')
+                message = f"run_stop status is {show(stop.meta('status'))}"
+                if log.end:
+                    yield self.finding(log.path, log.end.line, f"{log.end.text}; {message}", fix=log.end.cause.fix)
+                elif stop.meta("ended") != COMPLETED:  # QUA01 says so
+                    yield self.finding_at(log, stop, message, '"success"')
                 continue
             failures = [] if stop.value is None or is_success(stop.value) else [f"value {show(stop.value)}"]
             fields = stop.metadata if isinstance(stop.metadata, dict) else {}

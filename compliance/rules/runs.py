@@ -198,6 +198,7 @@ class FailingRuns(SetRule):
         """Return the warning about the one run that fails, with the score, and the one that it would give."""
         message = f"one log fails and counts as the slowest run: {names_of([run])}"
         fix = "One run may fail: nothing to do, unless OFFICIAL says that the committee's checker refuses it."
+        message += f" ({run.killed})" if run.killed else ""
         passed = "if it passed"
         run_minutes = run.minutes if run.converged else None
         if run.damage:

@@ -154,7 +154,7 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
                 "was written; if it ends there as well, leave it out, or use --unfinished to submit it as a failed run"
             )
         elif not log.run.finished:
-            open_ended.append(log.path)
+            open_ended.append(f"{log.path} ({log.run.killed})" if log.run.killed else log.path)
     if open_ended:
         problems.append(
             f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "

@@ -3,7 +3,9 @@
 import os
 import signal
 
+from compliance.logs.log import read_log
 from tests.cluster.problem import ended, kill_rank, launchers, until_trained
+from tests.cluster.slurm import until
 from tests.problems import curve
 
 FINAL = {"target_met", "target_not_met", "diverged"}
@@ -32,3 +34,11 @@ def kill_a_rank(run):
 def stop_torchrun(run):
     (pid,) = launchers(run)
     os.kill(pid, signal.SIGTERM)
+
+
+def test_the_output_of_a_cancelled_job_says_so(cluster, tmp_path):
+    job = cluster.slurm("sbatch", "--parsable", f"--output={tmp_path}/job.txt", "--wrap", "srun sleep 100")
+    until(lambda: "RUNNING" in cluster.jobs(), "the job runs")
+    cluster.slurm("scancel", job)
+    until(lambda: read_log(f"{tmp_path}/job.txt").end, "its output has the reason")
+    assert "Slurm cancelled the job" in read_log(f"{tmp_path}/job.txt").end.text

@@ -8,9 +8,7 @@ On the command line it is `python -m compliance.check logs/`; from Python:
 ('PASS', 0)
 """
 
-from __future__ import annotations
-
-import os
+import os  # nothing but these two before the call below: Python would look for it in the current folder
 import sys
 
 
@@ -19,8 +17,10 @@ def _leave_current_folder() -> None:
 
     `python -m` looks there first. Each package has this code itself: an import of it would look there, too.
     """
-    is_this_package = any(word.removeprefix("-m").split(".")[0] == __name__ for word in sys.orig_argv)
-    if not is_this_package or sys.argv[:1] != ["-m"] or sys.flags.safe_path:
+    # A Python without `orig_argv` is too old, which `common` says.
+    names = (word.split(".")[0] for word in getattr(sys, "orig_argv", [__name__]))
+    is_this_package = any(name in (__name__, f"-m{__name__}") for name in names)
+    if not is_this_package or sys.argv[:1] != ["-m"] or getattr(sys.flags, "safe_path", False):
         return
     if os.path.realpath(os.path.join(sys.path[0], __name__)) != os.path.dirname(os.path.realpath(__file__)):
         del sys.path[0]
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "check_logs"]
 
 
-def check_logs(paths: Iterable[str | os.PathLike[str]] | os.PathLike[str] | str, **options: Any) -> Report:
+def check_logs(paths: "Iterable[str | os.PathLike[str]] | os.PathLike[str] | str", **options: Any) -> "Report":
     """Return the report on logs, folders, packages or repositories; the options are those of `engine.Options`.
 
     Nothing is written. A path that does not exist gives a finding, like any unreadable log.

@@ -1,5 +1,6 @@
 """Every command where packages are missing, in an empty folder, on a terminal of ASCII: its work or one clear line."""
 
+import ast
 import json
 import os
 import subprocess
@@ -46,6 +47,18 @@ for number, words in enumerate(json.loads(os.environ["CALLS"])):
 print(json.dumps(results))
 """
 """Runs each call in a process of its own that has imported the script already, in an empty folder."""
+
+
+OLD = "import runpy, sys; sys.version_info = (3, 8); sys.argv = ['-m']; del sys.orig_argv; runpy.run_module({!r})"
+
+
+@pytest.mark.parametrize("module", ["compliance.check", "submission.summary", "submission.cli", "cosmoflow.train"])
+def test_an_old_python_is_told_which_one_is_needed(module):
+    command = [sys.executable, "-c", OLD.format(module)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": ROOT})
+    assert (done.returncode, done.stderr) == (2, "error: needs Python 3.11 or newer; this is 3.8\n")
+    for package in ("common", module.partition(".")[0]):
+        ast.parse((ROOT / package / "__init__.py").read_text(), feature_version=(3, 8))
 
 
 def calls():

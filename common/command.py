@@ -231,7 +231,7 @@ def folder_path(text: str) -> Path:
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...], interrupted: str = "") -> int:
     """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C.
 
-    One that uses ranks and is stopped has the status of its ending. interrupted: what becomes of the work after Ctrl-C.
+    One that uses ranks and is stopped has the status of its ending. interrupted: what becomes of the work then.
     """
     from common.ending import EndingError  # here: a command that cannot be imported says what it needs
 
@@ -248,7 +248,7 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print_error(_lines(describe_error(error)))
         return 1
     except EndingError as error:
-        print(error, file=sys.stderr)
+        print(f"{error}; {interrupted}" if interrupted else error, file=sys.stderr)
         return error.ending.exit_status
 
 

@@ -426,6 +426,11 @@ def _expand_path(_type: Any, text: Any) -> Path:
     """Return the path in a text, expanded."""
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"expected a path; got {quote_value(text)}")
+    if re.search(r"[\x01-\x1f\x7f]", text):
+        raise ValueError(
+            f"expected a path; got {quote_value(text)}, with a control character: between double quotes, YAML reads "
+            r"\r, \n and \t as such; use single quotes"
+        )
     try:
         path = Path(Template(text).substitute(os.environ))
         return path.expanduser() if text.startswith("~") else path

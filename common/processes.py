@@ -167,12 +167,13 @@ def _without_main() -> Iterator[None]:
 def _process_items(function: Callable[[T], R], connection: Connection) -> None:
     """Send the error, if any, and the result for each item that comes, until none comes."""
     _begin_worker()
-    while item := connection.recv():
-        try:
-            connection.send((None, function(*item)))
-        except Exception as error:
-            error.add_note(f"in another process:\n{traceback.format_exc()}")
-            connection.send((_make_picklable(error), None))
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent was killed, with which this process ends, too
+        while item := connection.recv():
+            try:
+                connection.send((None, function(*item)))
+            except Exception as error:
+                error.add_note(f"in another process:\n{traceback.format_exc()}")
+                connection.send((_make_picklable(error), None))
 
 
 def _make_picklable(error: Exception) -> Exception:

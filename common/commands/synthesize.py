@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from common.command import (
-    CONTINUED,
     CommandParser,
     UsageError,
     as_called,
@@ -35,6 +34,7 @@ from common.files import list_data
 from common.installed import new_figure, save_figure
 from common.processes import usable_cores
 from common.reference import FULL, MINI, OWN, VARIANTS, Target
+from common.stop import STOP
 
 SYNTHETIC: Final = "synthetic"
 """The variant of generated data that no preset has."""
@@ -217,7 +217,13 @@ class Synthesis(ABC):
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        return run_command(lambda: self._run_command(args), DATASET_ERRORS, CONTINUED)
+        return run_command(lambda: self._run_until_stopped(args), DATASET_ERRORS, "the same command resumes")
+
+    def _run_until_stopped(self, args: argparse.Namespace) -> int:
+        """Run the command; SIGTERM ends it between two samples, and nothing else changes."""
+        with STOP.listening(), STOP.interrupting():
+            STOP.choose_signals(("TERM",))
+            return self._run_command(args)
 
     def _run_command(self, args: argparse.Namespace) -> int:
         """Generate the data, compare them with their manifest, and draw the picture; return the exit code."""
@@ -255,7 +261,12 @@ class Synthesis(ABC):
 
     def build_parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        parser = CommandParser(f"python -m {self.module}", description=self.description, epilog=self.examples)
+        parser = CommandParser(
+            f"python -m {self.module}",
+            {3: "stopped by SIGTERM"},
+            description=self.description,
+            epilog=self.examples,
+        )
         parser.add_argument(
             "output_dir", type=folder_path, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before"
         )

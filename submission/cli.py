@@ -73,14 +73,16 @@ Check result logs of MLPerf HPC, train its benchmarks, and make submissions.
 FOOT: Final = f"""\
 {FROM} DIR: also those in DIR; {SUITE_ONLY}: none that are installed
 
-`{PROGRAM} help COMMAND` shows examples and options, `help PAGE.md` a page."""
+`{PROGRAM} help COMMAND` shows examples and options; also PAGE.md, and QUA01."""
 
 
 COMPLETION: Final = f"""\
 Let the shell complete commands, benchmarks and options:
 
   pip install '{DISTRIBUTION}[completion]'
-  eval "$(register-python-argcomplete {PROGRAM})"    in ~/.bashrc or ~/.zshrc"""
+  eval "$({PROGRAM} completion bash)"    in ~/.bashrc; or zsh, in ~/.zshrc
+  {PROGRAM} completion fish | source     in ~/.config/fish/config.fish"""
+SHELLS: Final = ("bash", "zsh", "fish")
 TEXTS: Final = {"completion": COMPLETION, **dict.fromkeys(("version", "-V", "--version"), f"{DISTRIBUTION} {VERSION}")}
 """What answers the commands that only print a text."""
 
@@ -110,11 +112,14 @@ def _run_words(arguments: Sequence[str] | None) -> int:
             if words and (path := _find_named_page(words[0])):
                 _expect_no_more(words[1:])
                 return _print_text(path.read_text(encoding="utf-8"), 0)
-            words.append("--help")
+            is_rule = any(word.isupper() and word[-1].isdigit() for word in words[:1])
+            words = ["check", "--explain", *words] if is_rule else [*words, "--help"]
         if not words:
             return _print_text(render_usage(), 2)
         if former := next((name for name in (" ".join(words[:2]), words[0]) if name in RENAMED), ""):
             return answer_renamed(former, words[1 + former.count(" ") :])
+        if words[0] == "completion" and words[1:2] in ([shell] for shell in SHELLS):
+            return _print_text(_write_completion(words[1]), 0)
         start = next((number for number, word in enumerate(words) if word in HELP), len(words))
         if words[0] in TEXTS:
             _expect_no_more([*words[1:start], *words[start + 1 :]])
@@ -161,6 +166,15 @@ def _find_named_page(name: str) -> Path | None:
     if path is None and ("/" in name or ".md" in name):
         raise UsageError(f"there is no page {name!r}{suggest_name(name, list_pages())}; docs/index.md lists the guides")
     return path
+
+
+def _write_completion(shell: str) -> str:
+    """Return the script by which a shell completes; UsageError without the package that has it."""
+    try:
+        from argcomplete import shellcode  # an optional package
+    except ModuleNotFoundError:
+        raise UsageError(f"completion needs argcomplete: pip install '{DISTRIBUTION}[completion]'") from None
+    return str(shellcode([PROGRAM], shell=shell))
 
 
 def list_next(words: Sequence[str]) -> list[str]:

@@ -102,6 +102,11 @@ def test_help_shows_a_page(name, page, mlperf_hpc):
     assert mlperf_hpc("help", name).out.strip() == (ROOT / page).read_text().strip()
 
 
+def test_help_explains_a_rule_and_shells_get_their_script(mlperf_hpc):
+    assert mlperf_hpc("help", "QUA01").out == mlperf_hpc("check", "--explain", "QUA01").out
+    assert all("_ARGCOMPLETE" in mlperf_hpc("completion", shell).out for shell in ("bash", "zsh", "fish"))
+
+
 @pytest.mark.parametrize(("output", "said"), [("/dev/full", "No space left on device"), ("", "")])
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
 def test_help_that_cannot_be_written_ends_without_a_traceback(words, output, said):
@@ -192,6 +197,7 @@ def test_a_command_that_left_the_suite_answers_with_what_to_run(name, mlperf_hpc
         (["data", "split", "oc20"], "usage: mlperf-hpc data split {deepcam}"),
         (["data", "fech", "oc20"], "'fech' is not a command (did you mean 'fetch'?); usage: mlperf-hpc data {"),
         (["help", "CHECK"], "(did you mean 'check'?)"),
+        (["help", "XYZ99"], "no rule 'XYZ99'"),
         (["-v"], "there is no option -v (did you mean '-V'?)"),
         (["version", "x"], "unexpected argument 'x'"),
         (["data", "--help", "x"], "unexpected argument 'x'"),

@@ -9,9 +9,10 @@ import io
 import os
 import select
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -171,6 +172,47 @@ def open_bar(iterable: Iterable[Any] | None = None, *, disable: bool | None = No
     lines = name + "{n_fmt} of {total_fmt}{unit}, {elapsed} so far, about {remaining} left"
     often: dict[str, Any] = {"delay": PAUSE_S, "mininterval": PAUSE_S, "miniters": 1, "smoothing": 0, "leave": False}
     return tqdm(iterable, file=_Lines(), bar_format=lines, **options | often)
+
+
+ACTIVITY_S: Final = 2.0  # from when on a terminal shows what is being done
+
+
+class Activity:
+    """What this process is doing: `text`, set by what does it, which a terminal shows once it takes long."""
+
+    text = ""
+
+    @contextmanager
+    def showing(self, shows: bool) -> Iterator[None]:
+        """Show it inside the `with`, in a line of standard error, which is gone afterwards. shows: False for never.
+
+        The system's timer wakes what writes it: beside a thread, no processes could be started by a fork.
+        """
+        import signal  # only terminals pay for it
+
+        if not (shows and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()):
+            yield
+            return
+        begin = time.monotonic()
+
+        def write_line(*_: object) -> None:
+            text = f"{self.text} ({time.monotonic() - begin:.0f} s)"
+            line = "".join(c if c.isprintable() else "?" for c in text)
+            with suppress(OSError):
+                os.write(2, f"\r{line[: max(os.get_terminal_size(2).columns, 40) - 1]}\x1b[K".encode(errors="replace"))
+
+        former = signal.signal(signal.SIGALRM, write_line)
+        signal.setitimer(signal.ITIMER_REAL, ACTIVITY_S, ACTIVITY_S / 4)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+            if time.monotonic() - begin >= ACTIVITY_S:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+ACTIVITY: Final = Activity()  # of this process
 
 
 def format_duration(seconds: float) -> str:

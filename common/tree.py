@@ -11,6 +11,7 @@ import os
 import select
 import stat
 from io import BufferedReader
+from pathlib import Path
 from typing import Final, NamedTuple
 
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
@@ -88,14 +89,22 @@ class Tree(NamedTuple):
 
 class _Named(Tree):
     def open(self, path: str | os.PathLike[str]) -> BufferedReader:
+        if is_device(path):
+            raise RefusedFileError(os.fspath(path), "is a device or a socket, not a file")
         piped = NO_WAIT and stat.S_ISFIFO(os.stat(path).st_mode)
         return _open_pipe(os.fspath(path)) if piped else open(path, "rb")
+
+
+def is_device(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is that of a device or a socket, which may have no end; the null device has one."""
+    file = Path(path)
+    return str(path) != os.devnull and (file.is_char_device() or file.is_block_device() or file.is_socket())
 
 
 ANYWHERE: Final = Tree()
 """For folders outside any package: regular files, wherever links lead."""
 NAMED: Final = _Named()
-"""For a file that the user names: also a device, and a pipe or process substitution into which something is written."""
+"""For a file that the user names: also a pipe or process substitution into which something is written."""
 
 
 def _open_pipe(name: str) -> BufferedReader:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from common.command import CommandParser, UsageError, checked_output
+from common.command import CommandParser, UsageError, checked_output, count
 from common.console import use_styles
+from common.tree import is_device
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
@@ -26,7 +27,7 @@ from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
 from compliance.formats.table import output_width
-from compliance.model.judging import ERROR, SEVERITIES, STRICT
+from compliance.model.judging import ERROR, FAIL_ON, STRICT
 from compliance.model.layout import write_slashes
 from compliance.model.settings_file import Settings, find_settings, read_settings
 from compliance.rules.catalog import all_rules, load_rules
@@ -43,6 +44,10 @@ examples:
   python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
   python -m compliance.check --explain QUA01           what a rule requires and why
   python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
+
+gate: --no-config --fail-on warning,partial passes only what no rule objects to, whatever settings a submission brings
+
+In a folder from a stranger, type `mlperf-hpc check .` or `python -P -m compliance.check .`: these load nothing from it.
 """
 
 
@@ -71,9 +76,11 @@ def _run_check(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.paths:
         raise UsageError("nothing to check: give log files, folders or - for standard input")
-    missing = [path for path in arguments.paths if path != "-" and not arguments.follow and not os.path.lexists(path)]
-    if missing:
-        raise UsageError(f"no such file or folder: {missing[0]}")
+    for path in () if arguments.follow else arguments.paths:
+        if path != "-" and not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}")
+        if is_device(path):
+            raise UsageError(f"{path} is a device or a socket, not a file; for standard input, write - in its place")
     options = _read_options(arguments, settings)
     if arguments.follow and (arguments.output or arguments.format != "text"):
         raise UsageError("--follow prints lines of text as they come: it takes neither -o nor another --format")
@@ -81,7 +88,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
         from compliance.engine.follow import follow  # only this mode pays for it
 
         return follow(arguments.paths, replace(options, settings=Settings()), arguments.follow_timeout)
-    if arguments.output and os.path.exists(arguments.output):
+    if arguments.output:
         refuse_inside(arguments.output, arguments.paths)
     report = check_paths(arguments.paths, options)
     write_text(FORMATS[arguments.format](report, _choose_style(arguments)), arguments.output)
@@ -95,7 +102,7 @@ def _make_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         statuses={
             0: "passes (perhaps with warnings, notes or skipped rules)",
-            1: "missing runs, an error, or a finding as severe as --fail-on",
+            1: "missing runs, an error, or what --fail-on names",
         },
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
@@ -125,7 +132,13 @@ def _make_parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
     output.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of standard output")
-    output.add_argument("--fail-on", choices=SEVERITIES[:3], help="least severity with exit status 1 (default: error)")
+    output.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        metavar="WHAT",
+        help="least severity with exit status 1: error (default), warning or note; partial: that, or an error; "
+        "warning,partial: each of these",
+    )
     output.add_argument("-q", "--quiet", action="store_true", help="show only failures and the verdict")
     output.add_argument("-v", "--verbose", action="store_true", help="show every finding, note and skipped rule")
     output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
@@ -133,7 +146,9 @@ def _make_parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--follow-timeout", type=float, default=0, metavar="SECONDS", help="stop if the log does not grow for this long"
     )
-    output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
+    output.add_argument(
+        "--jobs", type=count, default=0, metavar="N", help="processes (default: all cores, on big trees)"
+    )
     parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {VERSION}")
     parser.set_defaults(profile=None, fail_on=None)  # see _read_settings
     return parser
@@ -192,11 +207,11 @@ def _selected_prefixes(arguments: argparse.Namespace) -> tuple[str, ...]:
 def _choose_style(arguments: argparse.Namespace) -> Style:
     auto = arguments.color == "auto" and not arguments.output
     color = arguments.color == "always" or (auto and use_styles(sys.stdout))
-    width = (output_width() if not arguments.output else None) or 100
     try:
         base = write_slashes(os.getcwd())
     except FileNotFoundError:  # the folder was removed
         base = ""
+    width = None if arguments.output else output_width()
     return Style(color=color, width=width, verbose=arguments.verbose, quiet=arguments.quiet, base=base)
 
 

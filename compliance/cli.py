@@ -105,8 +105,11 @@ def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o"
     """Raise UsageError if an output, whether it exists or not, is or lies in what is read."""
     target = os.path.realpath(output)
     for path in map(os.path.realpath, inputs):
-        if target == path or target.startswith(path + os.sep):
-            raise UsageError(f"{option} {output} is or lies in {path}, which is read; name one outside of it")
+        if target == path or target.startswith(os.path.join(path, "")):
+            outside = os.path.join(os.path.dirname(path), os.path.basename(target))
+            raise UsageError(
+                f"{option} {output} is or lies in {path}, which is read; name one outside of it, such as {outside}"
+            )
 
 
 def write_text(text: str, output: Path | None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from common.console import ACTIVITY
 from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import group_pairs, is_integer
@@ -59,8 +60,13 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     Raises UsageError if rules of your own cannot be loaded, and for a waiver that can mean no result; PluginError for
     an option that names no benchmark that can be used.
     """
+    with ACTIVITY.showing(options.progress):
+        return _check_paths(list(paths), options)
+
+
+def _check_paths(paths: list[str | os.PathLike[str]], options: Options) -> Report:
+    """Return the report, as `check_paths` does."""
     judging = start_judging(options)
-    paths = list(paths)
     inputs = open_paths(paths, judging)
     refuse_plugins_in((*paths, *options.against, *(package.root for package, _ in inputs.packages)))
     if options.benchmark:

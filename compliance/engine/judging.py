@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from common.console import ACTIVITY
 from compliance.engine.log_checker import Options, apply_each
 from compliance.model.judging import Finding
 from compliance.model.report import Report
@@ -28,6 +29,7 @@ class Judging(Struct, frozen=True):
     def apply_rules(self, rules: tuple[Rule, ...], subject: Any) -> list[Finding]:
         """Return what the rules find that counts; the report notes what is ignored."""
         path = getattr(subject, "folder", getattr(subject, "root", ""))
+        ACTIVITY.text = f"judging {path or 'all results'}"
         return self.keep([finding for findings in apply_each(rules, path, subject) for finding in findings])
 
     def keep(self, findings: Sequence[Finding]) -> list[Finding]:

@@ -15,6 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from common.command import counted
+from common.console import ACTIVITY
 from common.reference import FULL
 from common.tree import NAMED, Tree
 from common.values import group_pairs
@@ -53,10 +55,11 @@ class Options(Struct, frozen=True):
     round, benchmark, division: forced by the user; otherwise as folders and logs say. select: only rules with
     these ids or prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: why a convergence test
     may fail, by result (`round/organisation/system/scaling/benchmark`). jobs: processes; 0 for all cores.
-    progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
-    registered for later checks of this process. details: also keep what reports and packages need of each log.
+    progress: a terminal shows what is being done, if it takes long. rules: modules and Python files with rules of your
+    own; they stay registered for later checks of this process. details: also keep what reports and packages need of
+    each log.
     against: trees of other submissions, whose runs are only compared with those that are checked.
-    fail_on: the least severity of a finding that gives the exit status 1. suite_only: rules of your own do not count.
+    fail_on: what gives the exit status 1, a key of `FAIL_ON`. suite_only: rules of your own do not count.
     settings: the file that some of these come from; of a found one, what it ignores is not in `ignore`.
     """
 
@@ -309,21 +312,17 @@ PARALLEL_BYTES = 24 << 20
 
 
 def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking") -> Iterator[JudgedRun]:
-    """Return an iterator over the runs, in the order of the tasks; use all cores if there is much to read.
-
-    doing: what the progress bar says.
-    """
+    """Yield the runs, in the order of the tasks; use all cores if there is much to read. doing: for a terminal."""
+    ACTIVITY.text = f"{doing} {counted(len(tasks), 'log')}"
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(os.path.getsize(path) for path in (*(task.path for task in tasks), *measured) if os.path.isfile(path))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     runs: Iterator[JudgedRun] = map(Examine(), tasks)
     if len(tasks) > 1 and jobs > 1 and total >= PARALLEL_BYTES and _is_single_threaded():
         runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
-    if not options.progress or (len(tasks) < 200 and total < PARALLEL_BYTES):
-        return runs
-    from tqdm import tqdm  # only terminals with long work pay for it
-
-    return iter(tqdm(runs, total=len(tasks), unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
+    for number, run in enumerate(runs, 1):
+        ACTIVITY.text = f"{doing} {counted(len(tasks), 'log')}: {number} done"
+        yield run
 
 
 def _check_parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:

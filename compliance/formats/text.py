@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -29,11 +30,11 @@ from compliance.formats.words import run_text, shown_path, write_location
 from compliance.model.judging import (
     ERROR,
     FAIL,
+    FAIL_ON,
     INCOMPLETE,
     NOTE,
     PARTIAL,
     PASS,
-    SEVERITIES,
     SKIPPED,
     WARN,
     WARNING,
@@ -49,10 +50,18 @@ FEW = 3
 MANY_TEXTS = 10
 MANY_LOGS = 40
 """Above these numbers, further texts of a rule and further passing logs are counted, not listed."""
+COMMAND = r"`[^`]+`|\$ .+|(?:python -m|mlperf-hpc) \S+(?: -\S+(?: [^\s-]\S*)?)*"  # for people to copy
+WIDTH = 100  # of prose where lines have no limit
 
 
 def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
+    blocks = filter(None, _list_blocks(report, style))
+    return "\n\n".join("\n".join(part for line in block for part in _fit_line(line, style)) for block in blocks) + "\n"
+
+
+def _list_blocks(report: Report, style: Style) -> list[list[str]]:
+    """Return the lines of the report, block by block; the lines of a table are one text."""
     findings = all_shown(report)
     results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
     following = [] if style.verbose else [entry for entry in findings if entry.finding.cause]
@@ -61,13 +70,12 @@ def render(report: Report, style: Style) -> str:
     explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
     verdict = _paint_verdict(summary(report, findings), report.verdict, style)
     if style.quiet:
-        failing, broken = SEVERITIES[: SEVERITIES.index(report.fail_on) + 1], report.broken_plugins
+        failing, broken = FAIL_ON[report.fail_on], report.broken_plugins
         entries = [entry for entry in causes if entry.severity in failing or entry.finding in broken]
-        blocks = [*(_group_lines(group, style) for group in grouped(entries)), [verdict]]
-        return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+        return [*(_group_lines(group, style) for group in grouped(entries)), [verdict]]
     ignored = Counter((finding.rule, reason) for finding, reason in report.ignored)
     tables = score_tables(report)
-    blocks = [
+    return [
         _round_lines(report, style),
         _align_columns(results, style),
         _log_lines(report, style),
@@ -78,10 +86,26 @@ def render(report: Report, style: Style) -> str:
             f"Ignored: {counted(number, 'finding')} of {clean(rule)} ({clean(reason) or 'no reason given'})"
             for (rule, reason), number in ignored.items()
         ],
-        *([_paint_verdict(table.title, "bold", style), plain_text(table._replace(title=""))] for table in tables),
+        *(
+            [_paint_verdict(table.title, "bold", style), plain_text(table._replace(title=""), style.width)]
+            for table in tables
+        ),
         [verdict + explain],
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _fit_line(line: str, style: Style) -> list[str]:
+    """Return a line as lines of the style's width; tables, whose lines are in one text, have it already."""
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    fits = style.width is None or len(line) <= style.width or "\n" in line
+    return [line] if fits else _wrap_line(line.lstrip(" "), style.width, indent, f"{indent}  ")
+
+
+def _wrap_line(text: str, width: int | None, indent: str, below: str) -> list[str]:
+    """Return a text in lines with these indents, broken between words, but not inside commands."""
+    whole = re.sub(COMMAND, lambda match: match[0].replace(" ", "\xa0"), text)  # at which no line is broken
+    wrapper = textwrap.TextWrapper(width or WIDTH, indent, below, break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\xa0", " ") for line in wrapper.wrap(whole)]
 
 
 def _paint_verdict(text: str, color: str, style: Style) -> str:
@@ -147,11 +171,8 @@ def _group_lines(group: Group, style: Style) -> list[str]:
     for label, prose in (("rule: ", group.title), ("why:  ", rule.why if rule else ""), ("fix:  ", group.fix)):
         indent = f"  {label}"
         for line in prose.split("\n") if prose else ():
-            command = line.startswith("$ ")  # to be copied
-            width = len(line) + len(indent) if command else max(style.width, 40)
-            below = " " * len(indent)
-            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=below, break_on_hyphens=False)
-            indent = below
+            lines += _wrap_line(line, style.width, indent, " " * len(indent))
+            indent = " " * len(indent)
     label = _paint_verdict("fix:", "bold", style)
     lines = [f"  {label}{line[6:]}" if line.startswith("  fix:") else line for line in lines]
     texts = group.texts()

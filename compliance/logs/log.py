@@ -25,7 +25,7 @@ from msgspec import UNSET
 
 from common.record import TOKEN, decode, parse_json
 from common.reference import COMMON_SETTINGS, TARGET_RECORD
-from common.tree import NAMED, Tree
+from common.tree import NAMED, Tree, size_text
 from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES, list_references, read_name
 from compliance.logs.file_kind import (
@@ -60,6 +60,7 @@ MAX_KEPT_BYTES: Final = 128 << 20  # memory of the records that are kept: those 
 MAX_OF_KEY: Final = 101_000
 UNWEIGHED_BYTES: Final = 512 << 10  # up to this total length, records are not measured
 MAX_LOG_BYTES: Final = 2 << 30
+MAX_HEAD_BYTES: Final = 64 << 20  # what has no record by then is no log, and may have no end
 EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
 LATEST_MS: Final = 4_100_000_000_000  # 2099
 PROBLEMS_KEPT: Final = 100
@@ -649,6 +650,7 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
         total += len(piece)
         if packed:
             reader.log.inflated_bytes = total
-        elif total > MAX_LOG_BYTES:
-            reader.log.problem("too large", 0, f"{MAX_LOG_BYTES >> 30} GiB")
+        elif total > MAX_LOG_BYTES or (total > MAX_HEAD_BYTES and not reader.log.record_count):
+            beyond = (MAX_LOG_BYTES, "") if reader.log.record_count else (MAX_HEAD_BYTES, " without a record")
+            reader.log.problem("too large", 0, size_text(beyond[0]) + beyond[1])
             return

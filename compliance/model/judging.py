@@ -76,6 +76,15 @@ PARTIAL: Final = "PARTIAL"
 """What takes the place of PASS and WARN where rules were left out."""
 PASSING: Final = (PASS, WARN, PARTIAL)
 """The verdicts that a result may be submitted with."""
+FAIL_ON: Final = {
+    "error": (ERROR,),
+    "warning": (ERROR, WARNING),
+    "note": (ERROR, WARNING, NOTE),
+    "partial": (ERROR, PARTIAL),
+    "warning,partial": (ERROR, WARNING, PARTIAL),
+    "note,partial": (ERROR, WARNING, NOTE, PARTIAL),
+}
+"""Severities of findings, and verdicts, that give the exit status 1, by what the user asks for."""
 BENCHMARK_RULE = "SET02"
 """The rule that a log names a benchmark; it also says that a log is of another suite."""
 NOT_A_RESULT: Final = "not judged as a result"

@@ -21,6 +21,8 @@ from itertools import chain
 
 from msgspec import Struct
 
+from common.console import ACTIVITY
+from common.errors import UsageError
 from common.tree import ANYWHERE, Tree
 from common.tree import NAMED as NAMED_BY_USER
 from common.values import group_pairs
@@ -47,6 +49,7 @@ DATED = "its logs are of that time; --round chooses another"
 MAX_FILE_BYTES = 50 << 20
 MAX_DEPTH = 12
 REPOSITORY_DEPTH = 4
+MOST_FOLDERS = 100_000  # the trees of all rounds together have a hundredth of them
 
 
 class PowerPlace(Struct):
@@ -312,8 +315,11 @@ def _walk_sorted(path: str, most_levels: int = MAX_DEPTH) -> Iterator[tuple[str,
         real = os.path.realpath(folder)
         if real in seen or folder.count(os.sep) - path.count(os.sep) > most_levels:
             below.clear()
+        elif len(seen) == MOST_FOLDERS:
+            raise UsageError(f"{path}: there are more than {MOST_FOLDERS:,} folders in it; name that of the logs")
         else:
             seen.add(real)
+            ACTIVITY.text = f"looking for logs in {folder}"
             below.sort(key=natural)
             yield write_slashes(folder), below, sorted(names, key=natural)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from compliance.model.judging import (
     BENCHMARK_RULE,
     ERROR,
+    FAIL_ON,
     OFFICIAL_RULE,
     PARTIAL,
     PASSING,
@@ -35,7 +36,8 @@ class Report(Struct, frozen=True):
     own: findings about no particular log, set or package. own_rules: ids of the rules that are not the suite's, by the
     file or module that they come from. ignored: findings that --ignore or a settings file took out, with the reason.
     against: other trees, with the number of their logs that those of this report were compared with.
-    select, ignore: which rules alone count, and which do not, with the reason. fail_on: the least severity that fails.
+    select, ignore: which rules alone count, and which do not, with the reason. fail_on: what fails, see
+    `FAIL_ON`.
     unread: files with the name of a log that were not judged.
     settings: the file that was read. official: what the official tool says of the same; None where it was not asked.
     """
@@ -122,6 +124,6 @@ class Report(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if a finding, be it set aside, or that runs are missing, has the severity `fail_on` or a higher one."""
-        failing = SEVERITIES[: SEVERITIES.index(self.fail_on) + 1]
-        return int(any(finding.severity in failing for finding in self.decisive_findings()))
+        """1 if `fail_on` names the verdict, or the severity of a finding, be it set aside, or that runs are missing."""
+        failing = FAIL_ON[self.fail_on]
+        return int(self.verdict in failing or any(finding.severity in failing for finding in self.decisive_findings()))

@@ -17,7 +17,7 @@ from common.command import suggest_name
 from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import NAMED, Tree
-from compliance.model.judging import PROFILES, SEVERITIES, STRICT
+from compliance.model.judging import FAIL_ON, PROFILES, STRICT
 from compliance.model.layout import name_below, write_slashes
 from compliance.model.waivers import Waiver, check_waivers, read_text, read_waivers
 
@@ -150,7 +150,7 @@ def _one_of(words: tuple[str, ...]) -> Check:
 KEYS: Final[dict[str, Check]] = {
     "round": _one_of(ROUNDS),
     "profile": _one_of(PROFILES),
-    "fail-on": _one_of(SEVERITIES[:3]),
+    "fail-on": _one_of(tuple(FAIL_ON)),
     "allow-mini": ("true or false", lambda value: isinstance(value, bool)),
     "ignore": (
         "a table of rules, each with the reason, such as QUA01 = 'why'",

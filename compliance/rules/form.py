@@ -95,7 +95,7 @@ class Readable(FormRule):
     bad = (lambda log: log().gzip()[:-20],)
     EXPECTED = {
         "unreadable": "a readable text or gzip file",
-        "too large": f"at most {MAX_LOG_BYTES >> 30} GiB",
+        "too large": f"a log of at most {MAX_LOG_BYTES >> 30} GiB",
         "too many records": "those of 100,000 epochs at most",
     }
 

@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
+from common import console
 from tests.problems import ROOT
 
 PROGRAM = """
@@ -57,6 +59,17 @@ def test_what_a_stream_cannot_take_is_dropped_and_noted_once(run, redirections, 
     done, note = run(redirections)
     assert done.returncode == 0 and b"Traceback" not in done.stderr
     assert len(note.splitlines()) == len(noted) and all(text in note for text in noted)
+
+
+def test_long_work_says_what_it_does_on_a_terminal_alone(monkeypatch, capfd):
+    monkeypatch.setattr(console, "ACTIVITY_S", 0.02)
+    monkeypatch.setattr(console.ACTIVITY, "text", "checking \n 7 logs")
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((80, 24)))
+    for shows in (True, False):
+        with console.ACTIVITY.showing(shows):
+            time.sleep(0.1)
+        error = capfd.readouterr().err
+        assert error.startswith("\rchecking ? 7 logs (0 s)\x1b[K\r") is shows is error.endswith("\r\x1b[K")
 
 
 def test_characters_that_the_console_lacks_are_escapes(run):

@@ -86,10 +86,12 @@ def test_more_bytes_than_allowed_are_refused_and_the_beginning_can_be_read(folde
     assert Tree.at(folder).begin(folder / "file", 3) == b"tex"
 
 
-def test_links_lead_anywhere_without_a_folder_and_a_named_file_may_be_a_device(folder):
+def test_links_lead_anywhere_without_a_folder_and_a_named_file_may_be_the_null_device(folder):
     (folder / "link").symlink_to("../secret")
     assert ANYWHERE.read(folder / "link", 10) == b"secret"
     assert NAMED.open("/dev/null").read() == b""
+    with pytest.raises(RefusedFileError, match="is a device or a socket"):
+        NAMED.open("/dev/zero")
 
 
 def test_a_pipe_into_which_nothing_is_written_is_not_waited_for(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@ import pytest
 
 import compliance
 from compliance.check import main
+from compliance.model import layout
+from compliance.model.judging import FAIL_ON
 from compliance.model.settings_file import KEYS, read_settings
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import prefix
@@ -40,7 +42,7 @@ def hostile(tmp_path):
     for name in ("common", "msgspec", "argparse"):
         (package / name).mkdir()
         (package / name / "__init__.py").write_text("print('OBEYED PASS'); raise SystemExit(0)")
-    for name in ("yaml.py", "tomllib.py", "evil.py"):
+    for name in ("yaml.py", "tomllib.py", "evil.py", "__future__.py"):
         (package / name).write_text("print('OBEYED PASS'); raise SystemExit(0)")
     (package / "evil.egg-info").mkdir()
     (package / "evil.egg-info/entry_points.txt").write_text("[mlperf_hpc.rules]\nevil = evil\n")
@@ -113,6 +115,8 @@ def test_what_a_found_file_ignores_is_set_aside_and_counts(kind, words, logs, ca
     assert main(["bad.txt", "--select", "FRM"]) == 0
     assert main(["bad.txt", "--follow"]) == 1
     assert main(["good.txt"]) == 0 and "PARTIAL" in capsys.readouterr().out
+    assert [main(["good.txt", "--fail-on", what]) for what in FAIL_ON] == [0, 0, 0, 1, 1, 1]
+    assert main(["good.txt", "--no-config", "--fail-on", "note,partial"]) == 0
 
 
 def test_a_named_file_applies_and_the_command_line_wins(logs, capsys):
@@ -174,13 +178,20 @@ def test_exit_status_and_message(logs, capsys):
         (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
         (["good.txt", "--waivers", "good.txt"], "good.txt, line 1: the waivers are not valid YAML"),
         (["good.txt", "-o", "good.txt"], "good.txt, which is read; name one outside of it"),
-        (["good.txt", "-o", "good.txt/report.txt"], "cannot write good.txt/report.txt"),
+        (["good.txt", "-o", "good.txt/report.txt"], "is or lies in"),
+        ([".", "-o", "new/report.txt"], "such as "),
+        (["good.txt", "-o", "bad.txt/report.txt"], "cannot write bad.txt/report.txt"),
+        (["good.txt", "/dev/zero"], "/dev/zero is a device or a socket, not a file; for standard input, write -"),
+        (["good.txt", "--jobs", "-1"], "expected a whole number of at least 0, not '-1'"),
+        (["good.txt", "--against", "many"], "many: there are more than 2 folders in it"),
         (["good.txt", "--format", "xml"], "invalid choice: 'xml'"),
         (["--explain", "QUA99"], "QUA99"),
         (["--follow", "."], "--follow watches files"),
     ],
 )
-def test_wrong_use_exits_with_2_and_says_why(arguments, message, logs, capsys):
+def test_wrong_use_exits_with_2_and_says_why(arguments, message, logs, capsys, monkeypatch):
+    monkeypatch.setattr(layout, "MOST_FOLDERS", 2)
+    (logs / "many/1/2/3").mkdir(parents=True)
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
@@ -233,6 +244,7 @@ def test_as_a_command_with_standard_input(logs):
     assert done.returncode == 0 and b"PASS" in done.stdout
     assert run("-", input=BAD).returncode == 1
     assert run("-", input=b"").returncode == 1
+    assert run("good.txt", env=os.environ | {"PYTHONOPTIMIZE": "2"}).returncode == 0, "without docstrings"
 
 
 def test_a_terminal_without_unicode_is_no_problem(logs):

@@ -112,6 +112,14 @@ def test_no_character_from_outside_acts_on_a_terminal(name, nasty):
             assert [line for line in text.split("\n") if line.lstrip().startswith("::")] == []
 
 
+def test_a_terminal_has_whole_commands_in_lines_of_its_width():
+    report = report_of(logs=[missed(f"{BASE}/a-folder/with-a-long-name/result_1.txt")])
+    wide, narrow = (FORMATS["text"](report, Style(width=width)) for width in (None, 50))
+    assert wide.split() == narrow.split() and max(map(len, wide.split("\n"))) > 100
+    assert re.search(r"^  python -m compliance.check --explain \w+$", narrow, re.MULTILINE)
+    assert all(len(line) <= 50 or re.fullmatch(r" *\S+", line) for line in narrow.split("\n"))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_real_report_of_a_package(name, tmp_path):
     sample = SamplePackage(runs=9).edit(2, lambda log: log.drop("seed"))

@@ -351,7 +351,9 @@ def test_nested_values_weigh_more(monkeypatch):
 
 def test_a_file_without_end_is_given_up(monkeypatch):
     monkeypatch.setattr(reader, "MAX_LOG_BYTES", 3 << 20)
-    assert "too large" in kinds(parse_log(b"x\n" * (4 << 20)))
+    assert "too large" in kinds(parse_log(SampleLog().bytes() + b"x\n" * (4 << 20)))
+    monkeypatch.setattr(reader, "MAX_HEAD_BYTES", 1 << 20)
+    assert "too large" in kinds(parse_log(b"x\n" * (1 << 20)))
 
 
 # -- files ---------------------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ logs, none is compressed, the largest has 0.8 MB, gzip makes them at most 48 tim
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Iterator, Set
 from io import BufferedReader
 from itertools import chain
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
+from common.file_kind import HEAD_BYTES, INFERENCE, FileKind, find_kind
 from common.tree import Tree, size_text
 
 GZIP: Final = b"\x1f\x8b"
@@ -73,76 +73,25 @@ def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
         raise EOFError("the gzip file is truncated")
 
 
-HEAD_BYTES: Final = 4096
-"""The first bytes of a file, which tell its kind."""
-
-
-class FileKind(NamedTuple):
-    """What a file is, as the end of a sentence, and what to do with it.
-
-    binary: no log begins like this, whatever follows; else the file is of this kind if it has no records.
-    """
-
-    name: str
-    fix: str
-    binary: bool = False
-
-
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
-_REPLACE: Final = "Put the run's own log, the file that mllog wrote, in its place."
-_UNPACK: Final = "Unpack it: `{} FILE`, then check what it contains."
-_CHECK_SYSTEM: Final = "Check it with `mlperf-hpc submit system --check FILE`."
-_STORAGE: Final = "mlpstorage judges it: `mlpstorage reports reportgen`, see github.com/mlcommons/storage."
-_INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
-PTDAEMON: Final = (
-    "Write its watts as records power_reading of mllog, in ms since 1970: its times are local, of a zone that it does "
-    "not state."
-)
+_FIXES: Final = {
+    "records without `:::MLLOG ` before each": "Write them with mllog, which puts it there.",
+    "a system description": "Check it with `mlperf-hpc submit system --check FILE`.",
+}
+"""What to do with files of a kind that are given as logs; with others, _CHECK_LOG."""
 EMPTY: Final = FileKind(
     "an empty file", "Copy it again. If it is empty there, too, its run logged nothing: repeat the run."
 )
-OUTPUT: Final = FileKind("text without a line of mlperf-logging (a job's output?)", _REPLACE)
-
-_BINARY: Final = (
-    (rb"PK\x03\x04.{26}[^/]{1,99}/(?:data\.pkl|byteorder|version|\.)", "binary data: a PyTorch checkpoint", _CHECK_LOG),
-    (rb"PK(?:\x03\x04|\x05\x06)", "a zip archive", _UNPACK.format("unzip")),
-    (rb".{257}ustar[\0 ]", "a tar archive", _UNPACK.format("tar xf")),
-    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK.format("7z x")),
-    (rb"\x1f\x8b", "a file compressed twice with gzip", _UNPACK.format("gunzip")),
-    (rb"\xfd7zXZ\0", "a file compressed with xz", _UNPACK.format("tar xf` or `unxz")),
-    (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a file compressed with bzip2", _UNPACK.format("tar xf` or `bunzip2")),
-    (rb"\x28\xb5\x2f\xfd", "a file compressed with zstd", _UNPACK.format("tar xf` or `unzstd")),
-    (rb"%PDF-", "a PDF document", _CHECK_LOG),
-    (rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a", "an image", _CHECK_LOG),
-    (rb"\x89HDF\r\n", "binary data: HDF5", _CHECK_LOG),
-    (rb"\x7fELF", "binary data: a program", _CHECK_LOG),
-    (rb"\x80[\x02-\x05]|\x93NUMPY", "binary data: a pickle, an array or a checkpoint of Python", _CHECK_LOG),
+OUTPUT: Final = FileKind(
+    "text without a line of mlperf-logging (a job's output?)",
+    "Put the run's own log, the file that mllog wrote, in its place.",
 )
-"""Pattern of the first bytes, name and fix of each kind that no log begins like."""
-_TEXT: Final = (
-    (rb"<(?:!doctype html|html|head)\b", "a web page (perhaps of a login)", "Download the file itself: the raw link."),
-    (rb"version https://git-lfs\.github\.com/spec/", "a pointer of Git LFS", "Fetch the content: `git lfs pull`."),
-    (rb"[./\w]{0,99}/annex/objects/", "a pointer of git-annex", "Fetch the content: `git annex get FILE`."),
-    (rb"=+\s+MLPerf Results Summary\b", "a summary of MLPerf Inference", _INFERENCE),
-    (rb'\{.*"(?:num_accelerators|train_au_\w+)"', "a summary of MLPerf Storage", _STORAGE),
-    (rb"Time,[\d-]+ [\d:.]+,Watts,", "a log of PTDaemon, the power daemon of SPEC", PTDAEMON),
-    (rb'\{[^{}]*"time_ms"', "records without `:::MLLOG ` before each", "Write them with mllog, which puts it there."),
-    (rb'\{.*"(?:system_name|host_processors_per_node|accelerators_per_node)"', "a system description", _CHECK_SYSTEM),
-    (rb'\{\s*"', "a JSON object", _CHECK_LOG),
-)
-"""The same for text, after blanks, in any letter case."""
 
 
-def find_kind(head: bytes) -> FileKind | None:
-    """Return what a file with these first bytes is, None if it may be a log."""
-    head = head[:HEAD_BYTES]
-    for pattern, name, fix in _BINARY:
-        if re.match(pattern, head, re.DOTALL):
-            return FileKind(name, fix, True)
-    for pattern, name, fix in _TEXT:
-        if re.match(rb"(?:\xef\xbb\xbf)?\s*" + pattern, head, re.DOTALL | re.IGNORECASE):
-            return FileKind(name, fix)
-    return None
+def find_log_kind(head: bytes) -> FileKind | None:
+    """Return what a file with these first bytes, given as a log, is; None if it may be a log."""
+    kind = find_kind(head)
+    return kind and kind._replace(fix=kind.fix or _FIXES.get(kind.name, _CHECK_LOG))
 
 
 def find_encoding(head: bytes) -> str:
@@ -182,5 +131,5 @@ def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
     if name in _SCIENCE:
         return FileKind(f"a log of MLCommons Science ({name})", "See github.com/mlcommons/science; no tool judges it.")
     if benchmark is None and keys & _LOADGEN:
-        return FileKind("a log of MLPerf Inference", _INFERENCE)
+        return FileKind("a log of MLPerf Inference", INFERENCE)
     return None

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from common.file_kind import FileKind
 from common.record import TOKEN, decode, parse_json
 from common.reference import COMMON_SETTINGS, TARGET_RECORD
 from common.tree import NAMED, Tree, size_text
@@ -31,10 +32,9 @@ from compliance.benchmarks import REFERENCES, list_references, read_name
 from compliance.logs.file_kind import (
     EMPTY,
     OUTPUT,
-    FileKind,
     InflateError,
     find_encoding,
-    find_kind,
+    find_log_kind,
     find_suite,
     pieces,
 )
@@ -641,7 +641,7 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
     total = 0
     for piece in blocks:
         if not total:
-            reader.log.kind = None if piece.startswith(TOKEN) else find_kind(piece)
+            reader.log.kind = None if piece.startswith(TOKEN) else find_log_kind(piece)
             if TOKEN not in piece and (encoding := find_encoding(piece)):
                 if reader.log.kind is None:
                     reader.log.problem("encoding", 1, encoding)

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from common.file_kind import FileKind
 from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, PARTS_SOURCES, POWER_READING, POWER_START, POWER_STOP
 from common.tree import ANYWHERE, Tree
 from common.values import is_number
-from compliance.logs.file_kind import FileKind
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, show_json
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from common.file_kind import find_kind
 from common.tree import ANYWHERE, Tree
 from common.values import are_same, as_count, explain_json_error
-from compliance.logs.file_kind import find_encoding, find_kind
+from compliance.logs.file_kind import find_encoding
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 MOST_REPEATED = 20

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from common.file_kind import PTDAEMON
 from common.record import POWER_START
 from common.values import group_pairs, is_integer
-from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
 from compliance.model.judging import ERROR, FAIL, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import POWER, WEAK, PowerPlace, result_name

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.file_kind import _BINARY, _TEXT
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.style import Style
 from compliance.formats.text import render
-from compliance.logs.file_kind import _BINARY, _TEXT, _TRAINING
+from compliance.logs.file_kind import _TRAINING
 from compliance.logs.log import parse_log
 from compliance.model.judging import Case
 from compliance.model.system import read_description

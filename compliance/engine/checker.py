@@ -42,7 +42,7 @@ from compliance.model.judging import (
     first_text,
     worst,
 )
-from compliance.model.layout import SCALING_FILE, WEAK
+from compliance.model.layout import BENCHMARKS, RESULTS, SCALING_FILE, SYSTEMS, WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
@@ -108,6 +108,14 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
     ]
 
 
+def _advise_folder(folder: str) -> str:
+    """Return what to check in place of a folder without logs."""
+    root, name = os.path.split(os.path.abspath(folder))
+    if name in (SYSTEMS, BENCHMARKS) and os.path.isdir(os.path.join(root, RESULTS)):
+        return f"The logs of a submission are in its {RESULTS}/: check the submission, {root}."
+    return "Name a folder in which there are logs, or a log itself, whatever its name."
+
+
 def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups], judging: Judging) -> Report:
     """Return the report on the inputs. runs: their logs, judged. groups: of the loose ones."""
     report, options = judging.report, judging.options
@@ -128,7 +136,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], groups: list[LooseGroups
             0,
             "no logs below this folder",
             expected="*.txt, *.log, *.out or result_* files",
-            fix="Name a folder in which there are logs, or a log itself, whatever its name.",
+            fix=_advise_folder(results.folder),
         )
         for results in folders
         if not results.runs

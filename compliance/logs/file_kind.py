@@ -14,7 +14,7 @@ from io import BufferedReader
 from itertools import chain
 from typing import BinaryIO, Final
 
-from common.file_kind import HEAD_BYTES, INFERENCE, FileKind, find_kind
+from common.file_kind import GZIPPED, HEAD_BYTES, INFERENCE, SYSTEM, FileKind, find_kind
 from common.tree import Tree, size_text
 
 GZIP: Final = b"\x1f\x8b"
@@ -76,9 +76,10 @@ def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
 _FIXES: Final = {
     "records without `:::MLLOG ` before each": "Write them with mllog, which puts it there.",
-    "a system description": "Check it with `mlperf-hpc submit system --check FILE`.",
+    GZIPPED: "It was compressed twice: `gunzip -k FILE`, then check what that writes.",
+    SYSTEM: "Check it with `mlperf-hpc submit system --check FILE`.",
 }
-"""What to do with files of a kind that are given as logs; with others, _CHECK_LOG."""
+"""What to do with files of a kind that are given as logs, in place of what the kind says; without both, _CHECK_LOG."""
 EMPTY: Final = FileKind(
     "an empty file", "Copy it again. If it is empty there, too, its run logged nothing: repeat the run."
 )
@@ -91,7 +92,7 @@ OUTPUT: Final = FileKind(
 def find_log_kind(head: bytes) -> FileKind | None:
     """Return what a file with these first bytes, given as a log, is; None if it may be a log."""
     kind = find_kind(head)
-    return kind and kind._replace(fix=kind.fix or _FIXES.get(kind.name, _CHECK_LOG))
+    return kind and kind._replace(fix=_FIXES.get(kind.name, kind.fix or _CHECK_LOG))
 
 
 def find_encoding(head: bytes) -> str:

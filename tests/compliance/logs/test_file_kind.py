@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.file_kind import _BINARY, _TEXT
+from common.file_kind import _BINARY, _TEXT, SYSTEM, TFRECORD
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.style import Style
@@ -45,7 +45,7 @@ def tar_of(name):
 
 
 TAR = tar_of("result_0.txt")
-STORED = ("zip", "torch.save", "tar", "tar.gz")
+STORED = ("zip", "torch.save", "npz", "xlsx", "docx", "tar", "tar.gz")
 """Files that contain the lines of a log as they are: the official tool reads them."""
 JSON = {"submitter": "University", "division": "closed", "system_name": "n64", "number_of_nodes": "16"}
 STORAGE = {"start": "2025-01-01", "num_accelerators": 8, "metric": {"train_au_mean_percentage": 99.0}}
@@ -53,24 +53,39 @@ FILES = {
     "zip": (zip_of("result_0.txt"), "a zip archive", "unzip FILE"),
     "an empty zip": (b"PK\5\6" + bytes(18), "a zip archive", "unzip FILE"),
     "torch.save": (zip_of("model/data.pkl"), "checkpoint", "result_<i>.txt"),
+    "torch.save before 1.6": (pickle.dumps(0x1950A86A20F9469CFC6C, 2), "a PyTorch checkpoint", "result_<i>.txt"),
+    "npz": (zip_of("pos.npy"), "numpy arrays", "result_<i>.txt"),
+    "npy": (b"\x93NUMPY\1\0v\0{'descr': '<f4'", "a numpy array", "result_<i>.txt"),
+    "xlsx": (zip_of("xl/workbook.xml"), "a spreadsheet", "result_<i>.txt"),
+    "docx": (zip_of("word/document.xml"), "an Office document", "result_<i>.txt"),
+    "NetCDF": (b"CDF\2\0\0\0\0\0\0\0\n", "a classic NetCDF file", "result_<i>.txt"),
+    "LMDB": (bytes(10) + b"\x08\0\0\0\0\0\xde\xc0\xef\xbe\1\0\0\0", "an LMDB file", "result_<i>.txt"),
+    "TFRecord": (bytes.fromhex("4c00000000000000f5d4a2a0") + b"\n", "a TFRecord file", "result_<i>.txt"),
+    "compact": (b"OC20BIN\0\1\0\0\0", "compact frames", "result_<i>.txt"),
+    "Parquet": (b"PAR1\x15\4", "a Parquet file", "result_<i>.txt"),
+    "safetensors": (b'\x10\1\0\0\0\0\0\0{"__metadata__":{}}', "safetensors", "result_<i>.txt"),
     "tar": (TAR, "a tar archive", "tar xf FILE"),
     "tar.gz": (gzip.compress(TAR), "a tar archive", "tar xf FILE"),
     "tar.xz": (lzma.compress(TAR), "xz", "tar xf"),
     "bzip2": (bz2.compress(VALID), "bzip2", "bunzip2"),
     "zstd": (b"\x28\xb5\x2f\xfd\x04\x58" + bytes(range(99)), "zstd", "unzstd"),
     "7z": (b"7z\xbc\xaf\x27\x1c\0\4" + bytes(range(99)), "a 7z archive", "7z x"),
-    "gzip in gzip": (gzip.compress(gzip.compress(VALID)), "twice", "gunzip"),
+    "gzip in gzip": (gzip.compress(gzip.compress(VALID)), "compressed with gzip", "compressed twice: `gunzip -k FILE`"),
     "PDF": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF", "result_<i>.txt"),
     "PNG": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "an image", "result_<i>.txt"),
     "JPEG": (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "an image", "result_<i>.txt"),
     "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5", "result_<i>.txt"),
     "ELF": (b"\x7fELF\2\1\1" + bytes(99), "a program", "result_<i>.txt"),
-    "pickle": (pickle.dumps({"epoch": 3}), "a pickle", "result_<i>.txt"),
+    "pickle": (pickle.dumps({"epoch": 3}), "a pickle of Python", "result_<i>.txt"),
     "HTML": (b"\n<!DOCTYPE html>\n<html>" + VALID.replace(b'"', b"&quot;"), "a web page", "Download"),
     "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS", "git lfs pull"),
     "PTDaemon": (b"Time,28-12-2020 15:21:14.682,Watts,22.95,Volts,228.5,Amps,0.2,PF,0.5,Mark,a\n", "PTDaemon", "mllog"),
     "annex": (b"/annex/objects/SHA256E-s9--0.txt\n", "git-annex", "git annex get"),
     "annex, a link as text": (b"../.git/annex/objects/a/b/SHA256E-s9--0.txt", "git-annex", "git annex get"),
+    "DVC": (b"md5: 1a\nouts:\n- md5: a3\n  size: 3\n  path: x\n", "a pointer of DVC", "dvc pull FILE"),
+    "notebook": (b'{"cells": [{"cell_type": "code", ', "a notebook", "result_<i>.txt"),
+    "reference points": (b'{"c_64": {"Benchmark": "c", "BS": 64, "Hyperparams": {', "convergence", "result_<i>.txt"),
+    "scaling": (b'{"scaling_factor": 1.1}', "scaling.json", "result_<i>.txt"),
     "system": (json.dumps(JSON, indent=2).encode(), "a system description", "system --check"),
     "system with a mark": (b"\xef\xbb\xbf" + json.dumps(JSON).encode(), "a system description", "system --check"),
     "Storage": (json.dumps(STORAGE, indent=4).encode(), "MLPerf Storage", "mlpstorage"),
@@ -95,7 +110,8 @@ def test_a_file_of_another_kind_is_one_finding(name):
 
 def test_every_kind_has_an_example():
     named = {judge_bytes(data).findings[0].message for data, _, _ in FILES.values()}
-    assert {f"this is {name}, not a log" for _, name, _ in (*_BINARY, *_TEXT)} <= named
+    names = {row[-2] for row in (*_BINARY, *_TEXT)} | {TFRECORD, SYSTEM}
+    assert {f"this is {name}, not a log" for name in names} <= named
 
 
 @pytest.mark.parametrize(
@@ -211,6 +227,8 @@ def test_the_only_log_of_a_result_may_not_be_another_file(tmp_path):
     package = SamplePackage(runs=1).write(tmp_path / "Example")
     next((tmp_path / "Example" / "results").rglob("result_1.txt")).write_bytes(b"")
     assert check_paths([package], Options(jobs=1)).verdict == "FAIL"
+    (finding,) = check_paths([tmp_path / "Example/systems"], Options(jobs=1)).findings
+    assert f"check the submission, {tmp_path / 'Example'}" in finding.fix
 
 
 # -- other files that are read ----------------------------------------------------------------------------

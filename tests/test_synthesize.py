@@ -85,6 +85,8 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     assert "next:" not in said
     cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     assert capsys.readouterr().out == ""
+    with pytest.raises(DatasetError, match=rf"is of other data \(data.data_dir={tmp_path / 'data'} would read them"):
+        cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data/train", "mini2")
     manifest = tmp_path / "data/manifest.json"
     manifest.write_text(manifest.read_text().replace('"mini2"', '"mini"'))
     with pytest.raises(DatasetError, match="has the mini dataset; expected mini2"):

@@ -97,11 +97,12 @@ IMPOSSIBLE = struct.pack("<Q", len(HEADER)) + HEADER
     ("damage", "message"),
     [
         (lambda content: content[:1000], "not a safetensors file, or damaged"),
+        (lambda content: b"<html>404</html>", "this is a web page"),
         (lambda content: b"", "not a safetensors file, or damaged"),
         (lambda content: IMPOSSIBLE, "not a safetensors file, or damaged (reshape(): "),
         (lambda content: content[:-3] + bytes(3), "its weights are not those of `weights_sha256` in its metadata"),
     ],
-    ids=["cut", "empty", "impossible", "changed"],
+    ids=["cut", "web page", "empty", "impossible", "changed"],
 )
 def test_a_damaged_export_is_refused(case, here, damage, message, capsys):
     path = Path(f"{case.name}.safetensors")

@@ -34,7 +34,16 @@ from common.data.build import (
     build_dataset,
     report_build,
 )
-from common.data.manifest import NAME, Manifest, SurveyFile, describe_file, read_manifest, verify_files, write_manifest
+from common.data.manifest import (
+    LOST_LINK,
+    NAME,
+    Manifest,
+    SurveyFile,
+    describe_file,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
 from common.data.values import Content, Survey
 from common.files import list_data
 from common.processes import in_processes, in_threads, usable_cores
@@ -222,12 +231,11 @@ class PrepareCommand:
 
     def _describe_files(self, folder: Path, workers: int, variant: str) -> Manifest:
         names = [
-            f"{part}/{name}"
-            for part in self.folders
-            if (folder / part).is_dir()
-            for name in list_data(folder / part)
-            if (folder / part / name).is_file()
+            f"{part}/{name}" for part in self.folders if (folder / part).is_dir() for name in list_data(folder / part)
         ]
+        if lost := [name for name in names if not (folder / name).exists()]:
+            raise BuildError(f"{folder / lost[0]} is {LOST_LINK}; nothing was written ({len(lost):,} such links)")
+        names = [name for name in names if (folder / name).is_file()]
         if not names:
             raise BuildError(
                 f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"

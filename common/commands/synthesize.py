@@ -193,7 +193,9 @@ class Synthesis(ABC):
             for path in map(parent.joinpath, list_data(folder / parent) if (folder / parent).is_dir() else ()):
                 if str(path) not in expected:
                     other = folder / path
-                    hint = f" (data.data_dir={other} would read them)" if (other / "train").is_dir() else ""
+                    is_split = PurePosixPath(folder.absolute().name) in parents
+                    data_dir = folder.absolute().parent if is_split else other
+                    hint = f" (data.data_dir={data_dir} would read them)" if (data_dir / "train").is_dir() else ""
                     raise ManifestError(f"{other} is of other data{hint}; nothing was changed: {OTHER_FOLDER}")
 
     def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, noun: str) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from common.file_kind import NPY, explain_file
 from common.files import open_whole_file
 from common.spatial.grid import Block
 from common.tree import open_regular
@@ -150,7 +151,7 @@ def npy_array(path: Path) -> StoredArray:
         with ONE_AT_A_TIME:
             shape, by_columns, dtype = NPY_HEADERS[np.lib.format.read_magic(head)](head)
     except Exception as error:  # damage may raise anything
-        raise ArrayError(path, f"not an npy file of version 1 or 2 ({error})") from error
+        raise ArrayError(path, explain_file(path, NPY) or f"not an npy file of version 1 or 2 ({error})") from error
     if dtype.hasobject:  # bytes of the file would become addresses
         raise ArrayError(path, f"Python objects ({dtype}); expected numbers: write it again")
     array = StoredArray(path, head.tell(), shape, dtype)

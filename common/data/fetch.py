@@ -27,6 +27,7 @@ from typing import IO, Any, Final, NamedTuple, TypeVar
 from common.address import check_redirect, mask_secrets
 from common.data.build import Journal, Part
 from common.data.manifest import ManifestEntry
+from common.file_kind import BZIP2, GZIPPED, TAR, XZ, explain_file
 from common.files import follow_no_link, name_errors, open_whole_file
 from common.reference import FULL
 from common.version import DISTRIBUTION, VERSION
@@ -450,7 +451,8 @@ def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
+        problem = explain_file(path, TAR, GZIPPED, BZIP2, XZ) or error or "it ends too early"
         raise DownloadError(
-            f"{path} is damaged, or no tar file: {error or 'it ends too early'}; unpacked files are kept. Remove it, "
-            "and run the command again, which downloads it"
+            f"{path} is damaged, or no tar file: {problem}; unpacked files are kept. Remove it, and run the command "
+            "again, which downloads it"
         ) from error

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import prod
+from pathlib import Path
 from typing import Any, Final
 
 import h5py
+
+from common.file_kind import HDF5, explain_file
 
 HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 """Errors that h5py raises for damaged files, depending on where the damage is."""
 MOST_BYTES: Final = 64 << 20
 """A dataset with few values may have chunks of so many bytes: it is inflated chunk by chunk, whatever is read of it."""
+
+
+PLUGINS: Final = {
+    307: "bzip2",
+    32001: "Blosc",
+    32004: "LZ4",
+    32008: "Bitshuffle",
+    32013: "ZFP",
+    32015: "Zstandard",
+    32017: "SZ",
+    32018: "FCIDECOMP",
+    32024: "SZ3",
+    32026: "Blosc2",
+    32028: "SPERR",
+}
+"""The filters of the package hdf5plugin, by their registered numbers."""
+
+
+SET_PLUGINS: Final = "export HDF5_PLUGIN_PATH=$(python -c 'import hdf5plugin; print(hdf5plugin.PLUGIN_PATH)')"
 
 
 class RefusedDataError(ValueError):
@@ -21,8 +43,8 @@ class RefusedDataError(ValueError):
 def find_dataset(group: Any, name: str) -> Any:
     """Return the dataset of a name of one or more parts, None if there is none.
 
-    RefusedDataError if a link leads to it, if its values are in other files, and if it would take much more memory than
-    they do.
+    RefusedDataError if a link leads to it, if its values are in other files, if this HDF5 lacks a filter that they went
+    through, and if it would take much more memory than they do.
     """
     for path in accumulate(name.split("/"), "{}/{}".format):
         if not group.id.links.exists(path.encode()):
@@ -33,6 +55,7 @@ def find_dataset(group: Any, name: str) -> Any:
     if not isinstance(dataset, h5py.Dataset):
         return None
     plan = dataset.id.get_create_plist()
+    _check_filters(plan, name)
     layout = plan.get_layout()
     if plan.get_external_count() or layout not in (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED):
         raise RefusedDataError(f"the values of `{name}` are not all in this file; copy them into it")
@@ -42,3 +65,26 @@ def find_dataset(group: Any, name: str) -> Any:
             f"`{name}` has {dataset.nbytes:,} bytes of values, in chunks of {largest:,}; write it again in smaller ones"
         )
     return dataset
+
+
+def _check_filters(plan: Any, name: str) -> None:
+    """Raise RefusedDataError if values were written through a filter that this HDF5 does not have."""
+    for position in range(plan.get_nfilters()):
+        number, _, _, stored_name = plan.get_filter(position)
+        if h5py.h5z.filter_avail(number):
+            continue
+        title = PLUGINS.get(number) or ascii(stored_name[:40].decode("latin-1"))
+        if number in PLUGINS:
+            fix = f"`pip install hdf5plugin`, then `{SET_PLUGINS}`"
+        else:
+            fix = "install it, and set HDF5_PLUGIN_PATH to its folder"
+        raise RefusedDataError(
+            f"`{name}` is compressed with filter {number} ({title}), which this HDF5 does not have: {fix}; or repack "
+            "the file with gzip where the filter is installed: `h5repack -f GZIP=1 FILE repacked.h5`"
+        )
+
+
+def explain_unopened(path: Path, error: Exception) -> str:
+    """Return why a file was not opened: it is of another kind, or damaged."""
+    fix = "fetch it again, or generate it again"
+    return f"{path}: " + (explain_file(path, HDF5) or f"not a readable HDF5 file ({error}); {fix}")

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from common.console import open_bar
+from common.file_kind import MANIFEST, explain_kind
 from common.files import list_data, write_whole_file
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
@@ -32,6 +33,7 @@ PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""
 KEPT_BYTES: Final = 256 * 2**20
 """The largest file that a thread keeps in memory to read it again."""
+LOST_LINK: Final = "a link to nothing: fetch its content (git annex get, datalad get, dvc pull), or remove the link"
 SurveyFile = Callable[[str, Path, str], None]
 """Surveys a file with the content that the manifest says, given its name, where to read it, and its SHA-256."""
 
@@ -108,7 +110,7 @@ def decode_manifest(text: bytes, path: Path | str) -> Manifest:
     try:
         return msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path} is not a valid manifest: {error}") from error
+        raise ManifestError(f"{path} is not a valid manifest: {explain_kind(text, MANIFEST) or error}") from error
 
 
 def read_variant_and_digest(folder: Path) -> tuple[str, str | None]:
@@ -141,7 +143,7 @@ def verify_files(
             return differences
 
         problems = [line for lines in in_threads(compare_portion, portions, workers) for line in lines]
-    return problems + [f"{name}: not in the manifest" for name in _find_extra_files(root, manifest)]
+    return [*problems, *_find_extra_files(root, manifest)]
 
 
 def _compare_file(
@@ -159,7 +161,7 @@ def _compare_file(
                 elif survey_file:
                     survey_file(name, copy, digest)
     except FileNotFoundError:
-        yield f"{name}: missing"
+        yield f"{name}: {LOST_LINK if path.is_symlink() else 'missing'}"
     except OSError as error:
         yield f"{name}: cannot be read: {error.strerror}"
 
@@ -189,5 +191,9 @@ def _find_extra_files(root: Path, manifest: Manifest) -> Iterator[str]:
         path = root / folder
         for name in list_data(path) if path.is_dir() else ():
             relative = str(folder / name)
-            if relative not in manifest.files and (path / name).is_file():
-                yield relative
+            if relative in manifest.files:
+                continue
+            if not (path / name).exists():
+                yield f"{relative}: {LOST_LINK}"
+            elif (path / name).is_file():
+                yield f"{relative}: not in the manifest"

@@ -7,18 +7,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
 from common.data.manifest import NAME, read_manifest
+from common.file_kind import HEAD_BYTES, find_kind
 from common.files import is_foreign, list_data
 from common.settings.run import SamplesConfig
+from common.tree import ANYWHERE
 
 if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without
     from torch import Tensor
 
     from common.ranks.dist import Dist
+
+
+SPLITS: Final = ("train", "validation", "test")
 
 
 class DatasetError(ValueError):
@@ -145,7 +150,7 @@ class Listing:
         """
         if not names[format]:
             others = [f"{len(some):,} samples as {kind}: set data.format" for kind, some in names.items() if some]
-            content = others[0] if others else f"none among its {len(self.names)} files"
+            content = others[0] if others else f"none among its {len(self.names)} files{self._describe_other()}"
             raise DatasetError(f"{self.folder}: expected samples as {format} ({pattern}), found {content}")
         files = {file for name in names[format] for file in files_of(name)}
         if missing := files - self.names:
@@ -159,6 +164,14 @@ class Listing:
                 f"{self.folder.parent}`"
             )
         return sorted(names[format])
+
+    def _describe_other(self) -> str:
+        """Return an example of a file that is none of the samples, with its kind if that is known."""
+        if not self.names:
+            return ""
+        name = min(self.names)
+        kind = find_kind(ANYWHERE.begin(self.folder / name, HEAD_BYTES))
+        return f", such as {name}" + (f", {kind.name}" if kind else "") + " (of another benchmark?)"
 
 
 def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
@@ -182,6 +195,13 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
     try:
         names = frozenset(list_data(folder))
     except (FileNotFoundError, NotADirectoryError) as error:
+        data_dir = folder.absolute().parent
+        above = data_dir.parent
+        if data_dir.name in SPLITS and (above / folder.name).is_dir():
+            raise DatasetError(
+                f"{folder} is not a folder, but {above / folder.name} is: data.data_dir is one level too low; set "
+                f"data.data_dir={above}"
+            ) from error
         raise DatasetError(
             f"{folder} is not a folder: data.data_dir must contain train/ and validation/; "
             f"`python -m {benchmark}.fetch` downloads the published data (docs/guide/data.md), {between}"

@@ -147,8 +147,7 @@ class UrlStorage(SharedStorage):
                 "manifest DATA_DIR` writes it: put it beside the data"
             ) from error
         except ManifestError as error:
-            page = "; it is a web page, not a manifest" if text.lstrip().startswith(b"<") else ""
-            raise StagingError(f"{error}{page}") from error
+            raise StagingError(str(error)) from error
 
     def _read_limited(self, url: str) -> bytes:
         """Return the content of a manifest, and print where it comes from if the server redirects to another one."""

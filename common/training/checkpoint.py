@@ -24,6 +24,7 @@ import msgspec
 import torch
 
 from common.console import print_warning
+from common.file_kind import CHECKPOINT, explain_file
 from common.files import CHECKPOINTS, link_whole_file, name_errors, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
 from common.own_code import OWN_CODE, Code, read_codes
@@ -352,8 +353,9 @@ def read_checkpoint(path: Path, benchmark: str | None = None, file: io.BytesIO |
         # The libraries fail in many ways on damaged bytes, which all mean the same to the user.
         if NAME.fullmatch(path.name) or path.name == BEST:
             raise DamagedCheckpointError(f"{path}: half-written or damaged") from error
+        problem = explain_file(path, CHECKPOINT) or "not a checkpoint"
         raise CheckpointError(
-            f"{path}: not a checkpoint; expected the folder of a run, or a file such as {EXAMPLE} in it"
+            f"{path}: {problem}; expected the folder of a run, or a file such as {EXAMPLE} in it"
         ) from error
     if problem:
         raise DamagedCheckpointError(f"{path}: damaged, or not written by this suite: {problem}")

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from common.command import CommandParser, any_path, run_command
 from common.config import rebuild
+from common.file_kind import SAFETENSORS, explain_file
 from common.files import check_regular, whole_file
 from common.own_code import OWN_CODE, Code, read_codes
 from common.training.benchmark import Benchmark, Predictor, check_network_code
@@ -154,7 +155,8 @@ def _read_export(path: Path, benchmark: str | None) -> Weights:
         ) from error
     except (SafetensorError, RuntimeError, TypeError) as error:  # torch's, of impossible shapes
         reason = str(error).partition("\n")[0]
-        raise CheckpointError(f"{path}: not a safetensors file, or damaged ({reason}); copy it again") from error
+        problem = explain_file(path, SAFETENSORS) or f"not a safetensors file, or damaged ({reason}); copy it again"
+        raise CheckpointError(f"{path}: {problem}") from error
     if benchmark not in (None, weights.benchmark):
         raise CheckpointError(f"{path}: the weights of {weights.benchmark!r}, expected those of {benchmark!r}")
     if metadata.get(DIGEST, weights.digest) != weights.digest:

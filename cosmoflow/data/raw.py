@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from common.data.build import BadItemError
-from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
+from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, explain_unopened, find_dataset
 from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.simulation import REDSHIFTS, Prior
@@ -72,7 +72,7 @@ def open_universe(path: Path) -> Iterator[RawUniverse]:
         check_regular(path)
         file = h5py.File(path, "r")
     except HDF5_ERRORS as error:
-        raise UniverseError(f"{path}: not a readable HDF5 file ({error}); fetch it again") from error
+        raise UniverseError(explain_unopened(path, error)) from error
     with file:
         counts = _open_dataset(file, "full", path)
         shape = counts.shape

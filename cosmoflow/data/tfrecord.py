@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from common.file_kind import HEAD_BYTES, TFRECORD, explain_kind
 from common.files import write_whole_file
 from common.spatial.grid import Block
 from common.tree import open_regular
@@ -118,6 +119,9 @@ class _Record:
         head = self.read_bytes(12)
         length, crc = struct.unpack("<QI", head)
         if crc != _mask_crc(crc32c(head[:8])):
+            problem = explain_kind(head + self.file.read(HEAD_BYTES), TFRECORD)
+            if problem:
+                raise self.record_error(problem)
             raise self.damage_error("not a TFRecord: the CRC of its length is wrong")
         self.crc = 0
         end = self.offset + length

@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from common.data.hdf5 import find_dataset
+from common.file_kind import HDF5, HEAD_BYTES, NETCDF, explain_kind, find_kind
 from common.tree import open_regular
 from deepcam.data import snapshot
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 from deepcam.data.values import FILL
 
-MAGIC: Final = b"CDF"
-HDF5_MAGIC: Final = b"\x89HDF"
 CLASSIC_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, struct.error)
 """Errors that scipy raises for damaged files."""
 LABELS: Final = "LABELS"
@@ -114,16 +113,18 @@ def _open_variables(path: Path) -> Iterator[Callable[[str], Variable]]:
     if not path.exists():
         raise SnapshotError(f"{path} is missing, or a link to nothing; fetch it again, or remove the link")
     with open(open_regular(path), "rb") as file:
-        start = file.read(4)
-        if start != HDF5_MAGIC and start[:3] != MAGIC:
-            beginning = f"it begins with {start!r}" if start else "it is empty"
-            raise SnapshotError(f"{path} is not NetCDF, neither classic nor NetCDF-4: {beginning}; fetch it again")
-        if start == HDF5_MAGIC:
+        start = file.read(HEAD_BYTES)
+        kind = find_kind(start)
+        if kind is None or kind.name not in (HDF5, NETCDF):
+            beginning = f"it begins with {start[:4]!r}; fetch it again" if start else "it is empty; fetch it again"
+            problem = explain_kind(start, NETCDF) or beginning
+            raise SnapshotError(f"{path} is not NetCDF, neither classic nor NetCDF-4: {problem}")
+        if kind.name == HDF5:
             with snapshot.open_hdf5(path) as hdf5:
                 yield lambda name: _read_hdf5(path, hdf5, name)
             return
-        if start[3:] not in (b"\x01", b"\x02"):  # 32-bit and 64-bit offsets; 5 (64-bit data) is not read
-            raise SnapshotError(f"{path} is NetCDF of version {start[3:]!r}; write it again by `nccopy -k nc4`")
+        if start[3] not in (1, 2):  # 32-bit and 64-bit offsets; 5 (64-bit data) is not read
+            raise SnapshotError(f"{path} is NetCDF of version {start[3]}; write it again by `nccopy -k nc4`")
         from scipy.io import netcdf_file  # takes long to import
 
         file.seek(0)

@@ -24,7 +24,7 @@ import numpy as np
 
 from common.data.arrays import ArrayError, StoredArray, npy_array
 from common.data.build import BadItemError
-from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
+from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, explain_unopened, find_dataset
 from common.files import check_regular, whole_file
 from common.tree import RefusedFileError
 from deepcam.reference import CLASSES
@@ -137,9 +137,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # shorter than HDF5's message
-        raise SnapshotError(
-            f"{path}: not a readable HDF5 file ({error}); fetch it again, or generate it again"
-        ) from error
+        raise SnapshotError(explain_unopened(path, error)) from error
     with file:
         yield file
 

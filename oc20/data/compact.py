@@ -24,6 +24,7 @@ from typing import Final
 
 import numpy as np
 
+from common.file_kind import COMPACT, explain_file
 from common.files import open_whole_file
 from common.tree import open_regular
 from oc20.data.records import FrameError, check_frame
@@ -64,7 +65,8 @@ class CompactShard:
         head = os.pread(self._file, HEAD.size, 0)
         magic, version, crc, count, index_start = HEAD.unpack(head.ljust(HEAD.size, b"\0"))
         if magic != MAGIC:
-            raise FrameError(f"{self.path} is not a compact file of frames: {HOW_TO_FIX}")
+            problem = explain_file(self.path, COMPACT) or HOW_TO_FIX
+            raise FrameError(f"{self.path} is not a compact file of frames: {problem}")
         if version != VERSION:
             raise FrameError(f"{self.path} has version {version}; expected {VERSION}: make it again by oc20.prepare")
         expected = index_start + 8 * (count + 1)

@@ -38,6 +38,7 @@ from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensor
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.data.split import find_index, find_once, list_folder
+from common.file_kind import NPZ, explain_file
 from common.files import open_whole_file
 from common.ranks.dist import Dist
 from common.tree import open_regular
@@ -88,7 +89,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with open(open_regular(path), "rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in Metadata._fields if key in file}
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{path} is damaged ({error}): delete it, and {_how_to_fix(path)}") from error
+        problem = explain_file(path, NPZ) or f"it is damaged ({error})"
+        raise DatasetError(f"{path}: {problem}: delete it, and {_how_to_fix(path)}") from error
 
 
 def read_metadata(path: Path, count: int) -> Metadata:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.data.build import BadItemError, BuildError
+from common.file_kind import XZ, explain_file
 from common.files import list_data, whole_file
 from oc20.data.records import ELEMENTS
 from oc20.graphs import Frame
@@ -120,6 +121,8 @@ def read_exact(pair: Pair) -> Iterator[tuple[Frame, Any]]:
 
 def _read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file, compressed or not."""
+    if problem := explain_file(path, XZ if path.suffix == ".xz" else "a text"):
+        raise BadItemError(f"{path}: {problem}")
     try:
         with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="ascii") as file:
             yield from file

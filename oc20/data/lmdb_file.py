@@ -17,6 +17,7 @@ import weakref
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from common.file_kind import LMDB, explain_file
 from common.tree import open_regular
 
 MAGIC: Final = 0xBEEFC0DE
@@ -45,6 +46,7 @@ class Meta(NamedTuple):
     page_bytes: int
     depth: int
     root: int
+    entries: int
     last_page: int
     transaction: int
 
@@ -65,11 +67,23 @@ class LmdbFile:
         if size < expected:  # all pages exist in a file to which only new keys were added, as here
             raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it again")
 
+    @property
+    def entries(self) -> int:
+        """The number of keys, as the file states it."""
+        return self._meta_now.entries
+
     def read_value(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if it is missing; LmdbError if the file is damaged on the way to it."""
-        number, depth = self._meta_now.root, self._meta_now.depth
+        return self._read_entry(key)[1]
+
+    def read_first(self) -> tuple[bytes, bytes | None]:
+        """Return the first key and its value, None if the file has no keys; LmdbError as in `read_value`."""
+        return self._read_entry(None)
+
+    def _read_entry(self, wanted: bytes | None) -> tuple[bytes, bytes | None]:
+        number, depth, key = self._meta_now.root, self._meta_now.depth, wanted or b""
         if depth == 0:
-            return None
+            return b"", None
         try:
             for level in range(depth):
                 page = self._read_page(number, LEAF if level + 1 == depth else BRANCH)
@@ -77,7 +91,7 @@ class LmdbFile:
                 if level + 1 < depth:
                     low, high, top, _ = NODE.unpack_from(page, node)
                     number = low | high << 16 | top << 32
-            return self._read_node(page, node) if found_key == key else None
+            return found_key, self._read_node(page, node) if wanted in (None, found_key) else None
         except (struct.error, IndexError) as error:
             raise self._damage_error(number) from error
 
@@ -119,18 +133,17 @@ class LmdbFile:
             raise LmdbError(f"{self.path} ends after {start + len(data):,} bytes; fetch it again, or make it again")
         magic, version = struct.unpack_from("<II", data, PAGE.size)
         if magic != MAGIC:
-            raise LmdbError(
-                f"{self.path} is not an LMDB file, or is damaged: magic number {magic:#x}; expected {MAGIC:#x}"
-            )
+            problem = explain_file(self.path, LMDB) or f"magic number {magic:#x}; expected {MAGIC:#x}"
+            raise LmdbError(f"{self.path} is not an LMDB file, or is damaged: {problem}")
         page_bytes, *_ = TREE.unpack_from(data, PAGE.size + 24)
-        _, _, depth, _, _, _, _, root = TREE.unpack_from(data, PAGE.size + 24 + TREE.size)
+        _, _, depth, _, _, _, entries, root = TREE.unpack_from(data, PAGE.size + 24 + TREE.size)
         last_page, transaction = struct.unpack_from("<QQ", data, PAGE.size + 24 + 2 * TREE.size)
         if version != VERSION or not 256 <= page_bytes <= 65536 or depth > DEPTH:
             raise LmdbError(
                 f"{self.path}: format {version}, pages of {page_bytes} bytes, {depth} levels; expected format "
                 f"{VERSION}: write it again with LMDB 0.9, or fetch it again"
             )
-        return Meta(page_bytes, depth, root, last_page, transaction)
+        return Meta(page_bytes, depth, root, entries, last_page, transaction)
 
 
 def _search_page(page: bytes, key: bytes, implicit_first: bool) -> tuple[int, bytes]:

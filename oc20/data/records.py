@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from common.file_kind import PICKLE, find_kind
 from common.files import whole_file
 from oc20.data.lmdb_file import LmdbFile
 from oc20.data.pickles import (
@@ -111,7 +112,7 @@ class LmdbShard:
         self._file = LmdbFile(path)
         length = self._file.read_value(LENGTH)
         if length is None:
-            raise FrameError(f"{path} has no key `length`: writing it was interrupted; make it again")
+            raise FrameError(f"{path} has no key `length`{_explain_no_length(self._file)}")
         self._length = _read_length(length, path)
 
     def __len__(self) -> int:
@@ -126,6 +127,37 @@ class LmdbShard:
             return decode_frame(data)
         except (PickleError, FrameError) as error:
             raise FrameError(f"{self.path}, key {index}: {error}") from error
+
+
+def _explain_no_length(file: LmdbFile) -> str:
+    """Return why a file lacks this key, after its name: it is another project's, or writing it was interrupted."""
+    interrupted = ": writing it was interrupted; make it again"
+    key, value = file.read_first()
+    if value is None:
+        return interrupted
+    try:
+        _read_fields(value)
+    except (FrameError, PickleError):
+        return (
+            f"; it has {file.entries:,} keys such as {key[:40].decode('latin-1')!a}, "
+            f"{_describe_value(value)}: written by another project, not by Open Catalyst's tools. Write its frames as "
+            "extxyz, and convert these by `python -m oc20.prepare`"
+        )
+    return interrupted
+
+
+def _describe_value(value: bytes) -> str:
+    kind = find_kind(value)
+    if kind is None or kind.name != PICKLE:
+        return f"the first value is {kind.name if kind else 'no pickle'}"
+    try:
+        content, _ = load_pickle(value[:MOST_BYTES], lambda name: True)  # read as data, whatever it names
+    except PickleError:
+        return "pickles"
+    if type(content) is RecordedCall:
+        return f"pickled objects of {content.name!a}"
+    names = f" ({', '.join(map(ascii, list(content)[:3]))[:80]} …)" if type(content) is dict else ""
+    return f"pickled {'dictionaries' if names else 'values'}{names}"
 
 
 def _read_length(data: bytes, path: Path) -> int:

@@ -202,7 +202,7 @@ def damage_chunk(path):
 
 DAMAGES = {
     "truncated": (damage_truncate, "not a readable HDF5 file"),
-    "no HDF5": (damage_text, "not a readable HDF5 file"),
+    "no HDF5": (damage_text, "this is a web page (perhaps of a login), not an HDF5 file"),
     "chunk": (damage_chunk, "`full`, rows 4 to 7: damaged"),
     "no counts": (damage_with("full", None), "no dataset `full`; the file has: unitPar"),
     "no labels": (damage_with("unitPar", None), "no dataset `unitPar`"),
@@ -247,6 +247,9 @@ def test_a_manifest_is_made_for_data_that_are_there(raw, tmp_path, capsys):
     before = read_manifest(out / "manifest.json")
     assert "already exists" in read_errors(capsys, prepare.main(["manifest", str(out)]))
     (out / "manifest.json").unlink()
+    (out / "train/lost.tfrecord").symlink_to("/nowhere/annex")
+    assert "train/lost.tfrecord is a link to nothing" in read_errors(capsys, prepare.main(["manifest", str(out)]))
+    (out / "train/lost.tfrecord").unlink()
     assert prepare.main(["manifest", str(out)]) == 0
     after = read_manifest(out / "manifest.json")
     assert after.compute_digest() == before.compute_digest() and after.variant == "full"

@@ -174,6 +174,7 @@ def of_text(change):
     "spoil, message",
     [
         (truncate, "3.extxyz.xz is damaged: .*fetch it again"),
+        (lambda pair: pair.path.write_text("<html>404</html>"), "3.extxyz.xz: this is a web page"),
         (flip, "3.extxyz.xz is damaged: .*fetch it again"),
         (
             of_frames(lambda text: text[: len(text) // 2]),

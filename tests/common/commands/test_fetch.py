@@ -184,6 +184,7 @@ def without_collections():
         (TAR[:9000], "is damaged, or no tar file: unexpected end of data"),
         (tar_of([SAMPLE], "w:gz")[:-40], "is damaged, or no tar file"),
         (bytes(range(256)) * 40, "is damaged, or no tar file"),
+        (b"<html>404</html>", "is damaged, or no tar file: this is a web page"),
         (header(b"L", 0) * 3000 + TAR, "is damaged, or no tar file: maximum recursion depth"),
         (header(b"x", 2**70) + TAR, "is damaged, or no tar file: cannot fit 'int'"),
         (tar_of([SAMPLE], sparse="7,many"), "is damaged, or no tar file: invalid literal for int()"),

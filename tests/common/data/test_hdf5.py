@@ -1,5 +1,7 @@
 """HDF5 files of others: what is not in the file, or would take much more memory than its values, is not read."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,14 @@ def inflate(file, _):
     file.create_dataset("group/data", data=VALUES, maxshape=(None,), chunks=(1 << 25,), compression="gzip")
 
 
+def compress_with_blosc(file, folder):
+    file.create_dataset("group/data", data=VALUES, chunks=(16,), compression="gzip")
+    file.close()
+    numbered = rb"\x01\x00(.{6}deflate\x00)"  # wherever HDF5 has left a copy
+    changed = re.sub(numbered, b"\x01\x7d" + rb"\1", (folder / "a.h5").read_bytes(), flags=re.DOTALL)
+    (folder / "a.h5").write_bytes(changed)
+
+
 @pytest.mark.parametrize(
     ("write", "says"),
     [
@@ -52,6 +62,7 @@ def inflate(file, _):
         (link_the_group, "`group/data` is a link"),
         (store_outside, "the values of `group/data` are not all in this file"),
         (make_virtual, "the values of `group/data` are not all in this file"),
+        (compress_with_blosc, r"`group/data` is compressed with filter 32001 \(Blosc\).*pip install hdf5plugin"),
         (inflate, "`group/data` has 64 bytes of values, in chunks of 134,217,728"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from common.data.manifest import (
+    LOST_LINK,
     Manifest,
     ManifestEntry,
     ManifestError,
@@ -56,12 +57,14 @@ def test_each_difference_is_one_line(dataset):
     (folder / "train/b.bin").write_bytes(b"longer than before")
     (folder / "validation/c.bin").unlink()
     (folder / "train/d.bin").touch()
+    (folder / "train/e.bin").symlink_to("/nowhere/annex")
     (folder / "notes.txt").touch()  # beside the folders of the dataset: nobody reads it as data
     expected = [
         f"train/a.bin: SHA-256 {hashlib.sha256(b'First').hexdigest()}, expected {hashlib.sha256(b'first').hexdigest()}",
         "train/b.bin: 18 bytes, expected 6",
         "validation/c.bin: missing",
         "train/d.bin: not in the manifest",
+        f"train/e.bin: {LOST_LINK}",
     ]
     assert verify_files(folder, manifest) == expected
     assert verify_files(folder, manifest, checksum=False) == expected[1:]

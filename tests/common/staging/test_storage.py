@@ -218,7 +218,7 @@ def test_a_file_that_is_not_that_of_the_manifest_is_named(server, staging):
     ("manifest", "message"),
     [
         (None, "manifest.json does not exist: staging.source needs the manifest"),
-        (b"<html>", "it is a web page, not a manifest"),
+        (b"<html>", "this is a web page"),
         (write_manifest({}), "/data/manifest.json lists no files"),
         (write_manifest({"../x": b""}), "is not a valid manifest"),
         (write_manifest({"staging.jsonl": b""}), "lists 'staging.jsonl', a name that staging keeps"),

@@ -68,8 +68,10 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(tmp_path):
         dataset(tmp_path / "train")
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "x.txt").touch()
-    with pytest.raises(DatasetError, match=r"tfrecord .*found none among its 1 files"):
+    with pytest.raises(DatasetError, match=r"tfrecord .*found none among its 1 files, such as x.txt"):
         dataset(tmp_path / "train")
+    with pytest.raises(DatasetError, match=f"one level too low; set data.data_dir={tmp_path}$"):
+        dataset(tmp_path / "train" / "train")
     write(tmp_path / "train")
     with pytest.raises(DatasetError, match=r"has 7 samples.*asks for 524,288.*train_samples"):
         dataset(tmp_path / "train", 524_288)
@@ -90,6 +92,7 @@ def test_damaged_npy_files_are_named(tmp_path):
     good = path.read_bytes()
     for damaged, message in (
         (b"", "not an npy file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "this is a pointer of Git LFS, not a numpy array"),
         (good[:3], "not an npy file"),
         (good[:20], "not an npy file"),
         (good[:30] + b"((((" + good[34:], "not an npy file"),

@@ -145,7 +145,7 @@ HUGE = struct.pack("<Q", 2**60)
         (GOOD[:300], "byte 300: the file ends in the middle"),
         (GOOD[:-1], "the file ends in the middle of the record; fetch or make it again"),
         (b"\x00" + GOOD[1:], "not a TFRecord: the CRC of its length"),
-        (b"<html>Not Found</html>", "not a TFRecord"),
+        (b"<html>Not Found</html>", "this is a web page (perhaps of a login), not a TFRecord file"),
         (GOOD + GOOD, "one record per file"),
         (PACKED[:-9], "gzip data are damaged"),
         (PACKED[:-6] + bytes(6), "gzip data are damaged"),

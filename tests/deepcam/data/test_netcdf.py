@@ -127,7 +127,8 @@ def test_damaged_and_unknown_files_are_refused(tmp_path, capsys):
         (whole[:400], "not a readable NetCDF file"),
         (whole[:-2000], "not a readable NetCDF file"),
         (hdf5[: len(hdf5) // 2], "not a readable HDF5 file"),
-        (b"<html>404</html>", "is not NetCDF, neither classic nor NetCDF-4: it begins with b'<htm'"),
+        (b"<html>404</html>", "is not NetCDF, neither classic nor NetCDF-4: this is a web page"),
+        (b"1.5 2.5", "it begins with b'1.5 '"),
         (b"", "is not NetCDF, neither classic nor NetCDF-4: it is empty"),
         (b"CDF\x05" + whole[4:], "nccopy -k nc4"),
     ):

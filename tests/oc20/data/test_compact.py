@@ -70,6 +70,7 @@ def test_a_damaged_file_is_an_error_with_its_name(slabs, tmp_path):
         (whole[:10], "has version 0|does not begin|has 10 bytes"),
         (b"", "is not a compact file of frames"),
         (b"x" + whole[1:], "is not a compact file of frames"),
+        (b"\x89HDF\r\n\x1a\n", "is not a compact file of frames: this is an HDF5 file"),
         (whole[:8] + b"\2" + whole[9:], "has version 2; expected 1"),
         (whole[:-1] + b"\1", "the index is damaged"),
     ):

@@ -121,12 +121,12 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
     for arrays, message in (
         ({key: right[key] for key in ("natoms", "neighbors")}, "metadata.npz has no triplets or free: make it by `"),
         ({key: array[:7] for key, array in right.items()}, r"`natoms` is int32 \(7,\), but the folder has 8 frames.*"),
-        (right | {"natoms": np.array([{}] * 8)}, "metadata.npz is damaged.*"),
+        (right | {"natoms": np.array([{}] * 8)}, "metadata.npz: it is damaged.*"),
     ):
         with pytest.raises(DatasetError, match=f"{message}{fix}"):
             opened(**arrays)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{fix}"):
+    with pytest.raises(DatasetError, match=rf"metadata.npz: it is damaged.*{fix}"):
         dataset(folder)
     path.unlink()
     with pytest.raises(DatasetError, match=rf"metadata.npz with the sizes of the frames is missing.*{fix}"):

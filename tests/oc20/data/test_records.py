@@ -365,6 +365,7 @@ def test_a_damaged_file_is_an_error_with_its_name(slabs, tmp_path):
         (whole[:-4096], r"ends after [\d,]+ of [\d,]+ bytes; fetch it again"),
         (whole[:100], "ends after 100 bytes"),
         (b"", "ends after 0 bytes"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(len(whole)), "this is an HDF5 file, not an LMDB file"),
         (b"x" * len(whole), "not an LMDB file.*0x78787878; expected 0xbeefc0de"),
         (whole[:20] + b"\2" + whole[21:], "format 2.*expected format 1"),
     ):
@@ -397,6 +398,11 @@ def test_files_that_were_not_finished_are_told(slabs, tmp_path):
     record = records.encode_frame(slabs[0])
     with pytest.raises(FrameError, match="has no key `length`: writing it was interrupted"):
         LmdbShard(stored(tmp_path, {b"0": record}))
+    others = dict.fromkeys((b"%d" % index for index in range(300)), pickle.dumps({"pos": [0.0], "numbers": np.ones(2)}))
+    with pytest.raises(
+        FrameError, match=r"it has 300 keys such as '0', pickled dictionaries \('pos', .*another project"
+    ):
+        LmdbShard(stored(tmp_path, others))
     shard = LmdbShard(stored(tmp_path, {b"0": record, b"length": pickle.dumps(3)}))
     assert not find_differences(shard.read_frame(0), slabs[0])
     with pytest.raises(FrameError, match="has no key 2, but a length of 3; make it again"):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
+from common.file_kind import FIGURE, explain_kind
 from common.files import write_whole_file
 from common.measure.devices import Limits
 from common.record import NODE_SCOPE
@@ -225,13 +226,17 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
 def read_measurement(path: Path) -> Measurement:
     """Return the measurement in a file; UsageError with file, key and what was expected if there is none."""
-    expected = "expected the fom.json that `python -m <benchmark> measure` writes"
+    expected = "expected the fom.json that `mlperf-hpc measure BENCHMARK` writes"
     try:
-        content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
+        data = ANYWHERE.read(str(path), MAX_BYTES)
     except RefusedFileError as error:
         raise UsageError(f"{path} cannot be read: it {error.reason}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
+    if problem := explain_kind(data, FIGURE):
+        raise UsageError(f"{path}: {problem}; `mlperf-hpc measure BENCHMARK` writes one")
+    try:
+        content: Any = json.loads(data)
     except (ValueError, RecursionError):
         raise UsageError(f"{path}: this is not JSON; {expected}") from None
     kind = content.pop("kind", None) if isinstance(content, dict) else None

@@ -89,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_task(options: argparse.Namespace) -> int:
     if options.words and not options.record:
-        raise UsageError("the baseline says what is measured: a BENCHMARK is named with --record")
+        raise UsageError(
+            "the baseline says what is measured: a BENCHMARK is named with --record, as in `mlperf-hpc accept --record "
+            "base.json cosmoflow mini`, and `mlperf-hpc accept base.json` compares with it"
+        )
     if (options.steps or options.fidelity or options.ranks > 1) and not options.words:
         raise UsageError("--ranks, --steps and --fidelity are for a new BENCHMARK of --record: a baseline has its own")
     return _record_job(options) if options.record else _accept_machine(options)
@@ -108,7 +111,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             3: "UNDECIDED",
         },
     )
-    parser.add_argument("baseline", type=file_path, metavar="BASELINE.json")
+    parser.add_argument("baseline", type=any_path, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
     parser.add_argument(
         "--fom",

@@ -22,6 +22,7 @@ from common.benchmarks import require_package
 from common.command import counted, describe_error
 from common.config import load
 from common.errors import UsageError
+from common.file_kind import BASELINE, explain_kind
 from common.installed import find_config, is_name
 from common.measure.fom import ERRORS, LOWEST, MOST, SYNTHETIC, Measurement, read_measurement
 from common.settings.keys import find_config_class
@@ -213,7 +214,10 @@ def check_apart(name: str, jobs: Sequence[Job]) -> None:
 def read_baseline(path: Path) -> Baseline:
     """Return the baseline in a file; UsageError with file, key and what was expected if there is none."""
     try:
-        baseline = msgspec.json.decode(ANYWHERE.read(path, MAX_BYTES), type=Baseline)
+        data = ANYWHERE.read(path, MAX_BYTES)
+        if problem := explain_kind(data, BASELINE):
+            raise UsageError(f"{path}: {problem}; give the file that `mlperf-hpc accept --record FILE` wrote")
+        baseline = msgspec.json.decode(data, type=Baseline)
     except OSError as error:
         fix = f"`python -m submission.accept --record {path} BENCHMARK` begins a baseline"
         raise UsageError(f"{describe_error(error)}; {fix}") from None

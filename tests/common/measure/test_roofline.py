@@ -118,6 +118,7 @@ def test_measured_here(empty_folder, tmp_path, monkeypatch, capsys):
         (None, "No such file"),
         ("", "not JSON"),
         ("{}", "has no measurement"),
+        ('{"system_name": "n64"}', "this is a system description, not the fom.json"),
         ('{"kind": "training"}', "`python -m submission.summary . --runs`"),
         ("[" * 100_000, "not JSON"),
         ({"format": 99}, "format is '99'"),

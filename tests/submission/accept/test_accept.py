@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from common.file_kind import find_kind
 from submission.accept import baseline as baseline_module
 from submission.accept.__main__ import main
 from submission.runs.processes import Attempt
@@ -87,6 +88,7 @@ def test_files_of_a_verdict(baseline, tmp_path, accept):
     (case,) = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert "slower" in case.find("failure").get("message")
     verdict = json.loads((tmp_path / "v.json").read_text())
+    assert "a verdict of" in find_kind((tmp_path / "v.json").read_bytes()).name
     assert verdict["verdict"] == "FAIL" and verdict["workloads"][0]["comparison"]["ratio"] == pytest.approx(
         0.9, abs=0.01
     )
@@ -159,6 +161,7 @@ def test_an_incomplete_baseline_is_completed_first(tmp_path, accept):
     ("change", "words"),
     [
         (lambda content: content.update(kind="acceptance"), "kind"),
+        (lambda content: content.update(series=[], system_name="n64"), "this is a system description, not a baseline"),
         (lambda content: content["series"].append(content["series"][0]), "one twice"),
         (lambda content: content["series"][0]["jobs"][0].update(begin="2126-01-01T00:00:00Z"), "in the future"),
         (lambda content: content["series"][0]["jobs"][0].update(samples_per_s=[1e-9, 1.0]), "from 1e-06"),
@@ -231,6 +234,8 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
     ("arguments", "words"),
     [
         (["base.json", "cosmoflow"], "--record"),
+        (["/", "mini"], "mlperf-hpc accept --record base.json"),
+        (["/"], "is a folder, not a file"),
         (["base.json", "--steps", "3"], "--record"),
         (["base.json"], "begins a baseline"),
         (["--record", "base.json"], "name what to measure"),

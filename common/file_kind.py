@@ -103,6 +103,11 @@ _TEXT: Final = (
     (rb"[./\w]{0,99}/annex/objects/", "a pointer of git-annex", "Fetch the content: `git annex get FILE`."),
     (rb"(?:\w+:[^\n]{0,200}\n){0,9}?outs:\n *- +(?:md5|etag|hash|size|path):", "a pointer of DVC", _DVC),
     (rb"=+\s+MLPerf Results Summary\b", "a summary of MLPerf Inference", INFERENCE),
+    (
+        rb".*:::MLPv?\d[\d.]* ",
+        "text in the format of MLPerf Training 0.5 and 0.6 (`:::MLPv0.…`), which no round of MLPerf HPC had",
+        "Log with mllog, of the package mlperf-logging, and repeat the run.",
+    ),
     (rb"Time,[\d-]+ [\d:.]+,Watts,", "a log of PTDaemon, the power daemon of SPEC", PTDAEMON),
     (rb'\{[^{}]*"time_ms"', "records without `:::MLLOG ` before each", ""),
 )

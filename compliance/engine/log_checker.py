@@ -169,6 +169,8 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     for of_rule in filter(None, apply_each(rules, task.path, log, case)):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
+    if log.problems and any(finding.rule == "FRM04" and not finding.cause for finding in findings):
+        findings = [finding._replace(cause="FRM04") if _is_missing(finding) else finding for finding in findings]
     if reason:
         findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:

@@ -75,7 +75,9 @@ def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
 _FIXES: Final = {
-    "records without `:::MLLOG ` before each": "Write them with mllog, which puts it there.",
+    "records without `:::MLLOG ` before each": (
+        "Write them with mllog, which puts it there. Here: sed 's/^{/:::MLLOG {/' < FILE > repaired.txt"
+    ),
     GZIPPED: "It was compressed twice: `gunzip -k FILE`, then check what that writes.",
     SYSTEM: "Check it with `mlperf-hpc submit system --check FILE`.",
 }

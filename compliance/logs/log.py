@@ -72,12 +72,13 @@ OTHERS_KEPT: Final = 4000
 LONGEST_OTHER: Final = 2000
 LONGEST_KEY: Final = 80
 """Characters of a key that is kept, and bytes of what precedes a record."""
-COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
-"""The detail of a record that cannot be decoded because of them."""
 
 MARKS: Final = (b":::", b"LLOG", b'"time_ms"')
 """What lines that are meant as records have."""
-NEAR_RECORD: Final = r'(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"|\{.*"time_ms".*"key"'
+NEAR_RECORD: Final = (
+    r"""(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}["'](?:key|time_ms)["']"""
+    r'|\{.*"time_ms".*"key"'
+)
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
@@ -177,7 +178,8 @@ class Log:
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle. oddities: by kind, "near record": lines that look like
     records to people but not to tools; "writing": records that are not written as the first one is; "time order":
-    records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one.
+    records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one; causes
+    in `bad_lines`: lines that are no records.
     metrics: the keys of results. heads: what precedes a record in its line, by the number of the line. text: the first
     lines of text of each gap between records, with their numbers; tail: the last ones, which may tell of its end.
     """
@@ -416,7 +418,7 @@ class LogReader:
             try:
                 record = decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                if (slow := self._decode_slowly(text, line)) is None:
+                if (slow := self._decode_slowly(prefix, text, line)) is None:
                     continue
                 record = slow
             time_ms = record.time_ms
@@ -488,7 +490,9 @@ class LogReader:
             meant = (pair for pair in texts if b"{" in pair[1] and any(mark in pair[1] for mark in MARKS))
             for line, text in islice(meant, MOST_COMPARED):
                 if _is_near_record(text):
-                    self.log.note("near record", line)
+                    from compliance.logs.bad_lines import find_cause  # only damaged logs pay for it
+
+                    self.log.note("near record", line, find_cause(text)[0] or "it only resembles `:::MLLOG {…}`")
         if not whole:
             return
         from compliance.logs.ending import FAILURES  # only a log with text pays for it
@@ -544,7 +548,17 @@ class LogReader:
         if name := repeated_field(text):
             self.log.problem("repeated field", line_number, name)
 
-    def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
+    def _report_line(self, line: bytes, line_number: int, problem: str) -> None:
+        """Report a line that is no record; of a known cause only the first, and count the others."""
+        from compliance.logs.bad_lines import find_cause  # only damaged logs pay for it
+
+        cause, key = find_cause(line)
+        if cause:
+            self.log.note(cause, line_number, key)
+        if not cause or self.log.oddities[cause].lines == 1:
+            self.log.problem("json", line_number, cause or problem)
+
+    def _decode_slowly(self, prefix: bytes, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder rejects, as the official parser would; None if it has a problem."""
         log = self.log
         try:
@@ -553,14 +567,14 @@ class LogReader:
             log.problem("deep", line_number)
             return None
         except ValueError as error:
-            log.problem("json", line_number, COLORS if b"\x1b[" in text else str(error))
             log.tail.append((line_number, text[-LONGEST_HEAD // 4 :]))  # a launcher may have written into it
             outside_strings = re.sub(STRING, b"", text)
             if text.startswith(b"{") and outside_strings.count(b"{") > outside_strings.count(b"}"):
                 self._open_line = line_number
+            self._report_line(prefix[-LONGEST_KEY:].rpartition(TOKEN)[2] + TOKEN + text, line_number, str(error))
             return None
         if not isinstance(fields, dict):
-            log.problem("no object", line_number, type(fields).__name__)
+            self._report_line(TOKEN + text, line_number, f"the record is a JSON {type(fields).__name__}, not an object")
             return None
         missing = [name for name in ("time_ms", "key", "value", "metadata") if name not in fields]
         if missing:
@@ -641,7 +655,8 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
     total = 0
     for piece in blocks:
         if not total:
-            reader.log.kind = None if piece.startswith(TOKEN) else find_log_kind(piece)
+            if not piece.startswith(TOKEN) and not (piece.startswith(b"{") and TOKEN in piece):
+                reader.log.kind = find_log_kind(piece)
             if TOKEN not in piece and (encoding := find_encoding(piece)):
                 if reader.log.kind is None:
                     reader.log.problem("encoding", 1, encoding)

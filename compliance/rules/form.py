@@ -20,11 +20,11 @@ from common.command import counted
 from common.values import group_pairs, is_number
 from compliance.logs.file_kind import MAX_FILE_BYTES, OUTPUT
 from compliance.logs.log import (
-    COLORS,
     EARLIEST_MS,
     LATEST_MS,
     MAX_LINE_BYTES,
     MAX_LOG_BYTES,
+    MOST_COMPARED,
     FormProblem,
     Log,
 )
@@ -36,7 +36,7 @@ from compliance.rules.rule import LogRule, show
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
-UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
+RECORD = "`:::MLLOG {json object}`"
 
 
 MESSAGES: Final = {
@@ -45,7 +45,6 @@ MESSAGES: Final = {
     "too many records": "too many records: only the first {} that rules need are judged",
     "encoding": "the encoding is {}",
     "json": "parse error: {}",
-    "no object": "parse error: the record is a JSON {}, not an object",
     "missing field": "parse error: the record lacks the field {!r}",
     "deep": "parse error: the record is nested too deeply",
     "time type": "parse error: time_ms is {}, not a number",
@@ -55,7 +54,7 @@ MESSAGES: Final = {
     "long line": f"the line is longer than {MAX_LINE_BYTES >> 20} MiB: not decoded",
     "long record": "parse error: the record is very long: not decoded",
     "compressed": "the file {}",
-    "near record": "looks like a record, but no tool reads it",
+    "near record": "looks like a record, but no tool reads it: {}",
     "writing": "not written as the first record: other blanks, order of members, or line end",
     "time order": "{}",
 }
@@ -81,7 +80,8 @@ class FormRule(LogRule):
                 yield self.finding(log.path, problem.line, MESSAGES[kind].format(problem.detail), expected)
             if odd := log.oddities.get(kind):
                 more = f" (the first of {odd.lines} such lines)" if odd.lines > 1 else ""
-                yield self.finding(log.path, odd.line, MESSAGES[kind].format(odd.detail) + more, expected)
+                fix = _describe_repair(log, odd.detail) if kind == "near record" else ""
+                yield self.finding(log.path, odd.line, MESSAGES[kind].format(odd.detail) + more, expected, fix=fix)
 
 
 class Readable(FormRule):
@@ -126,8 +126,17 @@ class HoldsRecords(LogRule):
     bad = (lambda log: b"",)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        kind = log.no_log
-        if kind and (case.strict or not log.record_count):
+        kind, near = log.no_log, log.oddities.get("near record")
+        if kind and near and not kind.binary:
+            yield self.finding(
+                log.path,
+                near.line,
+                f"no tool finds a record here, but {near.lines}{'+' * (near.lines >= MOST_COMPARED)} lines may be meant"
+                f" as records: {near.detail}",
+                RECORD,
+                fix=_describe_repair(log, near.detail),
+            )
+        elif kind and (case.strict or not log.record_count):
             message, line, fix = f"this is {kind.name}, not a log", 0, kind.fix
             if kind is OUTPUT and log.end:
                 message, line = f"{message}; {log.end.text}", log.end.line
@@ -211,23 +220,25 @@ class Parses(LogRule):
     id = "FRM04"
     cite = FORMAT
     why = "A record that cannot be parsed may be the decisive one; the official checker fails or crashes on it."
-    fix = "Do not edit or cut logs; write each record with one write call, so that lines of several ranks do not mix."
+    fix = "Look at the line. If the log was edited, submit the original; else find out what writes such lines."
     differs = "strict also requires key to be a string and metadata an object"
     bad = (lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),)
-    KINDS = ("json", "no object", "missing field", "deep", "time type", "field type")
+    KINDS = ("json", "missing field", "deep", "time type", "field type")
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         kinds = [kind for kind in self.KINDS if case.strict or kind != "field type"]
         reported = problems(log, *kinds)
         after = max((of_key[-1].line for of_key in log.records.values()), default=0) if reported else 0
         for problem in reported[:SHOWN]:
-            message = MESSAGES[problem.kind].format(problem.detail)
-            fix = UNCOLOR if problem.detail == COLORS else ""
-            finding = self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`", fix=fix)
+            message, fix = MESSAGES[problem.kind].format(problem.detail), ""
+            if known := log.oddities.get(problem.detail):
+                message = f"parse error in {counted(known.lines, 'line')}: {problem.detail}"
+                fix = _describe_repair(log, problem.detail, known.detail)
+            finding = self.finding(log.path, problem.line, message, RECORD, fix=fix)
             yield finding._replace(cause="ORD05") if log.end and problem.line > after else finding
         if len(reported) > SHOWN:
             more = f"and {len(reported) - SHOWN} or more such lines"
-            yield self.finding(log.path, reported[SHOWN].line, more, "`:::MLLOG {json object}`")
+            yield self.finding(log.path, reported[SHOWN].line, more, RECORD)
 
 
 class OneRecordPerLine(FormRule, strict_only=True):
@@ -470,6 +481,14 @@ def _repair(log: Log, command: str) -> str:
     name = shlex.quote(name) if name.isprintable() and name != "-" else "FILE"
     whole = f"gunzip -c < {name} | {command}" if log.inflated_bytes else f"{command} < {name}"
     return f"$ {whole} > repaired.txt\nCheck repaired.txt, then put it in the place of the file. "
+
+
+def _describe_repair(log: Log, cause: str, key: str = "") -> str:
+    """Return how to repair a log with such lines, "" if that is unknown; key: see `find_cause`."""
+    from compliance.logs.bad_lines import BAD_LINES  # only damaged logs pay for it
+
+    bad = BAD_LINES.get(cause)
+    return f"{bad.fix}:\n{_repair(log, bad.command.replace('KEY', key))}" if bad else ""
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:

@@ -80,6 +80,11 @@ FILES = {
     "HTML": (b"\n<!DOCTYPE html>\n<html>" + VALID.replace(b'"', b"&quot;"), "a web page", "Download"),
     "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS", "git lfs pull"),
     "PTDaemon": (b"Time,28-12-2020 15:21:14.682,Watts,22.95,Volts,228.5,Amps,0.2,PF,0.5,Mark,a\n", "PTDaemon", "mllog"),
+    "MLPerf 0.5": (
+        b"start\n:::MLPv0.5.0 resnet 1541635760.35 (train.py:7) run_start\n",
+        "MLPerf Training 0.5",
+        "repeat",
+    ),
     "annex": (b"/annex/objects/SHA256E-s9--0.txt\n", "git-annex", "git annex get"),
     "annex, a link as text": (b"../.git/annex/objects/a/b/SHA256E-s9--0.txt", "git-annex", "git annex get"),
     "DVC": (b"md5: 1a\nouts:\n- md5: a3\n  size: 3\n  path: x\n", "a pointer of DVC", "dvc pull FILE"),
@@ -246,10 +251,3 @@ def test_a_system_description_of_another_kind(data, words, tmp_path):
     path = tmp_path / "n64.json"
     path.write_bytes(data)
     assert read_description(str(path)).problem == words
-
-
-def test_colors_around_a_record_are_named():
-    lines = b"".join(b"\x1b[32m" + line + b"\x1b[0m\n" for line in VALID.splitlines())
-    findings = [finding for finding in judge_bytes(lines).findings if finding.severity == "error"]
-    assert {finding.rule for finding in findings} == {"FRM04"}
-    assert "terminal colors" in findings[0].message and "NO_COLOR" in findings[0].fix

@@ -99,8 +99,10 @@ def test_numbered_and_in_order():
 # -- problems ------------------------------------------------------------------------------------------------
 
 PROBLEMS = {
-    "json": [b"{", b"", b"nul", b'{"time_ms": 1,}', b"'a'", b'{"a": 1} x', b'{"a": "\t"}', b"1" * 5000],
-    "no object": [b"[]", b"3", b'"text"', b"null", b"true", b"NaN"],
+    "json": [
+        *(b"{", b"", b"nul", b'{"time_ms": 1,}', b"'a'", b'{"a": 1} x', b'{"a": "\t"}', b"1" * 5000),
+        *(b"[]", b"3", b'"text"', b"null", b"true", b"NaN"),
+    ],
     "missing field": [b"{}", b'{"time_ms": 1, "key": "seed", "value": 2}'],
     "deep": [b"[" * 3000 + b"]" * 3000],
     "time type": [line(time_ms=None)[9:], line(time_ms=[])[9:], line(time_ms=10**400)[9:]],
@@ -118,8 +120,8 @@ def test_problems(kind, text):
 
 
 def test_of_each_kind_a_hundred_problems_are_kept():
-    log = parse_log(b":::MLLOG {\n" * 500 + b":::MLLOG []\n" * 500)
-    assert kinds(log).count("json") == kinds(log).count("no object") == 100
+    log = parse_log(b":::MLLOG x\n" * 500 + b":::MLLOG {}\n" * 500)
+    assert kinds(log).count("json") == kinds(log).count("missing field") == 100
 
 
 REPEATED = {
@@ -378,8 +380,8 @@ def test_standard_input(monkeypatch):
 def test_lines_that_look_like_records_are_counted():
     record = b'{"namespace": "", "time_ms": 1690000000000, "key": "seed", "value": 1, "metadata": {}}\n'
     text = b"start\n:::mllog " + record + b":::MLLOG " + record + b"srun: :: {\n" + b":::MLLOG" + record
-    assert parse_log(text).oddities["near record"] == (2, "", 2)
-    assert parse_log(b"start\n" + b"0: :::MLLOG\t" + record).oddities["near record"] == (2, "", 1)
+    assert parse_log(text).oddities["near record"][::2] == (2, 2)
+    assert parse_log(b"start\n" + b"0: :::MLLOG\t" + record).oddities["near record"][::2] == (2, 1)
 
 
 def test_many_lines_with_colons_take_no_time():

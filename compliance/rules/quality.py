@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
+from itertools import chain
+from math import isfinite
 from operator import eq
 from typing import Any
 
@@ -13,7 +15,7 @@ from common.reference import Target
 from common.values import is_number
 from compliance.logs.course import Course
 from compliance.logs.log import Log
-from compliance.logs.record import Record
+from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import find_completion
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
 from compliance.rules.epochs import NumberedRule, more
@@ -121,15 +123,40 @@ class TargetReached(LogRule):
         if reached:
             message = "target reached only before the first epoch_start: quality target not reached in the run"
             return self.finding_at(log, reached[0], message, f"{target.range_text} in the run")
+        infinite = [
+            record
+            for record in chain(counted, *log.others.values())
+            if record.key.endswith((target.key, "loss")) and type(record.value) is float and not isfinite(record.value)
+        ]
+        if infinite:
+            first = min(infinite, key=FILE_ORDER)
+            return self.finding_at(
+                log,
+                first,
+                f"the training diverged at line {first.line}: {first.key} is {show(first.value)}",
+                "finite numbers",
+                fix="Find out why, such as too high a learning rate, and repeat the run. One run of a result may fail.",
+            )
         values = [record.value for record in counted if is_number(record.value)]
         low, choose = target.lower_is_better, min if target.lower_is_better else max
+        best = choose(values, default=0)
+        if best and min(values) > 1 and (target.met(best / 100) if low else best <= 100):
+            return self.finding_at(
+                log,
+                counted[-1],
+                f"{target.key} looks like percent in all {len(values)} evaluations: {best:.6g} for {best / 100:.6g}",
+                target.range_text,
+                fix="Log a fraction, not percent, and make sure that the run compares that with the target.",
+            )
         possible = [value for value in values if (value > 0 if low else value <= 1)]
-        best = choose(possible, default=None)
-        message = f"target not reached: the best {target.key} of {len(counted)} evaluations is {best}"
+        message = (
+            f"target not reached: the best {target.key} of {len(counted)} evaluations is"
+            f" {show(choose(possible, default=None))}"
+        )
         if len(possible) < len(values):
-            message += f"; {show(choose(values))} is not possible"
+            message += f"; {show(best)} is not possible"
         last = counted[-1].line if counted else evaluations[-1].line
-        return self.finding(log.path, last, message, target.range_text, target.key)
+        return self.finding(log.path, last, message, target.range_text, target.key, cause="" if values else "QUA02")
 
 
 class EvaluationValues(NumberedRule):
@@ -151,7 +178,8 @@ class EvaluationValues(NumberedRule):
         values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
         if values:
             message = f"{key} is {show(values[0].value)}: value type is not a finite number{more(values, 'results')}"
-            yield self.finding_at(log, values[0], message, "a number")
+            cause = "QUA01" * isinstance(values[0].value, float)  # it diverged
+            yield self.finding(log.path, values[0].line, message, "a number", key, cause=cause)
 
 
 class StatusSuccess(LogRule, strict_only=True):

@@ -1,5 +1,7 @@
 """What is wrong with a record is said once, and in words that are true."""
 
+import re
+
 import pytest
 
 from compliance.samples.log import SampleLog
@@ -16,9 +18,23 @@ def test_a_time_that_is_no_number_is_one_finding(time_ms, shown):
     assert messages(log, "FRM08") == [f"time_ms is {shown}, not a JSON number"]
 
 
-def test_a_value_that_no_evaluation_can_have_is_not_the_best_one():
-    (message,) = messages(SampleLog().evaluation(1, 0.2).last_evaluation(-0.5), "QUA01")
-    assert "evaluations is -0.5" not in message and message.endswith("; -0.5 is not possible")
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (SampleLog().evaluation(1, 0.2).last_evaluation(-0.5), r"evaluations is 0\.\d+; -0.5 is not possible"),
+        (SampleLog("deepcam").evaluation(1, 0.7).last_evaluation(79.5), "evaluations is .*; 79.5 is not possible"),
+        (SampleLog(epochs=2).evaluation(1, 30).last_evaluation(12.1), "percent in all 2 .*12.1 for 0.121"),
+        (SampleLog("deepcam", epochs=2).evaluation(1, 55).last_evaluation(79.1), "percent.*79.1 for 0.791"),
+        (
+            SampleLog().evaluation(2, float("nan")).last_evaluation(0.3),
+            "training diverged at line 33: eval_error is nan",
+        ),
+        (SampleLog().last_evaluation(0.3).add("train_loss", float("inf")), "training diverged at line .*train_loss"),
+    ],
+)
+def test_why_the_target_is_missed_is_said(log, words):
+    (message,) = messages(log, "QUA01")
+    assert re.search(words, message), message
 
 
 def test_a_run_that_ended_before_its_start_lacks_its_records_once_per_rule():

@@ -190,6 +190,8 @@ def _add_refusals(judging: Judging, official: Report) -> None:
         if refused and worst(ours) in PASSING:
             from compliance.rules.convergence import OfficialVerdict  # only a difference pays for it
 
+            fix = f"Repair {failing}, or repeat the run: with it, the committee's checker refuses the whole result."
+            own[:] = [finding._replace(fix=fix) if finding.rule == "RUN02" else finding for finding in own]
             own.extend(judging.keep(list(OfficialVerdict().check(refused, failing))))
 
 

@@ -389,6 +389,7 @@ class RankOfAccelerator(Amounts):
 
     id = "AMT05"
     severity = WARNING
+    follows = ("RUN10",)  # the logs of instances state the whole system
     cite = TABLE
     why = "The ranks of a run use its accelerators: if the numbers do not fit, one of them is wrong."
     fix = "Log number_of_ranks, number_of_nodes and accelerators_per_node of the run."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -11,7 +12,7 @@ from common.console import format_duration
 from common.reference import since
 from common.values import group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, has_many_digits, match_values, same_times
-from compliance.model.judging import ERROR, FAIL, SKIPPED, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, listed
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import SEED_BYPASS
@@ -32,6 +33,10 @@ CLOCK_UNITS: Final = (1, 10**3, 10**6, 10**9)
 FEWEST_CLOCKS: Final = 3
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
 MARK = ("file", "lineno")
+LEAST_DRAWN: Final = 1000
+"""Seeds that are all smaller are counted or chosen, not drawn."""
+NAME_OF_COPY = r"(?i)result_(?!\d+\.txt)|.*(?:\(\d+\)|\bcopy|copy\b|kopie|~$|\.(?:bak|orig)\b)"
+"""What browsers, file managers and editors call a copy of result_0.txt."""
 Pair = tuple[JudgedRun, JudgedRun]
 
 
@@ -130,19 +135,34 @@ class SeedsUnique(SeedRule):
 
 
 class SeedsOfTheirTime(SetRule, strict_only=True):
-    """Seeds that are readings of a clock are of the time of their runs."""
+    """Seeds come from system randomness, or from a clock at the time of their runs."""
 
     id = "RUN23"
     severity = WARNING
     cite = SEEDS
     differs = "the official tool does not compare seeds with times"
-    why = "Such a seed tells when the run was made; in all 814 published logs with one it is within an hour."
+    why = (
+        "A seed from a clock tells when the run was made; in all 814 published logs with one it is within an hour."
+        " Numbers that are chosen may be those that converge best: small ones, in published results too, are a note."
+    )
     fix = "Submit the runs of this round with their own times, not earlier ones."
     good = (lambda package: package().edit_all(lambda log: log.set("seed", log.clock_ms // 1000)),)
     bad = (lambda package: package().edit_all(lambda log: log.set("seed", log.clock_ms // 1000 - 40 * DAY_S)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         seeds = [(run, seed_of(run.seed), run.start_ms) for run in results.runs if run.start_ms is not None]
+        numbers = [seed for _, seed, _ in seeds if seed is not None]
+        if len(numbers) >= FEWEST_CLOCKS and max(map(abs, numbers)) < LEAST_DRAWN:
+            run = seeds[0][0]
+            yield self.finding(
+                run.path,
+                run.seeds[0][0],
+                f"the seeds are small numbers: {listed(sorted(numbers))}",
+                "seeds from a clock, or from system randomness",
+                "seed",
+                NOTE,
+                "Draw the seed of each run from system randomness, such as Python's secrets.randbits(32).",
+            )
         delays = [_find_delay(seed, start_ms) for _, seed, start_ms in seeds if seed is not None]
         known = [delay for delay in delays if delay is not None]
         if len(known) < max(len(results.runs), FEWEST_CLOCKS) or max(known) - min(known) > HOUR_S:
@@ -209,7 +229,8 @@ class NoCopies(SetRule, strict_only=True):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = results.list_copies(TIMES)
-        for first, second in pairs[:SHOWN]:
+        for pair in pairs[:SHOWN]:
+            first, second = sorted(pair, key=lambda run: bool(re.match(NAME_OF_COPY, os.path.basename(run.path))))
             message = f"duplicate log: {how_alike(first, second, os.path.basename(first.path))}"
             name = os.path.basename(second.path)
             surplus = results.reference is not None and len(results.runs) > results.reference.runs

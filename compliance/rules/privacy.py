@@ -6,14 +6,16 @@ records. The only mail addresses, in 809 logs, are those of the contact, for whi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from common.values import group_pairs
 from compliance.logs.log import Log
 from compliance.logs.privacy import KINDS, MAIL, PASSWORD, Mention, Watch, secrets
-from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few
+from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few, listed
 from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log, is_script
 from compliance.rules.rule import LogRule, PackageRule
 
@@ -81,16 +83,24 @@ class NothingPrivateInFiles(PackageRule, strict_only=True):
             reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
             yield self.finding(package.root, 0, reason, severity=SKIPPED)
         mentions = [(package.path(entry), mention) for entry in entries for mention in _find_mentions(entry, package)]
-        yield from few(
-            self.finding(path, mention.line, _mention_text(mention), "no personal data")
+        alike = group_pairs(  # of a kind, and in a folder that may be of one result: benchmarks/<benchmark>
+            (
+                (mention.kind, _names_author(path, mention), *path.removeprefix(package.root).split("/")[:3]),
+                (path, mention),
+            )
             for path, mention in mentions
-            if mention.kind in KINDS and not _names_author(path, mention)
+            if mention.kind in KINDS
         )
-        authors = [(path, mention) for path, mention in mentions if _names_author(path, mention)]
-        if authors:
-            path, mention = authors[0]
-            message = f"{_mention_text(mention)}, one of {len(authors)} mail addresses in code, probably of its authors"
-            yield self.finding(path, mention.line, message, "no personal data", severity=NOTE)
+        for pairs in alike.values():
+            (path, mention), places = pairs[0], [f"{os.path.basename(path)}:{each.line}" for path, each in pairs]
+            message = _mention_text(mention) + (f", one of {len(pairs)} lines: {listed(places)}" if pairs[1:] else "")
+            yield self.finding(
+                path,
+                mention.line,
+                message,
+                "no personal data",
+                severity=NOTE if _names_author(path, mention) else WARNING,
+            )
         yield from few(self._describe_secret(path, mention) for path, mention in mentions if mention.kind not in KINDS)
 
     def _describe_secret(self, path: str, mention: Mention) -> Finding:

@@ -197,7 +197,7 @@ class FailingRuns(SetRule):
     def _report_tolerated(self, run: JudgedRun, results: ResultSet) -> Finding:
         """Return the warning about the one run that fails, with the score, and the one that it would give."""
         message = f"one log fails and counts as the slowest run: {names_of([run])}"
-        fix = "One run may fail: nothing to do, unless OFFICIAL says that the committee's checker refuses it."
+        fix = "One run may fail: nothing to do."
         message += f" ({run.killed})" if run.killed else ""
         passed = "if it passed"
         run_minutes = run.minutes if run.converged else None
@@ -207,6 +207,11 @@ class FailingRuns(SetRule):
             run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
         elif run.converged:
             fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."
+        official = run.by_official.official if run.by_official else None
+        if official and official.log_crash and results.round != "0.7":
+            fix = (
+                "Repair the log or repeat the run: the committee's checker crashes on it, and the whole package fails."
+            )
         if results.strict and isinstance(results.score, TimeToTrain) and results.score.minutes is not None:
             as_slowest = " with it as the slowest run" if run.damage else ""
             message += f"; the score is {results.score.minutes:.2f} min{as_slowest}"
@@ -241,6 +246,7 @@ class PrunedComply(SetRule, strict_only=True):
 
 
 BATCH_SIZE: Final = "global_batch_size"
+ORGANISATION: Final = "submission_org"
 SHOWN: Final = 4
 Groups = list[tuple[Any, list[JudgedRun]]]
 """Values that runs state under a key, and the runs of each."""
@@ -269,8 +275,18 @@ class SameSettings(SetRule):
             yield from self._compare_officially(results)
             return
         pruned = {id(run) for run in results.pruned}
+        if strangers := find_strangers(results):
+            stated = _find_differences(results.runs, lambda run: {**run.submission, **_read_settings(results, run)})
+            facts = ", ".join(f"{key} is {_list_groups(groups)}" for key, groups in stated.items())
+            yield self.finding_in(
+                strangers[0],
+                ORGANISATION,
+                f"{names_of(strangers)}: of another result, not of this one: {facts}",
+                "runs of one organisation and system",
+                fix=f"Put the right logs in the place of {names_of(strangers)}.",
+            )
         # Of another benchmark, which RUN08 reports, nothing can be compared.
-        runs = [run for run in results.all_runs if run.benchmark in (None, results.benchmark)]
+        runs = [run for run in results.all_runs if run.benchmark in (None, results.benchmark) and run not in strangers]
         for key, groups in _find_differences(runs, partial(_read_settings, results)).items():
             odd = _find_odd(groups)
             line = odd.lines.get("number_of_nodes" if key == SIZE else key, 0)
@@ -290,6 +306,20 @@ class SameSettings(SetRule):
             yield self.finding_in(
                 _find_odd(groups), BATCH_SIZE, f"batch sizes differ: {_list_groups(groups)}", f"one {BATCH_SIZE}"
             )
+
+
+def find_strangers(results: ResultSet) -> list[JudgedRun]:
+    """Return the counted runs of another organisation than most, and with other settings than these."""
+    named = group_pairs(
+        (show(run.submission[ORGANISATION]), run)
+        for run in results.runs
+        if run.benchmark == results.benchmark and ORGANISATION in run.submission
+    )
+    usual = max(named.values(), key=len, default=[])
+    others = [
+        run for runs in named.values() for run in runs if runs is not usual and 2 * len(usual) > len(results.runs)
+    ]
+    return [run for run in others if _find_differences([usual[0], run], partial(_read_settings, results))]
 
 
 def _read_settings(results: ResultSet, run: JudgedRun) -> dict[str, Any]:

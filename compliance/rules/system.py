@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from msgspec.structs import replace
+
 from common.command import counted
 from common.reference import ROUNDS
 from common.values import as_count, group_pairs, is_number, is_stated
@@ -19,6 +21,7 @@ from compliance.model.score import most_at_once
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rules.package import DESCRIPTION, FIELDS, SYSTEM_TYPE, readable
 from compliance.rules.rule import PackageRule, SetRule, show
+from compliance.rules.runs import find_strangers
 
 ACCELERATOR = "accelerator_model_name"
 MODELS = (
@@ -114,6 +117,8 @@ class DescribedSystem(SetRule, strict_only=True):
     bad = (lambda package: package().system(status="Available Cloud"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
+        if strangers := find_strangers(results):  # RUN06 says so
+            results = replace(results, runs=[run for run in results.runs if run not in strangers])
         description = results.description
         if description is None or description.problem:
             if not results.loose:

@@ -16,7 +16,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 
 STRONG, WEAK = f"results/{SYSTEM}/strong/deepcam", f"results/{SYSTEM}/weak/deepcam"
-DESCRIPTION = f"systems/{SYSTEM}.json"
+DESCRIPTION, CODE = f"systems/{SYSTEM}.json", "benchmarks/deepcam/implementations/torch"
 SLURM = "slurmstepd: error: *** STEP 4711.0 ON node01 CANCELLED DUE TO TIME LIMIT ***\nsrun: Job step aborted\n"
 TOKEN = "hf_" + "QmZyTxLwKbVnRgJcHdFsPaEoUiWqXvBtYr"
 
@@ -212,6 +212,24 @@ DAMAGES = {
     "m56": ("checked: one result of two", lambda p: None),
     "m57": ("checked: the system json", lambda p: None),
     "m58": ("checked: a PDF", add_file("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n")),
+    "m59": ("a copy by a browser", lambda p: shutil.copy(log_path(p), log_path(p).with_name("result_1 (1).txt"))),
+    "m60": (
+        "a log of another organisation's result",
+        in_log(lambda log: [set_value(log, "submission_org", "Sample Corp"), set_value(log, "global_batch_size", 512)]),
+    ),
+    "m61": (
+        "seeds counted from 1",
+        lambda p: [set_value(log, "seed", number) for number, log in enumerate(log_paths(p), 1)],
+    ),
+    "m62": (
+        "results logged as text",
+        in_log(lambda log: substitute(log, r'("key": "eval_accuracy", "value": )([\d.]+)', r'\1"\2"')),
+    ),
+    "m63": ("a log of Python dictionaries", in_log(lambda log: substitute(log, '"', "'"))),
+    "m64": (
+        "home directories in scripts",
+        lambda p: [store(p / f"{CODE}/{name}.sh", f"cd /home/{name}.doe/data\n") for name in "abc"],
+    ),
     "w01": ("pruned instances in 'pruned'", lambda p: move(p, f"{WEAK}/pruned_results", f"{WEAK}/pruned")),
     "w02": ("one instance missed the target", lambda p: miss_target(log_paths(p, WEAK)[0])),
     "w03": ("throughput runs in strong/", call_weak_strong),
@@ -351,6 +369,12 @@ ANSWERS = {
     "m56": HARMLESS,
     "m57": Answer("FAIL", "system description", DESCRIPTION, "system --check"),
     "m58": Answer("FAIL", "a PDF", "paper.pdf", "log"),
+    "m59": Answer("FAIL", "RUN05.*same.*result_1.txt", r"result_1 \(1\).txt", r"remove result_1 \(1\).txt"),
+    "m60": Answer("FAIL", "RUN06.*another result.*Sample Corp.*512", f"{LOG}:4", "the right logs? .*result_1.txt"),
+    "m61": Answer("PASS", "RUN23.*small numbers: 1, 2, 3, 4, 5.*randomness"),
+    "m62": Answer("WARN", "QUA02.*number", f"{LOG}:35", "JSON number"),
+    "m63": Answer("WARN", "FRM04.*71 lines.*Python", f"{LOG}:1", "ast.literal_eval"),
+    "m64": Answer("WARN", r"PRV02.*home directory.*3 lines: a.sh:1, b.sh:1, c.sh:1", "torch/a.sh:1", "variables"),
     "w01": Answer("WARN", "'pruned'.*pruned_results", "weak/deepcam/pruned", "rename .*pruned_results"),
     "w02": Answer("FAIL", "QUA01.*target", "weak/deepcam/result_1.txt:75", "target"),
     "w03": Answer("FAIL", "RUN01.* 8.* 5", "strong/deepcam", "weak"),
@@ -364,7 +388,14 @@ ANSWERS = {
     "w12": Answer("FAIL", "PKG01.*'result'", "/results?", "rename .*result.* results"),
     "w13": Answer("FAIL", "PKG01.*'system'", "/systems?", "rename .*system.* systems"),
 }
-ABSENT = {"m10": "Round 0.7|SET0|ORD", "m19": "faster", "m56": "PKG27"}
+ABSENT = {
+    "m10": "Round 0.7|SET0|ORD",
+    "m19": "faster",
+    "m56": "PKG27",
+    "m60": "RUN09",
+    "m62": "not reached|nothing to do",
+    "m63": "nothing to do|may fail: nothing",
+}
 """What is nowhere in the answer: it would follow from the mistake, or is wrong."""
 SCORES = dict.fromkeys(("m17", "m37", "m39", "m40", "m52"), ("34.68", "32.36"))
 """The score in minutes, and what it is once the file is repaired (of m17, a range)."""

@@ -39,6 +39,22 @@ def test_an_error_that_no_other_error_explains_is_shown(make, part, options, rul
     assert f"\nerror {rule}\n" in capsys.readouterr().out
 
 
-def test_an_error_follows_from_an_error(tmp_path):
-    report = check_paths([SamplePackage().copy(1, 2).write(tmp_path / "Example")], Options())
-    assert {(finding.rule, finding.cause) for finding in report.findings} == {("RUN05", ""), ("RUN04", "RUN05")}
+@pytest.mark.parametrize(
+    ("make", "causes"),
+    [
+        (lambda: SamplePackage().copy(1, 2), {("RUN05", ""), ("RUN04", "RUN05")}),
+        (
+            lambda: (
+                SamplePackage(scaling="weak")
+                .start_together()
+                .with_time_to_train()
+                .edit_all(lambda log: log.add("number_of_ranks", 6))
+                .system(number_of_nodes="16")
+            ),
+            {("RUN10", ""), ("AMT05", "RUN10")},
+        ),
+    ],
+)
+def test_a_finding_follows_from_another(make, causes, tmp_path):
+    report = check_paths([make().write(tmp_path / "Example")], Options())
+    assert {(finding.rule, finding.cause) for finding in report.findings} == causes

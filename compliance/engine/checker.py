@@ -111,7 +111,7 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
 def _advise_folder(folder: str) -> str:
     """Return what to check in place of a folder without logs."""
     root, name = os.path.split(os.path.abspath(folder))
-    if name in (SYSTEMS, BENCHMARKS) and os.path.isdir(os.path.join(root, RESULTS)):
+    if name in (SYSTEMS, BENCHMARKS) and os.path.isdir(posixpath.join(root, RESULTS)):
         return f"The logs of a submission are in its {RESULTS}/: check the submission, {root}."
     return "Name a folder in which there are logs, or a log itself, whatever its name."
 

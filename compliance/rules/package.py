@@ -149,10 +149,7 @@ class FileNames(PackageRule):
     cite = STRUCTURE
     why = "Only files of this name are read: a run with another name is not counted."
     fix = "Rename logs to result_<i>.txt; move everything else out of the results folder."
-    bad = (
-        lambda package: package().rename_runs("result_{}.txt.gz"),
-        lambda package: package().rename_runs("result_{}.txt.txt"),
-    )
+    bad = (lambda package: package().rename_runs("result_{}.txt.gz"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:

@@ -253,6 +253,7 @@ EXAMPLES = (
     ("PKG01", "error", lambda package: package().remove("results")),
     ("PKG02", "error", lambda package: package().rename_folder("CosmoFlow")),
     ("PKG03", "warning", lambda package: package().rename_runs("run_{}.txt")),
+    ("PKG03", "warning", lambda package: package().rename_runs("result_{}.txt.txt")),
     ("PKG03", "warning", lambda package: package().file("notes.md", "hello")),
     ("PKG04", "error", lambda package: package().replace("systems/example_n64.json", b'{"division" "closed"}')),
     ("PKG04", "error", lambda package: package().replace("systems/example_n64.json", b"[1, 2]")),

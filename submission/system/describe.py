@@ -40,7 +40,7 @@ from compliance.rules.catalog import import_all_rules
 from compliance.rules.package import FIELDS, SYSTEM_TYPE, SYSTEM_TYPES
 from compliance.rules.rule import PackageRule, SetRule, rules_of
 from compliance.rules.system import DescribedSystem
-from submission.system.hardware import ACCELERATOR_DETAILS, Fields
+from submission.system.hardware import ACCELERATOR_DETAILS, NO_ACCELERATORS, Fields
 from submission.system.machine import NO_READING, Machine, Reading, probe_machine, read_node, source_name
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
@@ -95,11 +95,14 @@ def describe_system(
 
     set_fields: by the user; they take precedence over detected ones. other: another description, for fields that cannot
     be detected. detected: the detected fields; None: those of this machine. If it has no accelerators, but the user
-    states some, all about them is to be filled in. added_notes: texts to add to notes, as `subject: text`.
+    states some, all about them is to be filled in; if the user states none, nothing. added_notes: texts to add to
+    notes, as `subject: text`.
     """
     detected = probe_machine(Machine()) if detected is None else detected
-    stated = set_fields.get("accelerators_per_node", "0")
-    if stated != "0" and detected.get("accelerators_per_node") == "0":
+    stated = set_fields.get("accelerators_per_node")
+    if stated == "0":
+        detected = detected | NO_ACCELERATORS
+    elif stated and detected.get("accelerators_per_node") == "0":
         detected = {name: value for name, value in detected.items() if name not in ACCELERATOR_DETAILS}
     other_fields = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
     # Notes by people are better than detected ones.

@@ -1,7 +1,8 @@
 """Detect the fields of a system description; no host or user names, serial numbers or addresses.
 
-Every program is optional and has a time limit; if it fails, its fields are missing. The power of a node while it is
-described is one reading of a meter of the whole node.
+Every program is optional and has a time limit; if it fails, its fields are missing. One that lists accelerators and
+fails tells nothing: whether there are any is unknown. The power of a node while it is described is one reading of a
+meter of the whole node.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from common.command import clean
+from common.console import print_warning
 from common.errors import UsageError
 from common.measure.power import TimedReader
 from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source
@@ -48,6 +51,14 @@ LONGEST_PROBLEM: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program printed. problem: why it gave no answer; "" if it gave one, or is not installed."""
+
+    output: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine to describe: the files below a root, the programs on the path, the environment."""
 
@@ -72,6 +83,10 @@ class Machine:
 
     def run_program(self, *command: str) -> str:
         """Return the output of a program; "" if it does not exist, fails or exceeds the time limit."""
+        return self.ask_program(*command).output
+
+    def ask_program(self, *command: str) -> Answer:
+        """Return the output of a program, or its words if it fails."""
         try:
             done = subprocess.run(
                 command,
@@ -81,15 +96,24 @@ class Machine:
                 timeout=self.timeout_s,
                 env={**self.environment, "LC_ALL": "C"},
             )
-        except (OSError, subprocess.SubprocessError):
-            return ""
-        return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+        except subprocess.TimeoutExpired:
+            return Answer(problem=f"gave no answer within {self.timeout_s:g} s")
+        except FileNotFoundError:
+            return Answer()
+        except OSError as error:
+            return Answer(problem=f"cannot be run: {error.strerror}")
+        output = done.stdout.decode(errors="replace")
+        if done.returncode:
+            words = " ".join(f"{done.stderr.decode(errors='replace')} {output}".split()) or "it printed nothing"
+            return Answer(problem=f"ended with exit status {done.returncode}: {words[:LONGEST_PROBLEM]}")
+        return Answer(output)
 
 
 def probe_machine(machine: Machine) -> Fields:
     """Return the detected fields of a system description; all nodes of a cluster are assumed to be equal.
 
-    A machine without output of nvidia-smi and rocm-smi counts as one without accelerators.
+    A machine without nvidia-smi and rocm-smi, or on which they list nothing, counts as one without accelerators. If one
+    of them fails, there are no fields about accelerators, and a warning says why.
     """
     nodes = machine.environment.get("SLURM_JOB_NUM_NODES", "")
     return {
@@ -153,12 +177,20 @@ def _find_ethernet_speeds(machine: Machine) -> Iterator[int]:
 
 
 def _probe_accelerators(machine: Machine) -> Fields:
-    listing = machine.run_program("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
-    fields = hardware.parse_nvidia(listing, machine.run_program("nvidia-smi", "topo", "-m") if listing else "")
-    if not fields:
-        listing = machine.run_program("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
-        fields = hardware.parse_amd(listing)
-    return fields or hardware.NO_ACCELERATORS
+    nvidia = machine.ask_program("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
+    topology = machine.run_program("nvidia-smi", "topo", "-m") if nvidia.output else ""
+    fields = hardware.parse_nvidia(nvidia.output, topology)
+    if fields:
+        return fields
+    amd = machine.ask_program("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
+    fields = hardware.parse_amd(amd.output)
+    problems = {name: answer.problem for name, answer in (("nvidia-smi", nvidia), ("rocm-smi", amd)) if answer.problem}
+    for name, problem in () if fields else problems.items():
+        print_warning(
+            f"{name} is installed, but {clean(problem)}; so it is unknown whether this node has accelerators. Repair it,"
+            " or fill in the fields: accelerators_per_node is 0 if there are none"
+        )
+    return fields or ({} if problems else hardware.NO_ACCELERATORS)
 
 
 def _probe_software(machine: Machine) -> Fields:

@@ -304,14 +304,24 @@ def test_a_node_is_probed(node):
     assert "secret" not in json.dumps(fields), "no user or host name, no serial number, no address"
 
 
-def test_programs_may_fail_or_hang(node):
+@pytest.mark.parametrize(
+    ("name", "text", "warning"),
+    [
+        ("nvidia-smi", "echo 'No devices were found'", None),
+        ("nvidia-smi", "while :; do :; done", "nvidia-smi is installed, but gave no answer within 0.5 s"),
+        ("nvidia-smi", "echo 'Driver/library version mismatch'; exit 18", "status 18: Driver/library version mismatch"),
+        ("rocm-smi", "echo 'Driver not initialized' >&2; exit 2", "rocm-smi is installed, but ended with exit status 2"),
+    ],
+)
+def test_programs_may_fail_or_hang(node, name, text, warning, capsys):
     program(node, "lscpu", "echo '{'; exit 1")
-    program(node, "nvidia-smi", "while :; do :; done")
-    program(node, "rocm-smi", "printf '\\377\\376'")
+    program(node, name, text)
     fields = probe_machine(machine(node))
     assert fields["host_processors_per_node"] == "2", "from /proc/cpuinfo"
-    assert fields["accelerators_per_node"] == "0" and fields["accelerator_model_name"] == "N/A"
     assert fields["host_memory_capacity"] == "503 GiB usable"
+    accelerators = {key: value for key, value in fields.items() if key.startswith("accelerator")}
+    assert accelerators == ({} if warning else hardware.NO_ACCELERATORS)
+    assert (warning or "") in (said := capsys.readouterr().err) and bool(said) == bool(warning)
 
 
 def test_a_machine_without_information(tmp_path):

@@ -37,7 +37,16 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 
-
+NUMBERS = {
+    "number_of_nodes": "16",
+    "accelerators_per_node": "4",
+    "host_processors_per_node": "2",
+    "host_memory_capacity": "512 GB",
+    "accelerator_memory_capacity": "80 GB",
+    "host_processor_frequency": "2.45 GHz",
+    "accelerator_frequency": "1410 MHz",
+}
+"""The fields of a description with a number, and an example of each: a count, or a quantity with its unit."""
 _COUNT = r"(?is)\s*(\d{1,15})(?:\s*|\s*\(.*|\s+(?!(?:x|k|hundred|thousand|million|billion|dozen)\b)[^\W\d_]\D*)"
 """A count and a remark on it, not the first digits of another number, as in `32,000`, `32.9`, `32e3`, `32 k`."""
 
@@ -92,6 +101,13 @@ class SystemDescription(Struct):
         value = self.fields.get(name)
         number = re.fullmatch(_COUNT, value) if isinstance(value, str) else None
         return as_count(int(number.group(1)) if number else value)
+
+    def has_number(self, name: str) -> bool:
+        """Tell whether one of NUMBERS is empty, a count (of nodes at least 1), or no number without a unit."""
+        text, count = self.text(name), self.count(name)
+        if not NUMBERS[name].isdecimal():
+            return not text.strip("0") or bool(text.strip("0123456789., "))
+        return not text if count is None else count >= int(name == "number_of_nodes")
 
     @property
     def scale(self) -> int | None:

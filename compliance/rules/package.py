@@ -15,7 +15,7 @@ from compliance.model.layout import POWER, PRUNED, STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
 from compliance.model.result_set import ResultSet
-from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
+from compliance.model.system import NUMBERS, STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rules.repository import LEFT_OVER
 from compliance.rules.rule import PackageRule, show
 
@@ -39,7 +39,6 @@ JOINED = tuple(
     "accelerators_per_node framework".split()
 )
 """Fields that must be text, or the official system description checker crashes."""
-COUNTS = ("number_of_nodes", "accelerators_per_node", "host_processors_per_node")
 SYSTEM_TYPE = "system_type"
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
@@ -249,7 +248,7 @@ class DescriptionFields(PackageRule):
 
 
 class DescriptionTypes(PackageRule):
-    """The fields of a system description are text; counts are whole numbers as text."""
+    """The fields of a system description are text; counts are whole numbers as text, and quantities have a unit."""
 
     id = "PKG06"
     cite = DESCRIPTION
@@ -272,14 +271,12 @@ class DescriptionTypes(PackageRule):
                     severity = WARNING if package.strict and number else ERROR
                     message = f"type of {name} in the system json is not text: {show(value)}"
                     yield self.finding(description.path, 0, message, "text in quotes", name, severity)
-            for name in COUNTS if package.strict else ():
-                value, least = description.fields.get(name), int(name == "number_of_nodes")
-                count = description.count(name)
-                unreadable = count is None and isinstance(value, str) and value.strip()
-                if unreadable or (count is not None and count < least):
-                    message = f"{name} is {show(value)}"
-                    fix = f'Write the number in digits alone, such as "{name}": "16".'
-                    yield self.finding(description.path, 0, message, f"a whole number >= {least}", name, fix=fix)
+            for name, example in NUMBERS.items() if package.strict else ():
+                if not description.has_number(name):
+                    message, expected = f"{name} is {show(description.fields[name])}", f"a number, such as {example}"
+                    fix = f'Write the number in digits, and its unit if it has one, such as "{name}": "{example}".'
+                    severity = ERROR if example.isdecimal() else WARNING
+                    yield self.finding(description.path, 0, message, expected, name, severity, fix)
 
 
 class DescriptionValues(PackageRule, strict_only=True):

@@ -56,8 +56,7 @@ class NoPlaceholderInDescription(PackageRule, strict_only=True):
         for folder in (package.root, *systems):
             name = os.path.basename(os.path.abspath(folder))
             if is_placeholder(name):
-                fix = f"Rename the folder {name}."
-                message = f"the name of the folder {name} is a placeholder"
+                message, fix = f"the name of the folder {name} is a placeholder", f"Rename the folder {name}."
                 yield self.finding(folder, 0, message, "the name of the submitter or system", "", severity, fix)
         for description in readable(package):
             stated = ((name, description.fields.get(name)) for name in (*FIELDS, SYSTEM_TYPE))
@@ -227,8 +226,10 @@ class DescribedSystem(SetRule, strict_only=True):
         nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
         if results.scaling == WEAK or nodes is None or each is None:
             return
-        names = (("platform", platform, WARNING), ("system", results.system, NOTE))
-        for (what, name, severity), size in zip(names, SIZES, strict=True):
+        for what, name, severity, size in (
+            ("platform", platform, WARNING, SIZES[0]),
+            ("system", results.system, NOTE, SIZES[1]),
+        ):
             number = re.search(size, name)
             if number and int(number[1]) not in (nodes, nodes * each, each):
                 message = f"the {what} is {show(name)}, but the logs say {nodes} nodes with {each} accelerators"
@@ -307,9 +308,8 @@ class FitsSystem(SetRule, strict_only=True):
                 f"{together} instances at the same time x {scale} accelerators = {together * scale}"
                 f" > {total} of the system{': the logs state the whole system' if whole else ''}"
             )
-            expected = f"M * S <= T = {total}"
             severity = WARNING if whole else ERROR
-            yield self.finding(results.folder, 0, message, expected, "number_of_nodes", severity)
+            yield self.finding(results.folder, 0, message, f"M * S <= T = {total}", "number_of_nodes", severity)
 
 
 def _by_value(runs: list[JudgedRun], key: str) -> list[tuple[str, list[JudgedRun]]]:

@@ -204,8 +204,7 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--set {text}: expected FIELD=VALUE, such as cooling=liquid")
         fields[name.strip()] = value.strip()
     check_names(fields)
-    check_values(fields)
-    return fields
+    return check_values(fields)
 
 
 def _read_other(path: Path | None) -> Mapping[str, object]:

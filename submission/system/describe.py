@@ -35,7 +35,7 @@ from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.system import OPEN, STATUSES, SystemDescription, is_placeholder, read_description
+from compliance.model.system import NUMBERS, OPEN, STATUSES, SystemDescription, is_placeholder, read_description
 from compliance.rules.catalog import import_all_rules
 from compliance.rules.package import FIELDS, SYSTEM_TYPE, SYSTEM_TYPES
 from compliance.rules.rule import PackageRule, SetRule, rules_of
@@ -132,15 +132,21 @@ def check_names(names: Iterable[str]) -> None:
         raise UsageError(f"a system description has no field {unknown!r}{near}")
 
 
-def check_values(fields: Mapping[str, str]) -> None:
-    """Raise UsageError for the first value that its field cannot have."""
+def check_values(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields as they are written: 16 for `16 nodes`; UsageError for a value that its field cannot have.
+
+    Numbers are read as the checker reads them.
+    """
     for name, choices in CHOICES.items():
         value = fields.get(name)
         if value is not None and value.lower() not in choices:
             raise UsageError(f"{name} is {value!r}{suggest_name(value, choices)}; expected {' or '.join(choices)}")
-    name = "number_of_nodes"
-    if name in fields and SystemDescription("", "", dict(fields)).count(name) is None:
-        raise UsageError(f"{name} is {fields[name]!r}; expected a whole number, such as 2")
+    description = SystemDescription("", "", dict(fields))
+    for name in NUMBERS:
+        if not description.has_number(name):
+            raise UsageError(f"{name} is {fields[name]!r}; expected a number, such as {NUMBERS[name]}")
+    counts = {name: description.count(name) for name, value in fields.items() if name in NUMBERS and "(" not in value}
+    return {**fields, **{name: str(count) for name, count in counts.items() if count is not None}}
 
 
 def render_description(fields: Mapping[str, str]) -> str:

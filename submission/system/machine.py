@@ -187,8 +187,8 @@ def _probe_accelerators(machine: Machine) -> Fields:
     problems = {name: answer.problem for name, answer in (("nvidia-smi", nvidia), ("rocm-smi", amd)) if answer.problem}
     for name, problem in () if fields else problems.items():
         print_warning(
-            f"{name} is installed, but {clean(problem)}; so it is unknown whether this node has accelerators. Repair it,"
-            " or fill in the fields: accelerators_per_node is 0 if there are none"
+            f"{name} is installed, but {clean(problem)}; so it is unknown whether this node has accelerators. Repair "
+            "it, or fill in the fields: accelerators_per_node is 0 if there are none"
         )
     return fields or ({} if problems else hardware.NO_ACCELERATORS)
 

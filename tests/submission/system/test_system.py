@@ -83,6 +83,7 @@ def test_a_description_of_mlperf_sysinfo_passes(complete, status):
         ({"submitter": ""}, ("PKG07", "warning")),
         ({"division": "Closed"}, ("PKG07", "error")),
         ({"number_of_nodes": "many"}, ("PKG06", "error")),
+        ({"host_memory_capacity": "512"}, ("PKG06", "warning")),
         ({"framework": ["torch"]}, ("PKG06", "error")),
     ],
 )
@@ -122,11 +123,14 @@ def test_empty_logs_are_not_agreement(complete, tmp_path):
 
 def test_the_command_writes_once(tmp_path, call):
     path = tmp_path / "ours.json"
-    words = ["-o", path, "--set", "submitter=Example University", "status=onprem", "--set", "cooling=a=b"]
+    words = ["-o", path, "--set", "submitter=Example University", "status=onprem", "number_of_nodes=16 nodes"]
+    words += ["--set", "cooling=a=b"]
     said = call(main, *words)
     assert said.out == "" and "written" in said.err and "system_name: the name" in said.err
     fields = json.loads(path.read_text())
-    assert fields["cooling"] == "a=b" and fields["submitter"] == "Example University"
+    assert (
+        fields["number_of_nodes"] == "16" and fields["cooling"] == "a=b" and fields["submitter"] == "Example University"
+    )
     assert "unchanged" in call(main, *words).err
     before = path.read_bytes()
     assert f"keep what was filled in, add --from {path}" in call(main, *words, "cooling=water", status=2).err
@@ -158,7 +162,10 @@ def test_the_command_checks(complete, tmp_path, call):
         (["--set", "cooling"], "expected FIELD=VALUE"),
         (["--set", "submitter="], "--set submitter=: expected FIELD=VALUE"),
         (["--set", "=x"], "--set =x: expected FIELD=VALUE"),
-        (["--set", "number_of_nodes=many"], "number_of_nodes is 'many'; expected a whole number"),
+        (["--set", "number_of_nodes=many"], "number_of_nodes is 'many'; expected a number, such as 16"),
+        (["--set", "accelerators_per_node=1,024"], "accelerators_per_node is '1,024'; expected a number, such as 4"),
+        (["--set", "accelerator_memory_capacity=40"], "is '40'; expected a number, such as 80 GB"),
+        (["--set", "host_processor_frequency=2.5"], "is '2.5'; expected a number, such as 2.45 GHz"),
         (["--set", "coolnig=air"], "no field 'coolnig' (did you mean 'cooling'?); see --help"),
         (["--set", "division=clsoed"], "division is 'clsoed' (did you mean 'closed'?); expected closed or open"),
         (["-o", "nowhere/x.json"], "there is no folder nowhere"),

@@ -33,7 +33,7 @@ WRONG_PLACES: Final = {
 OUTPUT_ERRORS: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EINVAL)
 """Of an output whose reader has ended, which Windows calls invalid, or whose disk is full."""
 HELP_HINT: Final = "; see --help"
-"""The end of each message about wrong use."""
+"""The end of a message about the arguments; that of a UsageError says what to do."""
 STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
 """What the exit statuses of most commands mean."""
 
@@ -42,13 +42,21 @@ class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
     statuses: what exit statuses mean beside STATUSES, or in place of them. completes: instead of parsing, answer a
-    shell that asks for completions.
+    shell that asks for completions. explain_option: returns what to write in place of an option that there is not and
+    the word after it, "" if that is unknown.
     """
 
     completes = False
 
-    def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        prog: str,
+        statuses: Mapping[int, str] | None = None,
+        explain_option: Callable[[str, str], str] = lambda name, value: "",
+        **options: Any,
+    ) -> None:
         open_stderr()
+        self.explain_option = explain_option
         super().__init__(
             as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
@@ -67,16 +75,30 @@ class CommandParser(argparse.ArgumentParser):
             self._refuse_unknown_options(words)
             return super().parse_known_args(words, namespace)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments; for FIELD=VALUE without its option, name --set if there is one."""
+        arguments, others = self.parse_known_args(args, namespace)
+        if others:
+            setting = "=" in others[0] and "--set" in self._option_string_actions
+            self.error(f"unexpected argument {others[0]!r}" + f"; write --set {shlex.quote(others[0])}" * setting)
+        return arguments
+
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
         """End the command at the first option that it has not, before arguments that seem to be missing or too many.
 
         The options of subcommands are theirs.
         """
         groups = self._subparsers is not None
-        for word in takewhile(lambda word: word != "--" and (word.startswith("-") or not groups), words):
-            name = word.partition("=")[0]
-            if name.startswith("--") and " " not in name and name not in self._option_string_actions:
-                self.error(f"there is no option {name}{suggest_name(name, self._option_string_actions, 0.7)}")
+        for number, word in enumerate(
+            takewhile(lambda word: word != "--" and (word[:1] == "-" or not groups), words), 1
+        ):
+            name, equals, value = word.partition("=")
+            if not name.startswith("--"):
+                name = name[:2]
+            if name[:1] == "-" and name.strip("-")[:1].isalpha() and name not in self._option_string_actions:
+                value = value if equals else "".join(words[number : number + 1])
+                meant = self.explain_option(name, value) or suggest_name(name, self._option_string_actions, 0.7)
+                self.error(f"there is no option {name}{meant}")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse would ignore that it cannot."""
@@ -242,7 +264,7 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print(f"interrupted: {interrupted}" if interrupted else "interrupted", file=sys.stderr)
         return 130
     except UsageError as error:
-        print_error(f"{_lines(str(error))}{HELP_HINT}")
+        print_error(_lines(str(error)))
         return 2
     except expected as error:
         print_error(_lines(describe_error(error)))

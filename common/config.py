@@ -202,7 +202,8 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         with NAMED.open(path) as file:
             text = file.read().decode("utf-8")
     except OSError as error:
-        raise ConfigError(f"{source}: cannot be read: {error.strerror}; expected a YAML file") from error
+        named = _locate_configs(path.stem) if named_by else ""
+        raise ConfigError(f"{source}: cannot be read: {error.strerror}; expected a YAML file{named}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
     tree = _parse_yaml(text, source)
@@ -215,6 +216,15 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     if not isinstance(base, str):
         raise ConfigError(f"{source}: base: expected the name of a YAML file; got {quote_value(base)}")
     return [*_read_layers(path.parent / base, (*named_by, path)), _Layer(source, tree)]
+
+
+def _locate_configs(name: str) -> str:
+    """Return where the configurations of a name lie, for a base that is meant as one; "" if there are none."""
+    from common.benchmarks import PACKAGES  # only a wrong base pays for these
+    from common.installed import named_configs
+
+    paths = [str(configs[name]) for configs in map(named_configs, PACKAGES) if name in configs]
+    return f"; a base is a path, and {name} is {' or '.join(paths)}" if paths else ""
 
 
 def _list_overrides(overrides: Sequence[Override]) -> Iterator[_Layer]:
@@ -360,6 +370,12 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
             _check_keys(keys[name], layer._replace(value=value), dotted, root)
 
 
+def guess_key(cls: type, name: str) -> str | None:
+    """Return the dotted key that a name stands for: the name itself, or what its last part means; None if unknown."""
+    known = name in (dotted for dotted, _, _ in _list_keys(cls, ""))
+    return name if known else _guess_key(name.rpartition(".")[2], cls, "", False)
+
+
 def _guess_key(name: str, cls: type, prefix: str, section: bool) -> str | None:
     """Return the dotted key of a section that an unknown name stands for, None if none is like it.
 
@@ -370,12 +386,12 @@ def _guess_key(name: str, cls: type, prefix: str, section: bool) -> str | None:
     for dotted, entry, nested in _list_keys(cls, prefix):
         if nested or not section:
             aliases = entry.metadata[Key].aliases if Key in entry.metadata else ()
-            by_name |= dict.fromkeys((*aliases, dotted.rpartition(".")[2]), dotted)
+            by_name = dict.fromkeys((dotted.rpartition(".")[2], *aliases), dotted) | by_name
     inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
     near = (
         [called for called in by_name if called == name]
         or difflib.get_close_matches(name, inside, 1, 0.75)
-        or difflib.get_close_matches(name, by_name, 1)
+        or difflib.get_close_matches(name, by_name, 1, 0.75)
     )
     return by_name[near[0]] if near else None
 

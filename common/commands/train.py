@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
-from common.command import CommandParser, UsageError, positive, run_command
-from common.config import to_yaml
+from common.command import CommandParser, UsageError, as_called, positive, run_command
+from common.config import guess_key, to_yaml
 from common.console import CONSOLE
 from common.ending import EXIT_STATUS, STOPPED, TARGET_NOT_MET
 from common.files import write_whole_file
@@ -41,6 +42,11 @@ STATUS_TEXTS: Final = {
 }
 OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
+
+
+CONFIG_OPTIONS: Final = ("config", "config_file", "config_path", "config_name", "cfg", "conf", "c", "f")
+RANK_OPTIONS: Final = ("gpus", "num_gpus", "ngpus", "nproc", "nproc_per_node", "np", "n", "ranks", "devices")
+"""Options of other programs: for their configuration, and for a number of ranks on a node."""
 
 
 @contextmanager
@@ -142,8 +148,20 @@ def _print_answer(cls: type[RunConfig], arguments: argparse.Namespace) -> int:
 
 def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     module = f"python -m {name}.train"
+
+    def explain_option(option: str, value: str) -> str:
+        """Return what to write in place of an option of other programs: settings and configuration are arguments."""
+        word, value = option.strip("-").replace("-", "_"), "" if value.startswith("-") else quote(value)
+        if word in CONFIG_OPTIONS:
+            return f": the configuration is an argument: {as_called(module)} {value or 'mini'}"
+        if word in RANK_OPTIONS:
+            return f": a launcher starts the ranks: torchrun --nproc-per-node {value or 4} -m {name}.train mini"
+        key = guess_key(import_module(f"{name}.settings").Config, word)
+        return f": a setting is an argument: write {key}={value or 'VALUE'}" if key else ""
+
     parser = CommandParser(
         prog=module,
+        explain_option=explain_option,
         description=f"""\
 Train {name} until its quality target is met, and write a result log that `python -m compliance.check` judges.
 

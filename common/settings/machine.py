@@ -127,6 +127,7 @@ class PrecisionConfig:
         "auto",
         "fp32; tf32: float32 with matrix products in TF32 on NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
         "scale; auto: bf16 where the device computes it natively, otherwise fp32",
+        aliases=("amp", "mixed_precision"),
         closed=FREE,
     )
     tune: bool = key(

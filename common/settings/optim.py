@@ -45,6 +45,7 @@ class OptimConfig:
         "sgd",
         "the optimizer: sgd, adam, adamw, lamb, muon, which is for the open division, or one that a module of "
         "train.imports registers",
+        aliases=("optimizer",),
     )
     momentum: float = key(0.9, "momentum of sgd and muon")
     weight_decay: float = key(

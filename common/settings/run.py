@@ -143,6 +143,7 @@ class TrainConfig:
         "the most epochs to train; the run ends earlier when the target is met",
         LENGTH,
         unit="epochs",
+        aliases=("n_epochs", "num_epochs", "max_epochs", "e"),
         closed=FREE,
         cite=RESULTS,
     )
@@ -170,7 +171,7 @@ class TrainConfig:
         64,
         "samples per optimizer step, over all ranks",
         unit="samples",
-        aliases=("batch_size", "batch"),
+        aliases=("batch_size", "batchsize", "batch", "local_batch_size", "gbs", "b"),
         closed=FREE,
         logged_as="global_batch_size",
     )
@@ -336,7 +337,13 @@ class InstancesConfig:
 class SamplesConfig:
     """The keys that the sections `data` of all benchmarks share: which samples are read, and how."""
 
-    data_dir: Path = key(REQUIRED, "folder with train and validation, a sample per file", PLACE, cite=DATA_STATE)
+    data_dir: Path = key(
+        REQUIRED,
+        "folder with train and validation, a sample per file",
+        PLACE,
+        aliases=("data_path", "data_root", "root", "root_dir", "dataset", "d"),
+        cite=DATA_STATE,
+    )
     train_samples: int | None = key(
         None,
         "train on the first N samples, in the order of files; null: all",
@@ -356,6 +363,7 @@ class SamplesConfig:
         "threads that read samples; null: on an accelerator two fewer than the cores to which the launcher bound the "
         "rank, from 2 to 16; on a CPU as many as its cores, from 2 to 4",
         PLACE,
+        aliases=("num_workers", "n_workers", "j"),
     )
     cache: bool = key(
         False,
@@ -374,7 +382,13 @@ class RunConfig:
     Sections are dataclasses whose keys are made by `common.settings.keys.key`. data: has at least `data_dir`.
     """
 
-    output_dir: Path = key(REQUIRED, "folder of the run: log, history, checkpoints", PLACE, cite=RESULTS)
+    output_dir: Path = key(
+        REQUIRED,
+        "folder of the run: log, history, checkpoints",
+        PLACE,
+        aliases=("output", "out", "o", "log_dir", "run_dir", "save_dir"),
+        cite=RESULTS,
+    )
     data: Any
     schedule: Schedule
     variant: Literal["full", "mini", "mini2", "own"] = key(

@@ -23,7 +23,6 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from common.command import HELP_HINT
 from common.files import LOG_NAME, POWER
 from common.measure.devices import find_lowest, rate_device, read_limits, read_model_name
 from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
@@ -113,7 +112,7 @@ class NodeRecorder:
         end_s = time.monotonic() + FIRST_READING_S
         while not self._has_reading():
             if self._process.poll() is not None:
-                raise ValueError(self._last_message().removeprefix("error: ").removesuffix(HELP_HINT))
+                raise ValueError(self._last_message().removeprefix("error: "))
             if time.monotonic() > end_s:
                 raise ValueError(self._last_message() or f"no reading within {FIRST_READING_S:g} s")
             STOP.sleep(POLL_S)

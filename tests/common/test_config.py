@@ -176,6 +176,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ("? [a]\n: 1", (), ["run.yaml:1:3: not valid YAML"]),
         ("base: 3", (), ["run.yaml: base: expected the name of a YAML file; got 3"]),
         ("base: no.yaml", (), ["no.yaml (base of", "run.yaml): cannot be read: No such file"]),
+        ("base: mini", (), ["mini (base of", "a base is a path, and mini is", "cosmoflow/mini.yaml"]),
         ("base: run.yaml", (), ["in a circle"]),
     ],
 )

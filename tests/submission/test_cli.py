@@ -69,6 +69,14 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc):
         ("rcp record --outptu x", "--outptu (did you mean '--output'?)"),
         ("rcp show --zzz", "--zzz"),
         ("train oc20 mini --resum", "--resum (did you mean '--resume'?)"),
+        ("train oc20 mini --seed 7", "--seed: a setting is an argument: write train.seed=7"),
+        ("train oc20 mini --train.seed=7", "--train.seed: a setting is an argument: write train.seed=7"),
+        ("train oc20 -o here mini", "-o: a setting is an argument: write output_dir=here"),
+        ("train oc20 --config mini", "--config: the configuration is an argument: mlperf-hpc train oc20 mini"),
+        (
+            "train oc20 mini --gpus 2",
+            "--gpus: a launcher starts the ranks: torchrun --nproc-per-node 2 -m oc20.train mini",
+        ),
         ("data prepare deepcam verify --size x", "--size (did you mean '--sizes-only'?)"),
     ],
 )

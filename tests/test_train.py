@@ -198,11 +198,12 @@ def test_a_seed_is_drawn_and_logged_once(run):
 
 
 @pytest.mark.one_benchmark
-def test_a_mini_run_ends_with_what_a_classical_method_reaches(case, run, capsys):
+def test_a_mini_run_names_data_of_other_size_and_what_a_classical_method_reaches(case, run, capsys):
     reference = MINIS[case.name][0]
     assert run(f"variant={reference.variant}", "train.epochs=1") == 4
-    line = f"a classical method reaches {reference.baseline}: see {case.name}/README.md"
-    assert (line in capsys.readouterr().out) == (reference.baseline is not None)
+    out, line = capsys.readouterr().out, f"a classical method reaches {reference.baseline}: see {case.name}/README.md"
+    assert (line in out) == (reference.baseline is not None)
+    assert f"is not the {reference.variant} problem: 24 train_samples instead of " in out and "SET05" in out
 
 
 # -- what can be wrong ---------------------------------------------------------------------------------------

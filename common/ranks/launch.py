@@ -349,7 +349,7 @@ def _find_address(environ: Mapping[str, str], slurm: bool) -> Address | None:
     if host and port is not None:
         if not 0 < port < 65_536:
             raise LaunchError(f"MASTER_PORT is {port}, expected a port from 1 to 65535")
-        return Address(host, port)
+        return Address(host.removeprefix("[").removesuffix("]"), port)  # an address of IPv6 has brackets in URLs only
     if host or port is not None:
         raise LaunchError("only one of MASTER_ADDR and MASTER_PORT is set: set both, or unset both")
     nodes, job = environ.get("SLURM_STEP_NODELIST"), _read_number(environ, "SLURM_JOB_ID")

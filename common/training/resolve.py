@@ -6,7 +6,7 @@ Messages name the keys. A run of the closed division has its configuration, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from common.installed import find_config
 from common.measure.power_sources import parse_source
 from common.own_code import find_registered, import_all
 from common.provenance import shown_path
+from common.reference import Reference
 from common.settings.keys import compare_closed
 from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
@@ -156,13 +157,22 @@ def check_sample_counts(config: RunConfig, train_samples: int, eval_samples: int
     """Raise ConfigError if a closed run has found other numbers of samples than its dataset has."""
     if config.submission.division != "closed":
         return
-    dataset, round_ = config.reference.dataset, config.submission.round
-    for name, samples, counts in (
-        ("train_samples", train_samples, dataset.train_samples.get(round_)),
-        ("eval_samples", eval_samples, dataset.eval_samples.get(round_)),
+    for name, samples, whole in find_other_counts(config, config.reference, train_samples, eval_samples):
+        raise ConfigError(
+            f"data.{name}: {config.data.data_dir} has {samples:,}, but the closed division trains on the whole "
+            f"dataset, {whole}: take all of it, {OPEN}"
+        )
+
+
+def find_other_counts(
+    config: RunConfig, reference: Reference, train_samples: int, eval_samples: int
+) -> Iterator[tuple[str, int, str]]:
+    """Yield each number of samples that is not its dataset's, as name, number, and what it is in the dataset."""
+    dataset, round_ = reference.dataset, config.submission.round
+    for name, samples, by_round in (
+        ("train_samples", train_samples, dataset.train_samples),
+        ("eval_samples", eval_samples, dataset.eval_samples),
     ):
-        if counts is not None and samples not in counts:
-            raise ConfigError(
-                f"data.{name}: {config.data.data_dir} has {samples:,}, but the closed division trains on the whole "
-                f"dataset, {' or '.join(f'{count:,}' for count in counts)}: take all of it, {OPEN}"
-            )
+        counts = by_round.get(round_, (samples,))
+        if samples not in counts:
+            yield name, samples, " or ".join(f"{count:,}" for count in counts)

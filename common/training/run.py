@@ -34,7 +34,7 @@ from common.provenance import collect_provenance, shown_path
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.record import read_value
-from common.reference import FULL, NO_TARGET, OWN
+from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN
 from common.settings.run import RunConfig
 from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
@@ -56,7 +56,7 @@ from common.training.folder import OwnedFolder, check_kind, check_seed, check_un
 from common.training.loop import Loop
 from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters, recording_power
 from common.training.profile import FOLDER, Profiler
-from common.training.resolve import OPEN, check_length, check_sample_counts, keys_of
+from common.training.resolve import OPEN, check_length, check_sample_counts, find_other_counts, keys_of
 from common.training.step import warm_up, warms_up
 from common.training.tracking import make_callbacks
 from common.training.weights import Weights, check_fit
@@ -418,6 +418,7 @@ class Training(Loop):
         if self.shared is None:
             self._print_line(problem.describe())
         if self.dist.is_main and not (self.instance and self.instance.number):
+            self._warn_of_other_data(problem)
             variant, _ = read_variant_and_digest(self.config.data.data_dir)
             if self.config.variant == FULL != variant:
                 self._print_line(
@@ -425,6 +426,19 @@ class Training(Loop):
                     f"{FULL}; expected variant={OWN} and a train.target"
                 )
             warn_of_repeated_files(problem)
+
+    def _warn_of_other_data(self, problem: Problem) -> None:
+        """Print a warning if the data of a mini problem are not all of it; each instance may draw its own samples."""
+        if self.config.variant not in (MINI, MINI_2) or self.config.instances.bags:
+            return
+        others = find_other_counts(self.config, problem.reference, problem.train_samples, problem.eval_samples)
+        if texts := [f"{samples:,} {name} instead of {whole}" for name, samples, whole in others]:
+            self._print_line(
+                f"warning: {self.config.data.data_dir} is not the {self.config.variant} problem: {', '.join(texts)}; "
+                "the checker will refuse the log (SET05). Make all of it in a new folder, "
+                f"{as_called(f'`python -m {problem.reference.name}.synthesize DIR`')}, and set data.data_dir=DIR; or "
+                f"state variant={OWN} and a train.target"
+            )
 
     def _state_settings(self, initial_facts: dict[str, Any]) -> dict[str, Any]:
         """Return what the log states of the settings, beside the facts of the run."""

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="OUT",
         help="parent of the organisation's folder",
     )
-    add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
+    add("--system", type=Path, metavar="FILE", help="system description, systems/<system>.json; required")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default="", help="time to train (default) or throughput")
     add(
@@ -82,7 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="instances of a throughput result that do not count",
     )
     add("--implementation", metavar="ID", help="folder of the code (default: that of --sources, or mlperf-hpc-suite)")
-    add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
+    add(
+        "--sources",
+        type=Path,
+        metavar="DIR",
+        help="the code that made the logs (default: this suite); several benchmarks with "
+        "code of their own need a call each",
+    )
     add(
         "--redact",
         action="store_true",
@@ -92,6 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--draft", action="store_true", help="accept placeholders in the description, to be completed in the package")
     add("--dry-run", action="store_true", help="list what would be written, and write nothing")
     options = vars(parser.parse_args(arguments))
+    if options["system"] is None:
+        parser.error(
+            "--system FILE is missing, the system description; make it by `python -m submission.system -o FILE`"
+        )
     dry_run = options.pop("dry_run")
     assembly = Assembly(**options)  # the other options have the names of its fields
     return run_command(lambda: _print_package(assembly, dry_run), (AssemblyError, ManifestError, OSError))

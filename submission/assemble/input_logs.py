@@ -176,7 +176,12 @@ def check_one_system(logs: Sequence[tuple[Path, Run]]) -> None:
     for kind, groups in kinds.items():
         if len(groups) > 1:
             named = zip(label_groups(groups), groups, strict=True)
-            texts = listed([f"{label} in {listed([paths[id(run)] for run in group], 1)}" for label, group in named])
+            texts = listed(
+                [
+                    f"{label} in {listed([paths[id(run)] for run in group], 1)} ({group[0].benchmark})"
+                    for label, group in named
+                ]
+            )
             raise AssemblyError(f"several {kind}: {texts}. Assemble each one separately")
 
 

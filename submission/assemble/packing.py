@@ -123,8 +123,6 @@ class Packing:
         self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
         self._check_placeholders()
-        if not assembly.draft:
-            self._check_description([log.run for log in runs])
         self.earlier = read_provenance(self.root)
         self.read_runs: dict[str, Run] = {}
         input_runs = {log.sha256: log.run for log in runs + pruned}
@@ -132,7 +130,6 @@ class Packing:
         self.hashes = {sha256: name for name, sha256 in self.present.items()}
         self.redactions: dict[str, Redaction | None] = {}
         self.numbers: dict[str, int] = {}
-        self.scaling = assembly.scaling or STRONG
         beside = f"{RESULTS}/{self.system}/{self.scaling}/"
         existing = [(self.root / name, run) for name, run in self.read_runs.items() if name.startswith(beside)]
         check_one_system([(log.path, log.run) for log in runs + pruned] + existing)
@@ -143,9 +140,17 @@ class Packing:
             if folder in map(os.path.dirname, planned):
                 logs = [(planned.get(name, self.root / name), self.read_runs[name]) for name in names]
                 check_one_result(logs, assembly.scaling)
+        if not assembly.draft:
+            self._check_description([log.run for log in runs])
         results += self._plan_results(pruned, PRUNED)
         self.items = [self._system_item({log.run.platform for log in runs + pruned})]
-        for benchmark in sorted({str(log.run.benchmark) for log in runs + pruned}):
+        benchmarks = sorted({str(log.run.benchmark) for log in runs + pruned})
+        if assembly.sources and len(benchmarks) > 1 and not suite_at(assembly.sources, benchmarks[0]):
+            self.warnings.append(
+                f"{' and '.join(benchmarks)} get the same code, that of --sources {assembly.sources}; if each has its "
+                "own, call this once for the logs of each benchmark: a later call extends the package"
+            )
+        for benchmark in benchmarks:
             self.items += self._plan_benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])
         self.items += results  # written last: a log in the package implies that its code is there
 
@@ -216,9 +221,12 @@ class Packing:
             for severity in (ERROR, WARNING)
         )
         if errors and not self.mini:
+            paths = group_pairs((run.benchmark, run.path) for run in runs)
+            kinds = [f"{listed(paths[benchmark], 1)} of {benchmark}" for benchmark in sorted(paths, key=str)]
+            mixed = f"; leave out logs that are not of this system ({', '.join(kinds)})" if len(kinds) > 1 else ""
             raise AssemblyError(
-                f"{path}: {listed(errors)}. Correct it (`python -m submission.system --check {path} --logs LOGS` says "
-                "how), or use --draft and correct it in the package later; nothing was written"
+                f"{path}: {listed(errors)}{mixed}. Correct it (`python -m submission.system --check {path} --logs "
+                "LOGS` says how), or use --draft and correct it in the package later; nothing was written"
             )
         self.warnings += [f"{path}: {text}" for text in errors + warnings]
 

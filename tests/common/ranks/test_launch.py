@@ -191,6 +191,10 @@ PLACES = {
         | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_STEP_ID": "4294967290"},
         RankPosition("slurm", 0, 1, 0, 1, 0, 1),
     ),
+    "an address of IPv6, as in a URL": (
+        {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"},
+        RankPosition("environment", 1, 2, address=Address("::1", 1)),
+    ),
     "Kubeflow PyTorchJob": (
         {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"},
         RankPosition("environment", 1, 4, address=Address("job-master-0", 23456)),

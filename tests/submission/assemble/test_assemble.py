@@ -110,7 +110,7 @@ def test_benchmarks_are_separated_and_few_runs_are_incomplete(place):
     made = place.make()
     assert list(place.logs()) == list(place.logs("deepcam")) == ["result_0.txt"]
     said = {f"{SYSTEM}/strong/cosmoflow": "1 of 10 runs", f"{SYSTEM}/strong/deepcam": "1 of 5 runs"}
-    assert made.incomplete == said
+    assert made.incomplete == said and "cosmoflow and deepcam get the same code" in made.warnings[0]
     recorded = read_provenance(place.root)
     assert not recorded.complete and recorded.incomplete == said
 
@@ -177,7 +177,7 @@ REFUSED = {
     ),
     "two organisations": (
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_org", "Other"))(place)),
-        "several organisations: Example University in .*run_1.*Other in .*run_2",
+        r"several organisations: Example University in .*run_1.*\(cosmoflow\), Other in .*run_2",
     ),
     "two platforms": (
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_platform", "other"))(place)),
@@ -222,6 +222,10 @@ REFUSED = {
     "a description of other machines than the logs": (
         lambda place: (place.run(1), place.describe(accelerators_per_node="1")),
         "mismatch.*RUN09",
+    ),
+    "another benchmark's log of another system": (
+        lambda place: (place.run(1), place.run(2, SampleLog("openfold").set("number_of_nodes", 18))),
+        "mismatch.*RUN09.*leave out logs that are not of this system .*run_1.* of cosmoflow, .*run_2.* of openfold",
     ),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
@@ -301,6 +305,8 @@ def test_wrong_use(place, monkeypatch, options, error, message):
 def test_runs_that_are_not_there_are_wrong_use_of_the_command(place, call):
     said = call(main, place.folder / "nowhere", "-o", place.out, "--system", place.system, status=2)
     assert re.match("error: no such file or folder: .*nowhere", said.err) and not place.out.exists()
+    said = call(main, place.folder / "runs", "-o", place.out, status=2)
+    assert "--system FILE is missing" in said.err and "submission.system -o FILE" in said.err
 
 
 def test_no_argument_and_no_log_is_left_out_silently(place):

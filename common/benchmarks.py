@@ -87,7 +87,10 @@ def require_package(name: str) -> Package:
     from common.command import suggest_name  # which needs a package, as other functions here do not
 
     names = list_benchmarks()
-    raise PluginError(f"{name!r} is not a benchmark{suggest_name(name, names)}; expected one of {', '.join(names)}")
+    raise PluginError(
+        f"{name!r} is not a benchmark{suggest_name(name, names)}; expected one of {', '.join(names)}"
+        + "; several are separated by blanks" * ("," in name)
+    )
 
 
 def locate_package(name: str) -> Path:

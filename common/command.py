@@ -79,8 +79,8 @@ class CommandParser(argparse.ArgumentParser):
         """Parse the arguments; for FIELD=VALUE without its option, name --set if there is one."""
         arguments, others = self.parse_known_args(args, namespace)
         if others:
-            setting = "=" in others[0] and "--set" in self._option_string_actions
-            self.error(f"unexpected argument {others[0]!r}" + f"; write --set {shlex.quote(others[0])}" * setting)
+            takes_it = "=" in others[0] and "--set" in self._option_string_actions
+            self.error(f"unexpected argument {others[0]!r}{f'; write --set {shlex.quote(others[0])}' * takes_it}")
         return arguments
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
@@ -92,13 +92,10 @@ class CommandParser(argparse.ArgumentParser):
         for number, word in enumerate(
             takewhile(lambda word: word != "--" and (word[:1] == "-" or not groups), words), 1
         ):
-            name, equals, value = word.partition("=")
-            if not name.startswith("--"):
-                name = name[:2]
+            name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
             if name[:1] == "-" and name.strip("-")[:1].isalpha() and name not in self._option_string_actions:
-                value = value if equals else "".join(words[number : number + 1])
-                meant = self.explain_option(name, value) or suggest_name(name, self._option_string_actions, 0.7)
-                self.error(f"there is no option {name}{meant}")
+                meant = self.explain_option(name, value if equals else "".join(words[number : number + 1]))
+                self.error(f"there is no option {name}{meant or suggest_name(name, self._option_string_actions, 0.7)}")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse would ignore that it cannot."""
@@ -229,7 +226,9 @@ def file_path(text: str) -> Path:
     """Return the path of a file to write, which no folder, device or pipe is; an `argparse` type."""
     path = any_path(text)
     if os.path.exists(path) and not os.path.isfile(path):
-        raise argparse.ArgumentTypeError(f"{text} is a folder, a device or a pipe; expected a file")
+        raise argparse.ArgumentTypeError(
+            f"{text} is {'a folder' if os.path.isdir(path) else 'a device or a pipe'}; expected a file"
+        )
     return path
 
 

@@ -202,8 +202,10 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         with NAMED.open(path) as file:
             text = file.read().decode("utf-8")
     except OSError as error:
-        named = _locate_configs(path.stem) if named_by else ""
-        raise ConfigError(f"{source}: cannot be read: {error.strerror}; expected a YAML file{named}") from error
+        raise ConfigError(
+            f"{source}: cannot be read: {error.strerror}; expected a YAML file"
+            + (_locate_configs(path.stem) if named_by else "")
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
     tree = _parse_yaml(text, source)
@@ -234,7 +236,7 @@ def _list_overrides(overrides: Sequence[Override]) -> Iterator[_Layer]:
             key, sign, text = override.partition("=")
             source = f"override {mask_secrets(override)!r}"
             if not sign:
-                raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
+                raise ConfigError(f"{source}: expected section.key=value without blanks, such as train.epochs=3")
             yield _make_layer(key, _parse_yaml(text, source), source)
         else:
             for key, value in override.items():
@@ -372,8 +374,8 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
 
 def guess_key(cls: type, name: str) -> str | None:
     """Return the dotted key that a name stands for: the name itself, or what its last part means; None if unknown."""
-    known = name in (dotted for dotted, _, _ in _list_keys(cls, ""))
-    return name if known else _guess_key(name.rpartition(".")[2], cls, "", False)
+    names = {dotted for dotted, _, _ in _list_keys(cls, "")}
+    return name if name in names else _guess_key(name.rpartition(".")[2], cls, "", False)
 
 
 def _guess_key(name: str, cls: type, prefix: str, section: bool) -> str | None:

@@ -28,7 +28,7 @@ from submission.results.page.export import holds_analysis, write_analysis
 from submission.results.page.findings import check_replaceable
 from submission.results.page.page import write_report
 from submission.results.quantity_tables import make_tables
-from submission.results.read_rows import read_logs, read_report
+from submission.results.read_rows import explain_no_results, read_logs, read_report
 from submission.results.rows import NoResultsError
 
 MOST_UNITS: Final = 10_000_000
@@ -98,8 +98,7 @@ def _report_results(arguments: argparse.Namespace) -> int:
     options = read_result_options(arguments, details=True)
     report = read_logs(arguments.paths, options)
     if not report.runs:
-        paths = ", ".join(map(clean, arguments.paths))
-        raise NoResultsError(f"no logs below {paths}: expected submissions, or files result_*.txt")
+        raise NoResultsError(explain_no_results(arguments.paths))
     analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
     for warning in analysis.warnings:
         print_warning(clean(warning))

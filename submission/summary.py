@@ -27,7 +27,7 @@ from submission.results.comparison.compare import compare_sides, compare_with_pu
 from submission.results.comparison.formats import FORMATS
 from submission.results.comparison.sides import pair_results
 from submission.results.operations import Operations, read_operations
-from submission.results.read_rows import list_rows, read_logs, read_report
+from submission.results.read_rows import explain_no_results, list_rows, read_logs, read_report
 from submission.results.rows import NoResultsError, compare_rounds
 from submission.results.tables import Summary
 
@@ -118,10 +118,7 @@ def _show_results(arguments: argparse.Namespace) -> int:
     tables = [[row for row in list_rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:
-        raise NoResultsError(
-            f"no results in {', '.join(arguments.paths)}: expected submissions (<organisation>/results/...), folders "
-            "with the logs of several runs, or logs"
-        )
+        raise NoResultsError(explain_no_results(arguments.paths))
     changes = compare_rounds(tables[1], results) if arguments.previous else []
     columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
     for name in _name_columns(arguments):

@@ -139,7 +139,7 @@ def test_operations_do_not_depend_on_the_kernels():
         (["nosuch"], 2, "has no configuration 'nosuch'"),
         (["train.nosuch=3"], 2, "unknown key train.nosuch"),
         (["mini", "--steps", "0"], 2, "at least 1"),
-        (["mini", "-o", "."], 2, "--output: . is a folder, a device or a pipe"),
+        (["mini", "-o", "."], 2, "--output: . is a folder; expected a file"),
         (["mini", "profile.steps=-1"], 2, "steps is -1; expected at least 0"),
         (["mini", "instances.count=2"], 2, "one instance"),
         (["mini", "--data", "nowhere"], 1, "nowhere"),

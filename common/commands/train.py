@@ -151,7 +151,7 @@ def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespac
 
     def explain_option(option: str, value: str) -> str:
         """Return what to write in place of an option of other programs: settings and configuration are arguments."""
-        word, value = option.strip("-").replace("-", "_"), "" if value.startswith("-") else quote(value)
+        word, value = option.strip("-").replace("-", "_"), quote(value) if value[:1] not in "-" else ""
         if word in CONFIG_OPTIONS:
             return f": the configuration is an argument: {as_called(module)} {value or 'mini'}"
         if word in RANK_OPTIONS:

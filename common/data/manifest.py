@@ -100,8 +100,9 @@ def read_manifest(path: Path) -> Manifest:
         with ANYWHERE.open(path) as file:
             return decode_manifest(file.read(), path)
     except FileNotFoundError as error:
+        hint = f"; {path.parent.parent} has one" if (path.parent.parent / NAME).is_file() else ""
         raise ManifestError(
-            f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"
+            f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it{hint}"
         ) from error
 
 

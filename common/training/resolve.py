@@ -168,11 +168,10 @@ def find_other_counts(
     config: RunConfig, reference: Reference, train_samples: int, eval_samples: int
 ) -> Iterator[tuple[str, int, str]]:
     """Yield each number of samples that is not its dataset's, as name, number, and what it is in the dataset."""
-    dataset, round_ = reference.dataset, config.submission.round
     for name, samples, by_round in (
-        ("train_samples", train_samples, dataset.train_samples),
-        ("eval_samples", eval_samples, dataset.eval_samples),
+        ("train_samples", train_samples, reference.dataset.train_samples),
+        ("eval_samples", eval_samples, reference.dataset.eval_samples),
     ):
-        counts = by_round.get(round_, (samples,))
+        counts = by_round.get(config.submission.round, (samples,))
         if samples not in counts:
             yield name, samples, " or ".join(f"{count:,}" for count in counts)

@@ -429,10 +429,9 @@ class Training(Loop):
 
     def _warn_of_other_data(self, problem: Problem) -> None:
         """Print a warning if the data of a mini problem are not all of it; each instance may draw its own samples."""
-        if self.config.variant not in (MINI, MINI_2) or self.config.instances.bags:
-            return
         others = find_other_counts(self.config, problem.reference, problem.train_samples, problem.eval_samples)
-        if texts := [f"{samples:,} {name} instead of {whole}" for name, samples, whole in others]:
+        texts = [f"{samples:,} {name} instead of {whole}" for name, samples, whole in others]
+        if texts and self.config.variant in (MINI, MINI_2) and not self.config.instances.bags:
             self._print_line(
                 f"warning: {self.config.data.data_dir} is not the {self.config.variant} problem: {', '.join(texts)}; "
                 "the checker will refuse the log (SET05). Make all of it in a new folder, "

@@ -42,7 +42,7 @@ from compliance.model.judging import (
     first_text,
     worst,
 )
-from compliance.model.layout import BENCHMARKS, RESULTS, SCALING_FILE, SYSTEMS, WEAK
+from compliance.model.layout import RESULTS, SCALING_FILE, WEAK, find_submission
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
@@ -110,8 +110,7 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
 
 def _advise_folder(folder: str) -> str:
     """Return what to check in place of a folder without logs."""
-    root, name = os.path.split(os.path.abspath(folder))
-    if name in (SYSTEMS, BENCHMARKS) and os.path.isdir(posixpath.join(root, RESULTS)):
+    if root := find_submission(folder):
         return f"The logs of a submission are in its {RESULTS}/: check the submission, {root}."
     return "Name a folder in which there are logs, or a log itself, whatever its name."
 

@@ -181,6 +181,13 @@ def _discover_folder(path: str, places: Places) -> None:
     places.folders += list(_log_folders(path, places.unread)) or [SetPlace(path)]
 
 
+def find_submission(path: str) -> str:
+    """Return the submission in one of whose folders a path lies, "" without one."""
+    place = rf"(.*)/(?:{RESULTS}|{SYSTEMS}|{BENCHMARKS})(?:/.*)?"
+    above = re.fullmatch(place, write_slashes(os.path.abspath(path)), re.DOTALL)
+    return above[1] if above and os.path.isdir(posixpath.join(above[1], RESULTS)) else ""
+
+
 def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep) or folder.startswith(path + os.sep)
 

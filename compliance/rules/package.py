@@ -275,8 +275,9 @@ class DescriptionTypes(PackageRule):
                 if not description.has_number(name):
                     message, expected = f"{name} is {show(description.fields[name])}", f"a number, such as {example}"
                     fix = f'Write the number in digits, and its unit if it has one, such as "{name}": "{example}".'
-                    severity = ERROR if example.isdecimal() else WARNING
-                    yield self.finding(description.path, 0, message, expected, name, severity, fix)
+                    yield self.finding(
+                        description.path, 0, message, expected, name, ERROR if example.isdecimal() else WARNING, fix
+                    )
 
 
 class DescriptionValues(PackageRule, strict_only=True):

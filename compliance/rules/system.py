@@ -100,8 +100,13 @@ class RightFolder(SetRule, strict_only=True):
                 f"{show(differing[0].submission.get('submission_division'))}, "
                 f"the system description says {show(described)}"
             )
-            fix = "Correct the one that is wrong: division in the system description, or what the trainer logs."
-            yield self.finding_in(differing[0], "submission_division", message, "one division", fix=fix)
+            yield self.finding_in(
+                differing[0],
+                "submission_division",
+                message,
+                "one division",
+                fix="Correct the one that is wrong: division in the system description, or what the trainer logs.",
+            )
 
 
 class DescribedSystem(SetRule, strict_only=True):
@@ -153,8 +158,14 @@ class DescribedSystem(SetRule, strict_only=True):
         folder = results.organisation
         if results.description and folder and not is_blank(submitter) and not _same_organisation(folder, submitter):
             message = f"organisation mismatch: the system description says {show(submitter)}, the folder {show(folder)}"
-            expected = "the same organisation in both; the logs name none"
-            yield self.finding(results.description.path, 0, message, expected, "submitter", WARNING)
+            yield self.finding(
+                results.description.path,
+                0,
+                message,
+                "the same organisation in both; the logs name none",
+                "submitter",
+                WARNING,
+            )
 
     def _check_status(self, results: ResultSet, status: str) -> Iterator[Finding]:
         described = status.strip().lower()
@@ -261,11 +272,11 @@ class DescribedSystem(SetRule, strict_only=True):
             run = others[0]
             scale = (run.nodes, run.accelerators_per_node)
             alike = [other for other in others if (other.nodes, other.accelerators_per_node) == scale]
-            location = f"{os.path.basename(run.path)}:{run.lines.get('number_of_nodes', 0)}"
             message = (
                 f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
-                f" {run.accelerators_per_node} accelerators ({location}), the system description {nodes} with"
-                f" {accelerators}"
+                f" {run.accelerators_per_node} accelerators"
+                f" ({os.path.basename(run.path)}:{run.lines.get('number_of_nodes', 0)}), the system description"
+                f" {nodes} with {accelerators}"
             )
             same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
             severity = WARNING if same else ERROR

@@ -19,6 +19,7 @@ from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
 from compliance.model.judging import FAIL, PASSING, Case
+from compliance.model.layout import find_submission
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
@@ -41,11 +42,15 @@ def read_report(paths: Sequence[str], options: Options) -> Report:
     """
     report = read_logs(paths, options)
     if not report.sets:
-        raise NoResultsError(
-            f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
-            "logs of several runs"
-        )
+        raise NoResultsError(explain_no_results(paths))
     return report
+
+
+def explain_no_results(paths: Sequence[str]) -> str:
+    """Return what is expected of paths below which there are no results, or the submission that they are a part of."""
+    above = find_submission(paths[0])
+    expected = "submissions (<organisation>/results/...), folders with the logs of several runs, or logs"
+    return f"no results in {', '.join(paths)}: expected {f'the submission itself, {above}' if above else expected}"
 
 
 def read_logs(paths: Sequence[str], options: Options) -> Report:

@@ -161,7 +161,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ),
         ("data: {folder: x}\noptim:", (), ["optim: expected a section with the keys lr, momentum", "got null"]),
         ("data: {folder: x}\noptim: {lr: -1}", (), ["run.yaml: optim: lr is -1.0; expected > 0"]),
-        ("data: {folder: x}", ["optim.lr"], ["override 'optim.lr': expected section.key=value"]),
+        ("data: {folder: x}", ["optim.lr"], ["override 'optim.lr': expected section.key=value without blanks"]),
         ("data: {folder: x}", ["=1"], ["expected section.key=value"]),
         ("data: {folder: x}", ["epochs=[1"], ["override 'epochs=[1'", "not valid YAML"]),
         ("title: " + "[" * 20_000, (), ["run.yaml: nested too deeply"]),

@@ -199,6 +199,7 @@ def test_a_command_that_left_the_suite_answers_with_what_to_run(name, mlperf_hpc
         (["chekc"], "unknown command 'chekc' (did you mean 'check'?)"),
         (["xyz"], "unknown command 'xyz'; mlperf-hpc --help"),
         (["train"], f"a benchmark is missing; usage: mlperf-hpc train {{{','.join(PACKAGES)}}}"),
+        (["round", "--config", "mini", "--benchmarks", "oc20,deepcam"], "several are separated by blanks"),
         (["train", "cosmo", "mini"], "'cosmo' is not a benchmark (did you mean 'cosmoflow'?)"),
         (["measure"], "a benchmark or a command is missing; usage: mlperf-hpc measure {"),
         (["measure", "rooflin"], "'rooflin' is not a benchmark or a command (did you mean 'roofline'?); usage: "),

@@ -155,7 +155,7 @@ def test_wrong_use(change, told, empty_folder, tmp_path, capsys):
         (["roofline", "fom.json", "-o", "fom.json"], "fom.json is a file; expected a folder"),
         (
             ["power", "--source", "command:node:watts:echo 1", "-o", ".", "--append"],
-            ". is a folder, a device or a pipe",
+            ". is a folder; expected a file",
         ),
     ],
 )

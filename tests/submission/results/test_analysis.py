@@ -178,7 +178,7 @@ def test_a_single_run_is_enough(tree, tmp_path, report):
     ("arguments", "code", "wanted"),
     [
         (["missing", "--data", "out"], 2, "no such file or folder: missing"),
-        (["empty", "--data", "out"], 1, "no logs below empty: expected submissions"),
+        (["empty", "--data", "out"], 1, "no results in empty: expected submissions"),
         (["v3.0", "--data", "v3.0/out"], 2, "which is read; name one outside of it"),
         (["v3.0", "-o", "v3.0/new/page.html"], 2, "which is read; name one outside of it"),
         (["v3.0", "--data", "out", "-o", "out/analysis.json"], 2, "is named like the data of --data out"),

@@ -5,6 +5,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -339,6 +340,8 @@ def test_wrong_use(folder, empty_folder, call, options, message):
 def test_nothing_to_summarise(tmp_path, call):
     (tmp_path / "notes.md").write_text("nothing")
     assert "no results in" in call(main, tmp_path, status=1).err
+    systems = Path(SamplePackage().write(tmp_path / "Example"), "systems")
+    assert "expected the submission itself, " in call(main, systems, status=1).err
 
 
 def test_columns_and_their_order_are_chosen_by_name(folder, call):

@@ -166,15 +166,20 @@ def _log_lines(report: Report, style: Style) -> list[str]:
 
 
 def _group_lines(group: Group, style: Style) -> list[str]:
-    lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style)]
+    """Return what is wrong and where, how to fix it, and which rule says so and why."""
+    lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style), *_finding_lines(group, style)]
     rule = RULES.get(group.rule)
-    for label, prose in (("rule: ", group.title), ("why:  ", rule.why if rule else ""), ("fix:  ", group.fix)):
+    for label, prose in (("fix:  ", group.fix), ("rule: ", group.title), ("why:  ", rule.why if rule else "")):
         indent = f"  {label}"
         for line in prose.split("\n") if prose else ():
             lines += _wrap_line(line, style.width, indent, " " * len(indent))
             indent = " " * len(indent)
     label = _paint_verdict("fix:", "bold", style)
-    lines = [f"  {label}{line[6:]}" if line.startswith("  fix:") else line for line in lines]
+    return [f"  {label}{line[6:]}" if line.startswith("  fix:") else line for line in lines]
+
+
+def _finding_lines(group: Group, style: Style) -> list[str]:
+    lines: list[str] = []
     texts = group.texts()
     for at, (text, findings) in enumerate(texts.items()):
         if at == MANY_TEXTS and not style.verbose:

@@ -45,7 +45,7 @@ from compliance.model.report import Report
 from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
 from compliance.rules.catalog import import_log_rules, load_rules, own_rules
-from compliance.rules.form import Damage, WholeLog, find_damage, is_whole
+from compliance.rules.damage import Damage, WholeLog, find_damage, is_whole
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
 
 

@@ -288,6 +288,10 @@ class Log:
         if self._problem_counts[kind] <= PROBLEMS_KEPT:
             self.problems.append(FormProblem(kind, line, detail))
 
+    def list_problems(self, *kinds: str) -> list[FormProblem]:
+        """Return the problems of these kinds, by line."""
+        return [problem for problem in self.problems if problem.kind in kinds]
+
     def note(self, kind: str, line: int, detail: str = "", lines: int = 1) -> None:
         """Count odd lines; keep the first of each kind."""
         first = self.oddities.setdefault(kind, Oddity(line, detail, 0))

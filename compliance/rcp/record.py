@@ -39,9 +39,8 @@ class LoggedRun(NamedTuple):
 def read_reference_run(path: Path, name: str) -> LoggedRun:
     """Return what a reference run's log says, under the name `name`; ValueError if it says too little."""
     log = read_log(str(path), ANYWHERE)
-    for problem in log.problems:
-        if problem.kind == "unreadable":
-            raise ValueError(f"cannot be read: {problem.detail}")
+    for problem in log.list_problems("unreadable"):
+        raise ValueError(f"cannot be read: {problem.detail}")
     benchmark, batch_size = log.value("submission_benchmark"), log.value("global_batch_size")
     if not isinstance(benchmark, str):
         raise ValueError(f"submission_benchmark is {benchmark!r}; the name of a benchmark is needed")

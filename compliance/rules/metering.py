@@ -10,6 +10,7 @@ from common.values import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
 from compliance.model.result_set import ResultSet
+from compliance.rules.damage import FORMAT
 from compliance.rules.form import MESSAGES
 from compliance.rules.power import RULES_OF_POWER, UNREAD
 from compliance.rules.rule import SetRule
@@ -56,7 +57,7 @@ class PowerReadable(FileRule):
     """A power file can be read to its end, and its records of mlperf-logging all parse."""
 
     id = "POW05"
-    cite = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
+    cite = FORMAT
     why = "A lost reading changes the energy by an unknown amount."
     fix = "Write each power file with mllog, from one process; do not edit or cut it."
     bad = (lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),)

@@ -1,0 +1,219 @@
+"""The damage of a whole log file: several runs in it, or half of one, other units or rounded times; how to repair it.
+
+What follows from damage says nothing about the run: no other rule is applied to such a file.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from math import gcd, inf
+from typing import Final, NamedTuple
+
+from common.values import is_number
+from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log
+from compliance.logs.record import Record
+from compliance.logs.timeline import clock, epoch_number
+from compliance.model.judging import Case, Finding, listed
+from compliance.rules.rule import LogRule
+
+FORMAT: Final = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
+HEADER: Final = ("init_start", "submission_benchmark")
+"""Records at the start of a log: after a run_start they start another run."""
+TOGETHER_MS: Final = 60_000
+"""Ranks start one run within this time."""
+MOST_OF: Final = 0.9
+"""Share of the events that several ranks repeat: the last ones may be missing."""
+COARSEST_MS: Final = 1000
+"""Of no published log are all times multiples of even 2 ms."""
+UNITS: Final = (("seconds", 1000, "* 1000"), ("microseconds", 0.001, "/ 1000"))
+
+
+class Damage(NamedTuple):
+    """What is wrong with a file, and how to repair it.
+
+    line: where it begins. minutes: time to train of the run once the file is repaired; None if it is unknown.
+    """
+
+    line: int
+    message: str
+    expected: str
+    fix: str
+    minutes: float | None = None
+
+
+def is_whole(log: Log) -> bool:
+    """Tell whether the file was read to its end."""
+    return not log.list_problems("unreadable", "too large", "compressed")
+
+
+def find_damage(log: Log) -> Damage | None:
+    """Return the damage to a log that has records and was read to its end; None if there is none."""
+    if not log.record_count or not is_whole(log):
+        return None
+    return (
+        _find_repeats(log) or _find_restart(log) or _find_cut(log) or _find_other_unit(log) or _find_rounded_times(log)
+    )
+
+
+def _find_repeats(log: Log) -> Damage | None:
+    """Return the damage of a log with the lines of several ranks: its events are there as often as run_start."""
+    starts_ms = [record.time_ms for record in log["run_start"]]
+    count = len(starts_ms)
+    first_stop_ms = min((record.time_ms for record in log["run_stop"]), default=inf)
+    if count < 2 or not (max(starts_ms) <= min(starts_ms) + TOGETHER_MS and max(starts_ms) < first_stop_ms):
+        return None
+    # Hashes: there may be a million events.
+    alike = Counter(hash((record.key, epoch_number(record))) for record in log.events)
+    if sum(number % count == 0 for number in alike.values()) < MOST_OF * len(alike):
+        return None
+    distinct = {hash((r.key, r.time_ms, repr(r.value), repr(r.metadata))) for r in log.events}
+    if len(distinct) * count <= len(log.events) + count:
+        how = "in equal lines"
+        fix, command = "Keep each line once", "awk -F:::MLLOG '!seen[$NF]++'"
+    else:
+        how = f"started within {(max(starts_ms) - min(starts_ms)) / 1000:.3g} s"
+        fix, command = "Keep the lines of rank 0, as with srun --label", "grep '^ *0: '"
+    return Damage(
+        log["run_start"][1].line,
+        f"every event of the run is there {count} times, {how}: {count} ranks (or tee) wrote the file",
+        "each record once",
+        f"{fix}:\n{_repair(log, command)}Let only rank 0 log.",
+        _minutes_between(min(starts_ms), first_stop_ms) if log["run_stop"] else None,
+    )
+
+
+def _find_restart(log: Log) -> Damage | None:
+    """Return the damage of a log with several runs, one after the other."""
+    if len(log["run_start"]) < 2:
+        return None
+    runs, started = [list[Record]()], 0
+    for record in log.in_order(*HEADER, "run_start", "run_stop"):
+        if started == len(runs) and record.key in HEADER:
+            runs.append([])
+        if record.key == "run_start":
+            started = len(runs)
+        runs[-1].append(record)
+    if started < 2:
+        return None
+    firsts = [1, *(run[0].line for run in runs[1:])]
+    lasts = [*(str(line - 1) for line in firsts[1:]), "$"]
+    complete = []  # the position of each run that ended with success, and its minutes
+    for at, run in enumerate(runs):
+        timed = [record for record in run if record.key not in HEADER]
+        if timed and timed[0].key == "run_start" and timed[-1].meta("status") == "success":
+            complete.append((at, _minutes_between(timed[0].time_ms, timed[-1].time_ms)))
+    names = listed([f"run {at + 1}" for at, _ in complete]) or "none of them"
+    kept, minutes = complete[-1] if complete else (len(runs) - 1, None)
+    command = _repair(log, f"sed -n '{firsts[kept]},{lasts[kept]}p'")
+    which = f"run {kept + 1}" if len(complete) == 1 else f"the one that belongs to this result, such as run {kept + 1}"
+    return Damage(
+        firsts[1],
+        f"the file contains {len(runs)} runs: the second begins at line {firsts[1]}, as when a restarted job"
+        f" appends to its log ({names} ended with success)",
+        "one run per file",
+        f"Keep {which}:\n{command}Write each run to a new file.",
+        minutes if len(complete) == 1 else None,
+    )
+
+
+def _find_cut(log: Log) -> Damage | None:
+    """Return the damage of a log that ends within a record, or within a line before run_stop."""
+    cut_record = any(problem.line == log.cut_line for problem in log.list_problems("json"))
+    if not log.cut_line or (log["run_stop"] and not cut_record):
+        return None
+    where = f"the file ends in the middle of line {log.cut_line}"
+    cut = Damage(
+        log.cut_line,
+        f"{where}: its copy was cut, the disk was full or the job killed",
+        "a file that ends after the line of run_stop",
+        "Copy it again from the machine that wrote it and compare the sizes. If it ends there as well, its run failed:"
+        " one run of a time-to-train result may.",
+        _minutes_between(*clock(log)),
+    )
+    end = log.end
+    return cut._replace(line=end.line, message=f"{end.text}; {where}", fix=end.cause.fix) if end else cut
+
+
+def _find_other_unit(log: Log) -> Damage | None:
+    """Return the damage of a log with all times in seconds or microseconds."""
+    for unit, factor, change in UNITS:
+        every = (record for records in log.records.values() for record in records)
+        if log.records and all(EARLIEST_MS < record.time_ms * factor < LATEST_MS for record in every):
+            first = min((records[0] for records in log.records.values()), key=lambda record: record.order)
+            start, stop = clock(log)
+            command = _repair(log, f"perl -pe 's|(\"time_ms\": *)([0-9.]+)|$1 . int($2 {change})|e'")
+            return Damage(
+                first.line,
+                f"time_ms is in {unit} in the whole file, such as {first.time_ms!r}",
+                "milliseconds since 1970",
+                f"Convert them:\n{command}mllog writes int(time.time() * 1000).",
+                _minutes_between(start and start * factor, stop and stop * factor),
+            )
+    return None
+
+
+def _find_rounded_times(log: Log) -> Damage | None:
+    """Return the damage of a log whose times were rounded to more than a second."""
+    start, stop = clock(log)
+    if start is None or stop is None or start % COARSEST_MS or stop % COARSEST_MS:
+        return None  # the usual case
+    times = [record.time_ms for record in chain.from_iterable(log.records.values()) if is_number(record.time_ms)]
+    step = gcd(*map(int, times))
+    if step <= COARSEST_MS or any(time_ms % 1 for time_ms in times):
+        return None
+    same = min(times) == max(times)
+    return Damage(
+        log["run_start"][0].line,
+        f"time_ms was rounded: {f'every one is {step}' if same else f'all are multiples of {step:,} ms'}",
+        "each time to the millisecond, as mllog writes it",
+        "Take the file that the run wrote. A spreadsheet rounds long numbers unless their column is text, awk unless"
+        ' they are printed by printf "%.0f".',
+    )
+
+
+def _repair(log: Log, command: str) -> str:
+    """Return the lines of a fix with the command, which reads the file and leaves it: what comes of it needs a look.
+
+    As an argument, a name such as `-e…`, `|…` or `lr=1.log` would be an option, a program to run or an assignment.
+    """
+    name = os.path.basename(log.path)
+    name = shlex.quote(name) if name.isprintable() and name != "-" else "FILE"
+    whole = f"gunzip -c < {name} | {command}" if log.inflated_bytes else f"{command} < {name}"
+    return f"$ {whole} > repaired.txt\nCheck repaired.txt, then put it in the place of the file. "
+
+
+def describe_repair(log: Log, cause: str, key: str = "") -> str:
+    """Return how to repair a log with such lines, "" if that is unknown; key: see `find_cause`."""
+    from compliance.logs.bad_lines import BAD_LINES  # only damaged logs pay for it
+
+    bad = BAD_LINES.get(cause)
+    return f"{bad.fix}:\n{_repair(log, bad.command.replace('KEY', key))}" if bad else ""
+
+
+def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:
+    return None if start_ms is None or stop_ms is None else (stop_ms - start_ms) / 60_000
+
+
+class FormRule(LogRule):
+    """Base of the rules about the form of a log file."""
+
+    cite = FORMAT
+
+
+class WholeLog(FormRule, strict_only=True):
+    """The file is the whole log of one run, once, with times in milliseconds."""
+
+    id = "FRM10"
+    differs = "the official tool warns of repeated records at most, and scores from whatever times it finds"
+    why = "A damaged file does not show what its run did. If the file can be repaired, the run need not be repeated."
+    fix = "Copy the file again; let only rank 0 log, each run into a new file, with mllog's times."
+    good = (lambda log: log().bytes()[:-1],)
+    bad = (lambda log: log().bytes()[:-9],)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if damage := log.derive(find_damage):
+            yield self.finding(log.path, damage.line, damage.message, damage.expected, fix=damage.fix)

@@ -86,14 +86,6 @@ def all_shown(report: Report) -> list[Shown]:
     return [entry for path, findings in report.groups() for entry in lowered(findings, path in tolerated)]
 
 
-def shown_of(results: ResultSet) -> list[Shown]:
-    """Return the set's own findings and those of its logs, as shown."""
-    shown_findings = lowered(results.findings, False)
-    for run in results.all_runs:
-        shown_findings += lowered(run.findings, run.path in results.tolerated)
-    return shown_findings
-
-
 class Group(Struct):
     """All findings of one rule with one severity and one fix."""
 

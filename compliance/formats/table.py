@@ -1,17 +1,13 @@
-"""Write tables as text: plain, limited to the width of a terminal, or as CSV; as Markdown: `markdown_text`."""
+"""Write tables as text: plain, or limited to the width of a terminal; as Markdown: `markdown_text`."""
 
 from __future__ import annotations
 
-import io
-import json
-import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from common.command import clean
 from compliance.formats.words import aligned
 
 GAP: Final = "  "
@@ -125,34 +121,3 @@ def shortened(text: str, width: int, cut: str = CUT) -> str:
     kept = max(width - len(cut), 0)
     tail = kept // 2
     return f"{text[: kept - tail]}{cut}{text[len(text) - tail :]}"
-
-
-def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a CSV table with one line of headings, numbers in full precision, and empty cells for None, inf, nan.
-
-    Lists and objects are JSON. Invisible characters are escapes, and text that a spreadsheet would run as a formula
-    gets a leading apostrophe.
-    """
-    import csv  # only this format pays for it
-
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
-    return target.getvalue()
-
-
-def csv_records(records: Sequence[Mapping[str, object]]) -> str:
-    """Return a CSV table of at least one record; all have the same keys."""
-    return csv_text(tuple(records[0]), [list(record.values()) for record in records])
-
-
-def _csv_cell(cell: object) -> object:
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, str):
-        text = clean(cell)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text  # a spreadsheet takes it for a formula
-    if isinstance(cell, list | tuple | dict):
-        return json.dumps(cell)
-    return "" if isinstance(cell, float) and not math.isfinite(cell) else cell

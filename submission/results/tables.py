@@ -11,7 +11,7 @@ from common.command import clean
 from common.version import VERSION
 from compliance.formats.json import json_text
 from compliance.formats.markdown import escaped, markdown_text
-from compliance.formats.table import Column, TextTable, csv_text, make_table, plain_text, wrap_notes
+from compliance.formats.table import Column, TextTable, make_table, plain_text, wrap_notes
 from compliance.formats.words import matters, minutes
 from compliance.model.judging import NOT_A_RESULT
 from compliance.model.layout import STRONG, WEAK
@@ -27,6 +27,7 @@ from submission.results.columns import (
     SHOWN_OF_RUNS,
     pick_columns,
 )
+from submission.results.csv_files import csv_text
 from submission.results.operations import Operations
 from submission.results.rows import Difference, Row, mark_benchmark
 

@@ -16,7 +16,8 @@ import msgspec
 from common.command import clean, counted
 from common.files import write_whole_file
 from common.tree import ANYWHERE
-from compliance.formats.table import Column, csv_records, make_table, plain_text
+from compliance.formats.table import Column, make_table, plain_text
+from submission.results.csv_files import csv_records
 from submission.results.figures.labels import format_amount
 from submission.results.fits.laws import LAWS, Law, Omission
 from submission.results.page.findings import check_replaceable, write_page

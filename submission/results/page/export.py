@@ -13,8 +13,8 @@ from common.files import write_whole_file
 from common.tree import ANYWHERE
 from common.version import VERSION
 from compliance.formats.json import json_text
-from compliance.formats.table import csv_records, csv_text
 from submission.results.analysis import Analysis
+from submission.results.csv_files import csv_records, csv_text
 from submission.results.figures.scaling import fit_name
 from submission.results.fits.fit import Fit
 from submission.results.page.analysis import draw_fits, list_pictures

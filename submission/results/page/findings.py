@@ -21,11 +21,12 @@ from common.command import counted
 from common.data.manifest import ManifestError
 from common.files import open_whole_file
 from common.tree import ANYWHERE
-from compliance.formats.findings import Group, Shown, extent, grouped
+from compliance.formats.findings import Group, Shown, extent, grouped, lowered
 from compliance.logs.file_kind import InflateError, pieces
 from compliance.model.judging import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.model.layout import PROVENANCE_FILE
 from compliance.model.package import Provenance, read_provenance
+from compliance.model.result_set import ResultSet
 from compliance.rules.rule import RULES
 from submission.results.page.html import (
     Html,
@@ -43,6 +44,14 @@ from submission.results.page.html import (
 
 MAX_ROWS: Final = 400
 MAX_DEPTH: Final = 12
+
+
+def shown_of(results: ResultSet) -> list[Shown]:
+    """Return the set's own findings and those of its logs, as shown."""
+    shown_findings = lowered(results.findings, False)
+    for run in results.all_runs:
+        shown_findings += lowered(run.findings, run.path in results.tolerated)
+    return shown_findings
 
 
 def provenance_of(root: str) -> tuple[Provenance | None, str]:

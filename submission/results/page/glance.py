@@ -13,7 +13,7 @@ from typing import Final
 
 from common.command import clean, counted
 from common.values import group_pairs
-from compliance.formats.findings import Shown, lowered, shown_of
+from compliance.formats.findings import Shown, lowered
 from compliance.formats.table import shortened
 from compliance.formats.words import aligned, plain
 from compliance.model.judging import ERROR, FAIL, INCOMPLETE
@@ -22,7 +22,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.rules.rule import RULES
 from submission.results.columns import HEADINGS, RESULT_COLUMNS, SHOWN
-from submission.results.page.findings import Site, draw_badge, finding_id
+from submission.results.page.findings import Site, draw_badge, finding_id, shown_of
 from submission.results.page.html import Html, disclosure, draw_table, element, escape_text, join_parts, table_of_kinds
 from submission.results.quantities import AnalysedSet
 from submission.results.rows import ALL_ORGANISATIONS, Difference, Row, compare_rounds, find_best

@@ -9,7 +9,6 @@ from typing import Final
 
 from common.command import counted
 from common.values import is_number
-from compliance.formats.findings import shown_of
 from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
 from compliance.model.judging import INCOMPLETE, NOT_A_RESULT, JudgedRun
@@ -18,7 +17,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
 from submission.results.figures import result_charts as charts
-from submission.results.page.findings import Site, draw_badge, draw_findings, facts_table, shared_facts
+from submission.results.page.findings import Site, draw_badge, draw_findings, facts_table, shared_facts, shown_of
 from submission.results.page.glance import ResultLine
 from submission.results.page.html import Html, disclosure, draw_table, element, join_parts, make_scrollable, shorten_end
 

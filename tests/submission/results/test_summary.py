@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from compliance import check_logs
-from compliance.formats.table import TextTable, csv_text, plain_text, shortened
+from compliance.formats.table import TextTable, plain_text, shortened
 from compliance.samples.package import SamplePackage
+from submission.results.csv_files import csv_text
 from submission.results.read_rows import list_rows
 from submission.results.rows import compare_rounds
 from submission.results.tables import Summary

@@ -91,6 +91,7 @@ class Amounts(LogRule, strict_only=True):
     expected: the same. forgiven: what all of them together may differ before it is more than a note.
     """
 
+    cite = TABLE
     differs = IGNORED
     pair: ClassVar[str]
     message: ClassVar[str]
@@ -298,7 +299,6 @@ class OwnThroughput(Amounts):
     """The throughput that a log records of an epoch agrees with the time of the epoch."""
 
     id = "ORD19"
-    cite = TABLE
     why = (
         "If an epoch took less time than its throughput says, times were edited, or the speed has another unit. If it "
         "took more, something else was going on in it: a note."
@@ -354,7 +354,6 @@ class EvaluationTakesTime(Amounts):
     """An evaluation takes time: as much as its samples need."""
 
     id = "AMT07"
-    cite = TABLE
     why = "An evaluation of no time was not made; one that is much faster than training did not see all its samples."
     fix = "Log eval_start when the evaluation begins, and eval_stop when it has its result."
     bad = (lambda log: log().shift("eval_stop", -8_000),)
@@ -390,7 +389,6 @@ class RankOfAccelerator(Amounts):
     id = "AMT05"
     severity = WARNING
     follows = ("RUN10",)  # the logs of instances state the whole system
-    cite = TABLE
     why = "The ranks of a run use its accelerators: if the numbers do not fit, one of them is wrong."
     fix = "Log number_of_ranks, number_of_nodes and accelerators_per_node of the run."
     good = (lambda log: log().add("number_of_ranks", 64),)
@@ -432,7 +430,6 @@ class BatchOfRanks(Amounts):
 
     id = "AMT08"
     severity = WARNING
-    cite = TABLE
     why = "Each rank trains on as many samples of a batch as the others: of numbers that do not fit, one is wrong."
     fix = "Log the number of ranks, and the samples that all of them together train on in a step."
     good = (lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 128),)

@@ -18,7 +18,7 @@ from compliance.model.package import Submissions
 from compliance.model.package_files import SEED_BYPASS
 from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet, names_of
 from compliance.rules.rule import SetRule, SubmissionsRule, show
-from compliance.rules.runs import RESULTS
+from compliance.rules.runs import RESULTS, RunsRule
 from compliance.rules.settings import seed_of, seed_problem
 
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
@@ -212,11 +212,10 @@ def _official_problem(file: Any, source_line: Any, value: Any) -> str:
     return ""
 
 
-class NoCopies(SetRule, strict_only=True):
+class NoCopies(RunsRule, strict_only=True):
     """No two logs of a result are of one run, by their times or by their evaluation results."""
 
     id = "RUN05"
-    cite = RESULTS
     differs = UNSEEN
     why = (
         "A copied log stands for a run that never happened; no two published runs agree in their intervals. Runs with"

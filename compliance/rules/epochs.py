@@ -25,11 +25,35 @@ Events = dict[float, Sequence[Record]]
 """The records of one key by the numbers of their epochs, in file order."""
 
 
-class Blocks(LogRule):
+def numbers_lost(log: Log, key: str) -> bool:
+    """Tell whether a record of the key lacks epoch_num, which ORD07 or QUA02 reports."""
+    return len(log.numbered(key)) != len(log[key])
+
+
+class NumberedRule(LogRule):
+    """Base of the rules about records that state the number of an epoch."""
+
+    cite = LOGGING
+
+    def check_numbers(self, log: Log, key: str, case: Case, noun: str) -> Iterator[Finding]:
+        """Yield the first record of the key without epoch_num, and in strict the first whose epoch_num is no number."""
+        if not numbers_lost(log, key):
+            return
+        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
+        if missing:
+            message = f"epoch_num missing in the metadata of {key}{more(missing, noun)}"
+            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
+        records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
+        wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
+        if wrong:
+            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, noun)}"
+            yield self.finding_at(log, wrong[0], message, "a number")
+
+
+class Blocks(NumberedRule):
     """A block starts after run_start and states its first epoch and its number of epochs."""
 
     id = "ORD06"
-    cite = LOGGING
     why = "A block stands for several epochs; without these numbers it is unknown which."
     fix = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
     differs = "strict also refuses blocks beside epochs: one could be trained there and counted here"
@@ -58,34 +82,10 @@ class Blocks(LogRule):
             return False
 
 
-def numbers_lost(log: Log, key: str) -> bool:
-    """Tell whether a record of the key lacks epoch_num, which ORD07 or QUA02 reports."""
-    return len(log.numbered(key)) != len(log[key])
-
-
-class NumberedRule(LogRule):
-    """Base of the rules about records that state an epoch_num."""
-
-    def check_numbers(self, log: Log, key: str, case: Case, noun: str) -> Iterator[Finding]:
-        """Yield the first record of the key without epoch_num, and in strict the first whose epoch_num is no number."""
-        if not numbers_lost(log, key):
-            return
-        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
-        if missing:
-            message = f"epoch_num missing in the metadata of {key}{more(missing, noun)}"
-            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
-        records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
-        wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
-        if wrong:
-            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, noun)}"
-            yield self.finding_at(log, wrong[0], message, "a number")
-
-
 class Epochs(NumberedRule):
     """The log has epochs and evaluations (or blocks), each with its epoch_num."""
 
     id = "ORD07"
-    cite = LOGGING
     why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
     fix = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
     differs = "strict requires epoch_num to be a number"
@@ -104,11 +104,10 @@ class Epochs(NumberedRule):
             yield from self.check_numbers(log, key, case, "records")
 
 
-class EpochOrder(LogRule, strict_only=True):
+class EpochOrder(NumberedRule, strict_only=True):
     """Epochs are numbered in order from 0 or 1, openfold's by samples in equal steps; what is evaluated was trained."""
 
     id = "ORD11"
-    cite = LOGGING
     once = True
     differs = "the official tool does not compare epoch numbers"
     why = (
@@ -221,11 +220,10 @@ class EpochOrder(LogRule, strict_only=True):
                 return
 
 
-class EpochPairs(LogRule, strict_only=True):
+class EpochPairs(NumberedRule, strict_only=True):
     """Every epoch and evaluation that starts also stops, or run_stop cuts it short; run_stop names the last epoch."""
 
     id = "ORD12"
-    cite = LOGGING
     differs = (
         "the official tool requires one epoch_stop and one eval_stop per file, and does not read the epoch of run_stop"
     )

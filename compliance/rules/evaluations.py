@@ -17,8 +17,8 @@ from compliance.logs.record import FILE_ORDER, Numbered, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.epochs import counts_samples, course_of, more, numbers_lost
 from compliance.rules.pace import SHORTEST_SHARE
-from compliance.rules.quality import CONVERGENCE
-from compliance.rules.rule import LogRule, show
+from compliance.rules.quality import ResultRule
+from compliance.rules.rule import show
 
 STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
@@ -30,13 +30,7 @@ Choice = tuple[Record, Record, bool]
 """A result where there was another one, that one, and whether both are of one evaluation."""
 
 
-class ResultRule(LogRule, strict_only=True):
-    """Base of the rules about the results that evaluations gave."""
-
-    cite = CONVERGENCE
-
-
-class EvaluationsReport(ResultRule):
+class EvaluationsReport(ResultRule, strict_only=True):
     """Every evaluation that starts reports its result."""
 
     id = "QUA06"
@@ -48,12 +42,10 @@ class EvaluationsReport(ResultRule):
     good = (lambda log: log().move("epoch_stop", before="eval_stop"),)
     bad = (lambda log: log().drop("eval_error", 4),)
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not log[case.reference.target.key]:
-            return  # QUA01 says so
-        key, course = case.reference.target.key, course_of(log, case)
-        if numbers_lost(log, key) or course.untrained:
-            return  # QUA02 or ORD11 says so
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
+        key, course = target.key, course_of(log, case)
+        if not log[key] or numbers_lost(log, key) or course.untrained:
+            return  # QUA01, QUA02 or ORD11 says so
         results, stops = ([number for number, _ in pairs] for pairs in (log.numbered(key), course.evaluation_stops))
         silent = [] if results == stops else self._find_silent(log, key, course)
         if silent:
@@ -88,7 +80,7 @@ class EvaluationsReport(ResultRule):
         return silent
 
 
-class ResultPlace(ResultRule):
+class ResultPlace(ResultRule, strict_only=True):
     """A result lies in an evaluation of the run, by epoch and step, and is the only one of the network evaluated."""
 
     id = "QUA08"
@@ -103,10 +95,8 @@ class ResultPlace(ResultRule):
     good = (lambda log: log().move("epoch_stop", before="eval_stop"),)
     bad = (lambda log: log().meta("eval_error", "epoch_num", 99, -1),)
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target, course = case.reference.target, course_of(log, case)
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
+        course = course_of(log, case)
         if course.misplaced and (course.evaluations or course.blocks) and not numbers_lost(log, "eval_start"):
             yield from self._find_lost(log, course)
         yield from self._find_wrong_step(log, course)

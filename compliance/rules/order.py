@@ -58,11 +58,16 @@ def has_field(record: Record, name: str) -> bool:
         return False
 
 
-class Init(LogRule):
+class TimingRule(LogRule):
+    """Base of the rules about when a run begins and ends."""
+
+    cite = TIMING
+
+
+class Init(TimingRule):
     """Initialisation starts before it stops, once, right before the run, and takes less than the limit."""
 
     id = "ORD01"
-    cite = TIMING
     why = (
         "Work before run_start is not timed, so the rules limit it; what is done between init_stop and run_start is"
         " neither limited nor timed."
@@ -212,11 +217,10 @@ class Staging(LogRule):
         return [event.key for event in events[at - 1 : at + 2 : 2]] == ["staging_start", "epoch_start"]
 
 
-class RunStart(LogRule):
+class RunStart(TimingRule):
     """run_start is logged once, after init_stop and before all training and evaluation."""
 
     id = "ORD04"
-    cite = TIMING
     why = (
         "The clock starts here: nobody times epochs before it. The official summary takes the last of several run_start"
         " records."
@@ -245,11 +249,10 @@ class RunStart(LogRule):
                 yield self.finding_at(log, first, message, "after run_start", judge_gain(start, first))
 
 
-class RunStop(LogRule):
+class RunStop(TimingRule):
     """run_stop is logged once, after run_start, with a status."""
 
     id = "ORD05"
-    cite = TIMING
     why = "The clock stops here, and the status says whether the run counts."
     fix = (
         "A run that was killed has none: resume it, or repeat it. Any other logs run_stop once: status success if the"
@@ -271,11 +274,10 @@ class RunStop(LogRule):
                 yield self.finding_at(log, stop, "run_stop status is missing in the metadata", '"status": "success"')
 
 
-class Forward(LogRule, strict_only=True):
+class Forward(TimingRule, strict_only=True):
     """Time does not run backwards from event to event."""
 
     id = "ORD09"
-    cite = TIMING
     differs = "the official tool compares no times except the length of the initialisation"
     why = "The score is a difference of times: setting the clock back improves it."
     fix = "Log from one rank with one clock (monotonic); never edit times."

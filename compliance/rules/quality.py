@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from math import isfinite
 from operator import eq
@@ -36,19 +36,27 @@ SUCCESS = (
 )
 """A word or a text that tells of no failure."""
 FAILED_WORD = r"(?i).*(?:fail|abort|error|exception|kill|cancel|timeout|time limit|out of memory|diverged|\bnot\b)"
-REPORTS = r"(?i)(?:.*_)?(?:reason|cause|state|status|ended|ending|outcome)"
-"""Names of metadata that say how a run ended."""
-FAULTS = r"(?i)(?:.*_)?(?:errors?|exception|signal|failures?|failed|crashed|aborted|killed|cancelled|interrupted)"
-"""Names of what does not happen to a run that succeeds."""
-MESSAGES = r"(?i)(?:.*_)?(?:message|msg|note|comment|info|result)"
-"""Names of a text that may say so."""
-CODES = r"(?i)(?:.*_)?(?:code|returncode|rc|exitcode|exit)"
 USUAL = frozenset(("file", "lineno", "epoch", "epoch_num", "instance", "instance_id", "time"))
 """Names of metadata of run_stop in published logs, which say nothing of its success."""
-FLAGS = r"(?i)(?:.*_)?(?:converged|success|successful|succeeded|reached|met|completed|finished|passed|ok)"
 
 
-class PlausibleQuality(LogRule, strict_only=True):
+class ResultRule(LogRule):
+    """Base of the rules about the results of evaluations: what they have to be is known of the benchmark."""
+
+    cite = CONVERGENCE
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        # The official tool finds the metric through the division; the rule set of round 0.7 lacks the one of open.
+        has_metric = case.strict or case.division == "closed" or (case.division == "open" and case.round != "0.7")
+        if case.reference is not None and has_metric:
+            yield from self.judge(log, case, case.reference.target)
+
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
+        """Yield what is wrong with the results."""
+        raise NotImplementedError
+
+
+class PlausibleQuality(ResultRule, strict_only=True):
     """The last evaluation is not far better than the quality target."""
 
     id = "QUA11"
@@ -60,15 +68,14 @@ class PlausibleQuality(LogRule, strict_only=True):
     good = (lambda log: log().last_evaluation(0.1),)
     bad = (lambda log: log().last_evaluation(1e-9),)
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        target = case.reference.target if case.reference else None
-        last = log.last(target.key) if target else None
-        if target and last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
+        last = log.last(target.key)
+        if last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
             how = "the best possible" if last.value == 1 else "more than ten times better than the target"
             yield self.finding_at(log, last, f"{target.key} is {show(last.value)}, {how}", f"about {target.value}")
 
 
-class TargetReached(LogRule):
+class TargetReached(ResultRule):
     """An evaluation of the run reaches the quality target."""
 
     id = "QUA01"
@@ -85,10 +92,7 @@ class TargetReached(LogRule):
     good = (lambda log: log().last_evaluation(0.124),)
     bad = (lambda log: log().last_evaluation(0.125),)
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not _has_metric(case):
-            return
-        target = case.reference.target
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
         evaluations = log[target.key]
         killed = "QUA03" if log["run_stop"] else "ORD05"  # the rule that says so, if it was
         if record := log.derive(find_completion):
@@ -159,7 +163,7 @@ class TargetReached(LogRule):
         return self.finding(log.path, last, message, target.range_text, target.key, cause="" if values else "QUA02")
 
 
-class EvaluationValues(NumberedRule):
+class EvaluationValues(ResultRule, NumberedRule):
     """Every evaluation result is a number and states its epoch_num."""
 
     id = "QUA02"
@@ -169,10 +173,8 @@ class EvaluationValues(NumberedRule):
     differs = "strict refuses any value that is not a finite number; the official tool crashes on text and null"
     bad = (lambda log: log().last_evaluation(None),)
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not _has_metric(case):
-            return
-        key = case.reference.target.key
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
+        key = target.key
         yield from self.check_numbers(log, key, case, "results")
         values = [record for record in log[key] if not is_number(record.value)]
         values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
@@ -223,21 +225,17 @@ class StatusSuccess(LogRule, strict_only=True):
             yield self.finding(log.path, failure.line, message, severity=NOTE, fix=fix)
 
 
-class SamePrecision(LogRule, strict_only=True):
+class SamePrecision(ResultRule, strict_only=True):
     """A result has the precision of the others."""
 
     id = "QUA13"
     severity = NOTE
-    cite = CONVERGENCE
     differs = "the official tool believes any number"
     why = "A program writes all results with one precision; a number of few digits, or of more, may be typed by hand."
     fix = "Submit the log as the run wrote it."
     bad = (lambda log: log().last_evaluation(0.11),)
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target = case.reference.target
+    def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
         results = [record for record in log.derive(Course, target.key).counted if type(record.value) is float]
         values = [record.value for record in results]
         single = list(map(eq, values, array("f", values)))
@@ -273,19 +271,32 @@ def is_success(value: Any) -> bool:
     return value is True or (isinstance(value, str) and bool(re.match(SUCCESS, value)))
 
 
+FAILURE_FIELDS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+    (  # that it succeeded
+        "converged|success|successful|succeeded|reached|met|completed|finished|passed|ok",
+        lambda value: value in (False, 0) or str(value).casefold() in ("false", "no"),
+    ),
+    ("code|returncode|rc|exitcode|exit", lambda value: is_number(value) and value != 0),
+    (  # a text that may say so
+        "message|msg|note|comment|info|result",
+        lambda value: isinstance(value, str) and bool(re.match(FAILED_WORD, value)),
+    ),
+    (  # what does not happen to a run that succeeds
+        "errors?|exception|signal|failures?|failed|crashed|aborted|killed|cancelled|interrupted",
+        lambda value: value is True or (bool(value) and not is_success(value)),
+    ),
+    (  # how it ended
+        "reason|cause|state|status|ended|ending|outcome",
+        lambda value: bool(value) and not is_success(value),
+    ),
+)
+"""Names of metadata of run_stop, perhaps after a word, and whether such a value says that the run did not succeed."""
+
+
 def tells_failure(name: str, value: Any) -> bool:
     """Tell whether a field of the metadata of run_stop says that the run did not succeed."""
-    if name == "status" and value == "success":
-        return False
-    if re.fullmatch(FLAGS, name):
-        return value in (False, 0) or str(value).casefold() in ("false", "no")
-    if re.fullmatch(CODES, name):
-        return is_number(value) and value != 0
-    if re.fullmatch(MESSAGES, name):
-        return isinstance(value, str) and bool(re.match(FAILED_WORD, value))
-    if re.fullmatch(FAULTS, name):
-        return value is True or (bool(value) and not is_success(value))
-    return bool(re.fullmatch(REPORTS, name)) and bool(value) and not is_success(value)
+    tests = [test for names, test in FAILURE_FIELDS if re.fullmatch(rf"(?i)(?:.*_)?(?:{names})", name)]
+    return tests[0](value) if tests else False
 
 
 class StopsAtTarget(LogRule, strict_only=True):
@@ -320,13 +331,6 @@ class StopsAtTarget(LogRule, strict_only=True):
             message = f"last evaluation misses the quality target: {target.key} {show(last.value)}"
             message += f" (it was met in line {first.line})"
             yield self.finding_at(log, last, message, target.range_text)
-
-
-def _has_metric(case: Case) -> bool:
-    """Tell whether there is a rule about the metric; the official tool finds it through the division."""
-    if case.strict or case.division == "closed":
-        return True
-    return case.division == "open" and case.round != "0.7"  # whose rule set lacks the one of the open division
 
 
 def _official_met(target: Target, value: Any) -> bool:

@@ -17,7 +17,7 @@ from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.census import sample
 from compliance.rules.epochs import course_of, more
-from compliance.rules.order import RESOLUTION_MS, TIMING
+from compliance.rules.order import RESOLUTION_MS, TimingRule
 from compliance.rules.pace import FEW_SHARE, FEWEST, NOISE_MS, STEADY_SHARE
 from compliance.rules.quality import CONVERGENCE, LEAST_MADE, count_digits
 from compliance.rules.rule import LogRule, show
@@ -35,12 +35,11 @@ CHANCE: Final = 2**17
 """Pairs of 32-bit numbers among which two are equal by chance, or fewer."""
 
 
-class ReportsInTime(LogRule, strict_only=True):
+class ReportsInTime(TimingRule, strict_only=True):
     """A report from within an epoch comes in its epoch, after as much time as its steps take, and none is left out."""
 
     id = "ORD22"
     severity = WARNING
-    cite = TIMING
     differs = "the official tool reads no such records"
     why = (
         "Steps that take no time were not trained, or times between the reports were edited. Slow steps break no rule."

@@ -35,11 +35,16 @@ VARIANT = "dataset_variant"
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 
 
-class NumberOfRuns(SetRule):
+class RunsRule(SetRule):
+    """Base of the rules about which runs a result has."""
+
+    cite = RESULTS
+
+
+class NumberOfRuns(RunsRule):
     """A time-to-train result has exactly the required number of runs, a throughput result at least that many."""
 
     id = "RUN01"
-    cite = RESULTS
     why = "The score is a mean over a fixed number of runs; any other number would allow choosing the best."
     fix = (
         "Put back a run that was left out, or make the missing runs as the others were made; do not choose among runs."
@@ -96,11 +101,10 @@ def _missing_files(results: ResultSet) -> str:
     return f": {missing} missing" if count else ""
 
 
-class TellableResult(SetRule, strict_only=True):
+class TellableResult(RunsRule, strict_only=True):
     """The logs of a folder outside a submission are of one result, or can be told apart into results."""
 
     id = LOOSE_RULE
-    cite = RESULTS
     differs = "the official tool judges such logs one by one"
     why = "Runs, seeds, settings and convergence are judged of a result: of logs that may be of several, they are not."
     fix = (
@@ -119,12 +123,11 @@ class TellableResult(SetRule, strict_only=True):
             )
 
 
-class NoNumberMissing(SetRule, strict_only=True):
+class NoNumberMissing(RunsRule, strict_only=True):
     """The runs of a result, counted and pruned ones, are numbered without gaps."""
 
     id = "RUN21"
     severity = WARNING
-    cite = RESULTS
     differs = "the official tool does not read the numbers"
     why = "A missing number may be a run that was left out because it was slow; all must be submitted."
     fix = "Add the missing runs, instances also in pruned_results; say in the README why a number was never used."
@@ -155,11 +158,10 @@ class NoNumberMissing(SetRule, strict_only=True):
                 yield self.finding(run.path, 0, message, "an instance of each log", severity=NOTE)
 
 
-class FailingRuns(SetRule):
+class FailingRuns(RunsRule):
     """At most one run of a time-to-train result fails; every instance of a throughput result passes."""
 
     id = "RUN02"
-    cite = RESULTS
     why = "Olympic scoring drops the slowest run, so one run may fail in its place; throughput drops none."
     fix = "Repeat the series; move failing instances of a throughput result to pruned_results."
     differs = (

@@ -160,11 +160,14 @@ def _read_settings(arguments: argparse.Namespace) -> Settings:
         settings = Settings()
     else:
         settings = find_settings() if arguments.config is None else read_settings(arguments.config)
-    arguments.round = arguments.round or settings.round
-    arguments.profile = arguments.profile or settings.profile or STRICT
-    arguments.fail_on = arguments.fail_on or settings.fail_on or ERROR
-    arguments.allow_mini = arguments.allow_mini or settings.allow_mini
-    arguments.waivers = arguments.waivers or settings.waivers
+    for name, default in (
+        ("round", None),
+        ("profile", STRICT),
+        ("fail_on", ERROR),
+        ("allow_mini", False),
+        ("waivers", {}),
+    ):
+        setattr(arguments, name, getattr(arguments, name) or getattr(settings, name) or default)
     return settings
 
 

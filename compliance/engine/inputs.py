@@ -142,16 +142,15 @@ def initial_case(
     """
     in_path = round_of_path(path) if path != "-" else None
     dated = None if options.round or in_path else _find_dated_round(logs, tree)
-    if options.round:
-        round_, why = options.round, "as asked for"
-    elif in_path:
-        round_, why = in_path, NAMED
-    elif flat and (options.profile != STRICT or dated in (None, ROUNDS[0])):
-        round_, why = ROUNDS[0], FLAT
-    elif dated and dated != ROUNDS[-1]:
-        round_, why = dated, DATED
-    else:
-        round_, why = ROUNDS[-1], NEWEST
+    is_first = flat and (options.profile != STRICT or dated in (None, ROUNDS[0]))
+    choices = (
+        (options.round, "as asked for"),
+        (in_path, NAMED),
+        (ROUNDS[0] if is_first else None, FLAT),
+        (dated if dated != ROUNDS[-1] else None, DATED),
+        (ROUNDS[-1], NEWEST),
+    )
+    round_, why = next((round_, why) for round_, why in choices if round_)
     return Case(
         round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini, round_why=why
     )

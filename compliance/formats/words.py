@@ -162,13 +162,14 @@ def runs_text(results: ResultSet) -> str:
     """Return the numbers of runs, required, failing and pruned: `9/10 runs, 1 failing`."""
     required = results.reference.runs if results.reference else None
     number = len(results.runs)
-    runs = f"{number}/{required} runs"
-    if required is None:
-        runs = counted(number, "run")
-    elif results.scaling == WEAK:
-        runs = f"{number} runs (at least {required})" if number < required else f"{number} runs"
+    runs = (
+        (required is None, counted(number, "run")),
+        (results.scaling != WEAK, f"{number}/{required} runs"),
+        (number < (required or 0), f"{number} runs (at least {required})"),
+        (True, f"{number} runs"),
+    )
     parts = (
-        (True, runs),
+        (True, first_text(runs)),
         (results.failing, f"{len(results.failing)} failing"),
         (results.pruned, f"{len(results.pruned)} pruned"),
     )

@@ -116,8 +116,12 @@ _TRAINING: Final = frozenset(
     "unet3d".split()
 )
 """Benchmarks of MLPerf Training 0.6 to 6.1: mlperf_logging/benchmark_meta.py of mlperf-logging 4.1.68."""
+_JUDGE_TRAINING: Final = (
+    "Its checker judges it: `python -m mlperf_logging.compliance_checker --usage training --ruleset <round>.0 FILE`."
+)
 _SCIENCE: Final = frozenset(("cloudmask", "earthquake", "stemdl", "uno"))
 """What the codes in github.com/mlcommons/science log."""
+_NO_JUDGE: Final = "See github.com/mlcommons/science; no tool judges it."
 _LOADGEN: Final = frozenset(("loadgen_version", "effective_scenario", "result_validity"))
 """Keys that the load generator of MLPerf Inference logs."""
 
@@ -128,11 +132,9 @@ def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
     benchmark: the value of its submission_benchmark. keys: its other keys.
     """
     name = benchmark.strip().lower() if isinstance(benchmark, str) else ""
-    if name in _TRAINING:
-        tool = "python -m mlperf_logging.compliance_checker --usage training --ruleset <round>.0 FILE"
-        return FileKind(f"a log of MLPerf Training ({name})", f"Its checker judges it: `{tool}`.")
-    if name in _SCIENCE:
-        return FileKind(f"a log of MLCommons Science ({name})", "See github.com/mlcommons/science; no tool judges it.")
-    if benchmark is None and keys & _LOADGEN:
-        return FileKind("a log of MLPerf Inference", INFERENCE)
-    return None
+    suites = (
+        (name in _TRAINING, f"a log of MLPerf Training ({name})", _JUDGE_TRAINING),
+        (name in _SCIENCE, f"a log of MLCommons Science ({name})", _NO_JUDGE),
+        (benchmark is None and keys & _LOADGEN, "a log of MLPerf Inference", INFERENCE),
+    )
+    return next((FileKind(what, fix) for is_of_suite, what, fix in suites if is_of_suite), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.reference import since
 from common.values import group_pairs, is_number
-from compliance.model.judging import ERROR, NOTE, OFFICIAL_RULE, WARNING, Finding, listed
+from compliance.model.judging import ERROR, NOTE, OFFICIAL_RULE, WARNING, Finding, first_text, listed
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
@@ -190,11 +190,12 @@ def _list_peaks(settings: Mapping[str, Any]) -> tuple[float, ...]:
 
 def _why_not(results: ResultSet) -> str:
     problem = "mini problem" if results.mini else "benchmark"
-    if results.reference is None:
-        return f"convergence not tested: the {problem} is unknown"
-    if not results.runs:
-        return "convergence not tested: there are no runs"
-    return f"convergence not tested: the {problem} has no reference convergence points of round {results.round}"
+    reasons = (
+        (results.reference is None, f"the {problem} is unknown"),
+        (not results.runs, "there are no runs"),
+        (True, f"the {problem} has no reference convergence points of round {results.round}"),
+    )
+    return f"convergence not tested: {first_text(reasons)}"
 
 
 class OfficialVerdict(Rule, strict_only=True):

@@ -159,13 +159,12 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     findings: list[Finding] = []
     only_rule = _find_only_rule(log, task.options) if case.strict else ""
     damage = log.derive(find_damage) if case.strict and _counts(WholeLog.id, log, task.options) else None
-    prefixes, reason = _readable_part(log, damage) if case.strict else (("",), "")
-    if only_rule:
-        prefixes, reason = (only_rule,), ""
+    judges_all = bool(only_rule) or not case.strict
+    prefixes, reason = ((only_rule,), "") if judges_all else _readable_part(log, damage)
     import_log_rules()
     applied = rules_of(LogRule, case.round, case.division, case.profile)
     rules = applied if prefixes == ("",) else tuple(rule for rule in applied if rule.id.startswith(prefixes))
-    started = bool(only_rule) or not case.strict or any(log[key] for key in STARTED)
+    started = judges_all or any(log[key] for key in STARTED)
     for of_rule in filter(None, apply_each(rules, task.path, log, case)):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)

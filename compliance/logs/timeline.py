@@ -303,7 +303,4 @@ def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Itera
 
 def epoch_number(record: Record) -> float | None:
     """Return the number of the epoch or of the first epoch of the block that a record is about."""
-    number = record.meta("epoch_num")
-    if not is_number(number):
-        number = record.meta("first_epoch_num")
-    return number if is_number(number) else None
+    return next(filter(is_number, map(record.meta, ("epoch_num", "first_epoch_num"))), None)

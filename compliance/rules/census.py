@@ -131,16 +131,11 @@ def read_course(records: list[Record]) -> str | None:
     return "falls" if end < begin else "rises" if end > begin else "stays the same"
 
 
-def read_marks(records: list[Record]) -> int | None:
-    """Return how many lines of code wrote the records; None of a single one."""
-    return len({*map(read_mark, records)}) if len(records) > 1 else None
-
-
 READERS: Final[dict[str, Callable[[list[Record]], Any]]] = {
     VALUE: read_value,
     TYPE: read_type,
     COURSE: read_course,
-    MARKS: read_marks,
+    MARKS: lambda records: len({*map(read_mark, records)}) if len(records) > 1 else None,  # lines that wrote them
 }
 
 
@@ -231,8 +226,9 @@ class AsPublished(LogRule, strict_only=True):
         if new:
             latest = {name: record for record, name in sorted(new, key=lambda pair: (pair[0].order, pair[1]))}
             names = listed([f"{name} of {record.key}" for name, record in latest.items()])
-            message = f"names in the metadata that no published log has: {names}"
-            yield self.finding_at(log, next(iter(latest.values())), message)
+            yield self.finding_at(
+                log, next(iter(latest.values())), f"names in the metadata that no published log has: {names}"
+            )
 
 
 def describe_fact(fact: Fact, value: Any, usual: Any) -> str:

@@ -95,8 +95,9 @@ class Configuration(SuiteRule):
     def _find_departures(self, log: Log, record: Record, comparison: Comparison) -> Iterator[Finding]:
         for row, value in comparison.refused[:MOST_KEYS]:
             message = f"the configuration of the run has {row.key} {show(value)}"
-            expected = row.allowed.text.replace("'", '"') + f" in closed: {row.cite}"
-            yield self.finding(log.path, record.line, message, expected, row.key)
+            yield self.finding(
+                log.path, record.line, message, row.allowed.text.replace("'", '"') + f" in closed: {row.cite}", row.key
+            )
         others = [row.key for row, _ in comparison.refused[MOST_KEYS:]]
         if others:
             keys = f"{len(others)} more keys: {_list_keys(others)}"
@@ -118,8 +119,9 @@ class Configuration(SuiteRule):
         wrong = next((repeated for repeated in log[key] if not _values_agree(repeated.value, stated)), None)
         if wrong is not None:
             contradiction = f"the configuration in line {record.line} makes it {show(stated)}"
-            message = f"{key} is {show(wrong.value)}, but {contradiction}"
-            yield self.finding_at(log, wrong, message, "what the run was configured with")
+            yield self.finding_at(
+                log, wrong, f"{key} is {show(wrong.value)}, but {contradiction}", "what the run was configured with"
+            )
 
 
 class Provenance(SuiteRule):
@@ -166,8 +168,9 @@ class Provenance(SuiteRule):
         for record in log[PARAMETERS] if expected is not None else ():
             if not is_integer(record.value) or record.value != expected:
                 fix = "Train the network of the reference, or submit to the open division."
-                message = f"the network has {show(record.value)} parameters"
-                yield self.finding_at(log, record, message, f"{expected:,}", fix=fix)
+                yield self.finding_at(
+                    log, record, f"the network has {show(record.value)} parameters", f"{expected:,}", fix=fix
+                )
 
     def _check_revision(self, log: Log, record: Record, case: Case) -> Iterator[Finding]:
         """Yield a contradiction between revision and sources, and a note on a revision that is not the whole code."""

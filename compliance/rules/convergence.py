@@ -118,8 +118,9 @@ class ReferenceSettings(ConvergenceRule, strict_only=True):
         }
         if differing:
             key, texts = next(iter(differing)), "; ".join(differing.values())
-            message = f"not as in the reference runs {verdict.point.name}: {texts}"
-            yield self.finding_in(run, key, message, "the values in brackets")
+            yield self.finding_in(
+                run, key, f"not as in the reference runs {verdict.point.name}: {texts}", "the values in brackets"
+            )
 
 
 class WaiversUsed(SubmissionsRule):
@@ -230,5 +231,6 @@ class OfficialVerdict(Rule, strict_only=True):
             subject = f"{rule} ({keys})" if keys else rule
             more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
             message = f"the committee's checker refuses this: {subject}: {first.message}{more}"
-            fix = first.fix or RULES[rule].fix
-            yield self.finding(first.path, first.line, message, first.expected, first.key, fix=fix)
+            yield self.finding(
+                first.path, first.line, message, first.expected, first.key, fix=first.fix or RULES[rule].fix
+            )

@@ -72,9 +72,8 @@ class SeedsLogged(SeedRule):
         missing = [run for run in results.runs if not run.seeds and not (may_lack and run.verdict == FAIL)]
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
-            severity, fix = WARNING if early else ERROR, ""
-            if len(missing) < len(results.runs):
-                fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
+            advice = "Restore the seed record from the original log; a run that logged none must be repeated with one."
+            severity, fix = WARNING if early else ERROR, advice if len(missing) < len(results.runs) else ""
             yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
         for run in results.runs:
             yield from islice(self._find_problems(run, results.strict), 1)
@@ -115,9 +114,9 @@ class SeedsUnique(SeedRule):
             run, line = places[-1]
             if len(runs) > 1:
                 message = f"duplicate seed {show(number)}: also in {names_of(runs[:-1])}"
-                fix = f"Repeat all but one of these {len(runs)} runs, each with a seed of its own."
-                if results.scaling == WEAK:
-                    fix = f"Keep one; move {names_of(runs[1:])} to pruned_results."
+                keep_one = f"Keep one; move {names_of(runs[1:])} to pruned_results."
+                repeat = f"Repeat all but one of these {len(runs)} runs, each with a seed of its own."
+                fix = keep_one if results.scaling == WEAK else repeat
                 cause = "RUN05" if all(id(run) in copied for run in runs) else ""
                 yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix, cause=cause)
             elif len(places) > 1 and not run.damage:

@@ -13,7 +13,7 @@ from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record
-from compliance.model.judging import NOTE, WARNING, Case, Finding
+from compliance.model.judging import NOTE, WARNING, Case, Finding, first_text
 from compliance.rules.order import LOGGING, before, has_field
 from compliance.rules.rule import LogRule, show
 
@@ -41,8 +41,9 @@ class NumberedRule(LogRule):
             return
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
-            message = f"epoch_num missing in the metadata of {key}{more(missing, noun)}"
-            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
+            yield self.finding_at(
+                log, missing[0], f"epoch_num missing in the metadata of {key}{more(missing, noun)}", '"epoch_num": n'
+            )
         records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
         wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
         if wrong:
@@ -64,7 +65,7 @@ class Blocks(NumberedRule):
         for start in log["block_start"]:
             if not before(log, "run_start", start):
                 yield self.finding_at(log, start, "block_start before run_start", "after run_start")
-            if not has_field(start, "epoch_count") or not self._is_positive(start):
+            if not self._is_positive(start):
                 yield self.finding_at(log, start, "block_start without a positive epoch_count", '"epoch_count": n')
         if case.strict and log["block_start"] and (epoch := log.first("epoch_start")):
             message = f"blocks and epochs in one log: epoch_start is in line {epoch.line}"
@@ -125,13 +126,11 @@ class EpochOrder(NumberedRule, strict_only=True):
         wrong = _find_wrong_samples(course, step) if step else None
         if wrong:
             event, last, number = wrong
-            message = f"{event.key} has {show(number)} samples after {show(last)}"
-            expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
             yield self.finding_at(
                 log,
                 event,
-                message,
-                expected,
+                f"{event.key} has {show(number)} samples after {show(last)}",
+                f"{show(last + step)}: val_every_iters * global_batch_size more",
                 fix="Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations.",
             )
         elif not by_samples and course.numbers and {course.numbers[0], min(course.numbers)}.isdisjoint((0, 1)):
@@ -154,11 +153,10 @@ class EpochOrder(NumberedRule, strict_only=True):
         start = course.training(number)
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"
         others = more(course.untrained, "evaluations")
-        message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
         return self.finding_at(
             log,
             record,
-            message,
+            f"evaluation of epoch {show(number)} before its training: {why}{others}",
             f"epoch_start of epoch {show(number)} before it",
             fix="Log eval_start with the epoch_num of the epoch that was trained last.",
         )
@@ -211,12 +209,11 @@ class EpochOrder(NumberedRule, strict_only=True):
             evaluated = key == "eval_start"
             gap = number != last + 1 and (number != last or key == "epoch_start")
             if number < last if evaluated else gap:
-                verb = "goes back to" if number < last else "skips to"
-                if number == last:
-                    verb = "repeats"
+                verb = first_text(((number < last, "goes back to"), (number == last, "repeats"), (True, "skips to")))
                 message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
-                expected = f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
-                yield self.finding_at(log, record, message, expected)
+                yield self.finding_at(
+                    log, record, message, f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
+                )
                 return
 
 
@@ -274,11 +271,10 @@ class EpochPairs(NumberedRule, strict_only=True):
             number = stop.meta(field)
             # The number may count epochs from 0 or from 1.
             if is_number(number) and not min(evaluated, trained) - 1 <= number <= max(evaluated, trained) + 1:
-                message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
                 yield self.finding_at(
                     log,
                     stop,
-                    message,
+                    f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}",
                     show(trained),
                     WARNING,
                     "Log the number of the last epoch with run_stop, or none.",

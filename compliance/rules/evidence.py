@@ -162,14 +162,6 @@ def _is_target(value: Any, case: Case) -> bool:
     return not 0 < share <= 1 or case.reference is None or are_same(share, case.reference.target.value)
 
 
-def _is_whole(value: Any, case: Case) -> bool:
-    return not _read_number(value) < 1
-
-
-def _is_no_checkpoint(value: Any, case: Case) -> bool:
-    return not isinstance(value, str) or value.strip().casefold() in NOTHING
-
-
 def _read_number(value: Any) -> float:
     """Return a number, which may be logged as text; NaN for anything else."""
     try:
@@ -179,8 +171,18 @@ def _read_number(value: Any) -> float:
 
 
 REFERENCE_RECORDS: tuple[tuple[str, Callable[[Any, Case], bool], str, str], ...] = (
-    ("checkpoint", _is_no_checkpoint, "the run seems to start from a checkpoint", "null"),
-    ("data_oversampling_factor", _is_whole, "an epoch covers only this fraction of the samples", "1 or more"),
+    (
+        "checkpoint",
+        lambda value, case: not isinstance(value, str) or value.strip().casefold() in NOTHING,
+        "the run seems to start from a checkpoint",
+        "null",
+    ),
+    (
+        "data_oversampling_factor",
+        lambda value, case: not _read_number(value) < 1,
+        "an epoch covers only this fraction of the samples",
+        "1 or more",
+    ),
     ("target_accuracy_reached", _is_target, "the run ended at another target", "the target of the benchmark"),
 )
 """Key, which values are usual, what others say, and what is expected; published logs have no other values."""

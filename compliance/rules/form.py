@@ -268,8 +268,9 @@ class Times(FormRule, strict_only=True):
         for name in dict.fromkeys(self._describe_problem(problem) for problem in reported):
             same = [problem for problem in reported if self._describe_problem(problem) == name]
             count = f" (in {len(same)}{'+' if len(same) == 100 else ''} records)" if len(same) > 1 else ""
-            message = f"time_ms is {same[0].detail}: {name}{count}"
-            yield self.finding(log.path, same[0].line, message, "milliseconds since 1970")
+            yield self.finding(
+                log.path, same[0].line, f"time_ms is {same[0].detail}: {name}{count}", "milliseconds since 1970"
+            )
         for problem in texts[:1]:
             message = f"time_ms is {problem.detail}, not a JSON number"
             yield self.finding(log.path, problem.line, message, "a JSON number of milliseconds")

@@ -70,8 +70,9 @@ class PowerReadable(FileRule):
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         for problem in log.problems:
-            message = self.MESSAGES[problem.kind].format(problem.detail)
-            yield self.finding(log.path, problem.line, message, "records of mllog")
+            yield self.finding(
+                log.path, problem.line, self.MESSAGES[problem.kind].format(problem.detail), "records of mllog"
+            )
         if log.kind and not log.problems:
             message = f"no record of mlperf-logging: this is {log.kind.name}"
             yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=log.kind.fix)
@@ -112,12 +113,14 @@ class MeasurementCovers(FileRule):
             message = f"measured at a different time than the run: {_span_text(late)} {direction}"
             yield self.finding(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
-        for missing, line, key, fact in (
-            (late, log.starts.line, POWER_START, f"begins {_span_text(late)} after run_start"),
-            (early, log.stops.line, POWER_STOP, f"ends {_span_text(early)} before run_stop"),
-        ):
-            if missing > EDGE_MS:
-                yield self.finding(log.path, line, fact, expected, key)
+        yield from (
+            self.finding(log.path, line, fact, expected, key)
+            for missing, line, key, fact in (
+                (late, log.starts.line, POWER_START, f"begins {_span_text(late)} after run_start"),
+                (early, log.stops.line, POWER_STOP, f"ends {_span_text(early)} before run_stop"),
+            )
+            if missing > EDGE_MS
+        )
         # Short runs may go on after run_stop until there are 60 readings.
         if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
             message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"
@@ -202,31 +205,33 @@ class PowerValues(FileRule):
         accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
         least = min(max(low, IDLE_WATTS * accelerators), high)
         watts = log.watt_ms / log.timed_ms if log.timed_ms else least
-        for applies, line, message, expected, severity in (
-            (
-                log.invalid.count,
-                log.invalid.line,
-                f"{POWER_READING} is {log.invalid.value}{others}",
-                "watts, 0 or more",
-                ERROR,
-            ),
-            (
-                not least <= watts <= high,
-                0,
-                f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W",
-                "watts of the whole node, not kW or mW",
-                WARNING,
-            ),
-            (
-                log.readings >= LEAST_READINGS and log.lowest == log.highest,
-                0,
-                f"all {log.readings} readings are {log.lowest:.4g} W",
-                "power that varies with the work",
-                WARNING,
-            ),
-        ):
-            if applies:
-                yield self.finding(log.path, line, message, expected, POWER_READING, severity)
+        yield from (
+            self.finding(log.path, line, message, expected, POWER_READING, severity)
+            for applies, line, message, expected, severity in (
+                (
+                    log.invalid.count,
+                    log.invalid.line,
+                    f"{POWER_READING} is {log.invalid.value}{others}",
+                    "watts, 0 or more",
+                    ERROR,
+                ),
+                (
+                    not least <= watts <= high,
+                    0,
+                    f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W",
+                    "watts of the whole node, not kW or mW",
+                    WARNING,
+                ),
+                (
+                    log.readings >= LEAST_READINGS and log.lowest == log.highest,
+                    0,
+                    f"all {log.readings} readings are {log.lowest:.4g} W",
+                    "power that varies with the work",
+                    WARNING,
+                ),
+            )
+            if applies
+        )
         if log.of_parts:
             message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
             expected = f"readings of scope {NODE_SCOPE!r}"
@@ -242,21 +247,23 @@ class PowerValues(FileRule):
         line, second = (*log.efficiencies.values(), 0, 0)[:2]
         message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
         is_low = efficiency is not None and efficiency < LEAST_EFFICIENCY
-        for applies, place, text, expected, severity in (
-            (not values and log.of_node, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", NOTE),
-            (len(values) > 1, second, message, "one value", ERROR),
-            (efficiency is None, line, message, "0 < v <= 1", ERROR),
-            (
-                log.direct_current and efficiency != 1,
-                line,
-                f"{message} of direct current",
-                "1: nothing is converted",
-                ERROR,
-            ),
-            (is_low, line, message, "0.8 or more, as any rated supply has", WARNING),
-        ):
-            if applies:
-                yield self.finding(log.path, place, text, expected, CONVERSION_EFFICIENCY, severity, EFFICIENCY_FIX)
+        yield from (
+            self.finding(log.path, place, text, expected, CONVERSION_EFFICIENCY, severity, EFFICIENCY_FIX)
+            for applies, place, text, expected, severity in (
+                (not values and log.of_node, 0, f"{CONVERSION_EFFICIENCY} is not logged: taken as 1", "", NOTE),
+                (len(values) > 1, second, message, "one value", ERROR),
+                (efficiency is None, line, message, "0 < v <= 1", ERROR),
+                (
+                    log.direct_current and efficiency != 1,
+                    line,
+                    f"{message} of direct current",
+                    "1: nothing is converted",
+                    ERROR,
+                ),
+                (is_low, line, message, "0.8 or more, as any rated supply has", WARNING),
+            )
+            if applies
+        )
 
 
 def _span_text(time_ms: float) -> str:

@@ -263,8 +263,9 @@ class RunStop(TimingRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["run_stop"] and log.end:
-            message = f"{log.end.text}; run_stop is not logged"
-            yield self.finding(log.path, log.end.line, message, key="run_stop", fix=log.end.cause.fix)
+            yield self.finding(
+                log.path, log.end.line, f"{log.end.text}; run_stop is not logged", key="run_stop", fix=log.end.cause.fix
+            )
         else:
             yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
         for stop in log["run_stop"]:

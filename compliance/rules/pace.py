@@ -18,7 +18,7 @@ from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import is_resumed
 from compliance.logs.timeline import samples_per_second
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, first_text, listed
 from compliance.model.result_set import ResultSet, names_of
 from compliance.rules.bounds import read_table
 from compliance.rules.epochs import course_of, more
@@ -95,9 +95,9 @@ class EpochTakesTime(LogRule, strict_only=True):
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
             overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
             others = [advance[epoch] for epoch in advance.keys() - crowded]
-            severity = ERROR if parallel else WARNING
-            if not parallel and not overlaps and not _are_steady(usual, others):
-                severity = NOTE  # beside slow epochs, usual ones come soon
+            # Beside slow epochs, usual ones come soon.
+            is_odd = overlaps or _are_steady(usual, others)
+            severity = first_text(((parallel, ERROR), (is_odd, WARNING), (True, NOTE)))
             yield self.finding_at(log, start, message, expected, severity)
 
     def _find_short(self, log: Log, course: Course, share: float) -> Iterator[Finding]:
@@ -112,15 +112,15 @@ class EpochTakesTime(LogRule, strict_only=True):
             return
         shares = {epoch: times[epoch] / max(usual * parts[epoch], 1) for epoch in short}
         number = min(short, key=lambda epoch: shares[epoch])
-        severity = NOTE
-        if shares[number] < NO_TIME_SHARE and not is_resumed(log):
-            severity = ERROR
-        elif len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE:
-            severity = WARNING
-        elif short != [max(times)] and not _may_be_faster(course, shares):
-            # Not the last, which the target may have ended, and not as many as a busy machine leaves.
-            few = len(short) <= FEW_SHARE * len(times) or shares[number] < THIRD
-            severity = WARNING if few else NOTE
+        # Not as many as a busy machine leaves, and not the last, which the target may have ended.
+        few = len(short) <= FEW_SHARE * len(times) or shares[number] < THIRD
+        kinds = (
+            (shares[number] < NO_TIME_SHARE and not is_resumed(log), ERROR),
+            (len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE, WARNING),
+            (few and short != [max(times)] and not _may_be_faster(course, shares), WARNING),
+            (True, NOTE),
+        )
+        severity = first_text(kinds)
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         later = [record for epoch, record in ends if epoch == number and record.order > start.order]
@@ -277,5 +277,6 @@ class FasterThanSiblings(SetRule, strict_only=True):
             # None of the others was made on a busy machine, on which few runs are alone.
             steady = usual <= LEVEL_SPREAD * ascending[0] and len(fast) <= max(1, FEW_SHARE * len(rates))
             severity = WARNING if steady and most > TWICE * usual else NOTE
-            expected = f"at most {FASTER_THAN_SIBLINGS} times the median"
-            yield self.finding(fast[0].path, 0, message, expected, severity=severity)
+            yield self.finding(
+                fast[0].path, 0, message, f"at most {FASTER_THAN_SIBLINGS} times the median", severity=severity
+            )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from common.reference import FIRST_RUNS_MS
 from compliance.benchmarks import benchmarks_of, names_in_words
-from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few, first_text
 from compliance.model.layout import POWER, PRUNED, STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
@@ -40,6 +40,7 @@ JOINED = tuple(
 )
 """Fields that must be text, or the official system description checker crashes."""
 SYSTEM_TYPE = "system_type"
+FIXES = {SYSTEM_TYPE: f'Write "{SYSTEM_TYPE}": "datacenter".'}
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
 
@@ -81,9 +82,7 @@ class Layout(PackageRule):
                 continue  # it misses single descriptions: PKG04
             folders = [entry.name for entry in package.contents if entry.kind == FOLDER and not entry.folder]
             near = next((other for other in folders if find_near(other, [name])), "") if package.strict else ""
-            more = ": the number of runs is 0" if results else ""
-            if near:
-                more = f", but {near!r}"
+            more = first_text(((near, f", but {near!r}"), (results, ": the number of runs is 0")))
             message, fix = f"layout: there is no folder {name!r}{more}", advise_rename(near, name)
             incomplete = results and package.strict and not near
             yield self.finding(folder, 0, message, "results/ and systems/", fix=fix, incomplete=incomplete)
@@ -99,13 +98,13 @@ class Layout(PackageRule):
             fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
             yield self.finding(folder, 0, message, "strong/ or weak/ in between", fix=fix)
         if package.round == "0.7" and not package.flat and package.sets:
-            message = "layout: round 0.7 has no strong or weak folders"
-            yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
+            yield self.finding(
+                results_folder, 0, "layout: round 0.7 has no strong or weak folders", "results/<system>/<benchmark>"
+            )
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
-            expected = "results/<system>/…/<benchmark>"
-            yield self.finding(results_folder, 0, message, expected, incomplete=not files)
+            yield self.finding(results_folder, 0, message, "results/<system>/…/<benchmark>", incomplete=not files)
 
 
 def find_near(name: str, names: Iterable[str]) -> str:
@@ -174,9 +173,8 @@ class FileNames(PackageRule):
                 first = os.path.basename(misnamed[0])
                 number = re.search("[0-9]+", first)
                 right = f"result_{number[0] if number else '<i>'}.txt"
-                fix = f"Rename them, such as {first} to {right}."
-                if os.path.isdir(misnamed[0]):
-                    fix = f"Move the logs up, such as {first}/{right} to {right}."
+                rename, move = f"Rename them, such as {first} to", f"Move the logs up, such as {first}/{right} to"
+                fix = f"{move if os.path.isdir(misnamed[0]) else rename} {right}."
                 yield self.finding(path, 0, message, expected, "", severity, fix)
             elif near := find_near(name, (PRUNED, POWER) if is_folder else ()):
                 yield self.finding(path, 0, f"{message}: did you mean {near!r}?", near, fix=advise_rename(name, near))
@@ -315,40 +313,41 @@ class DescriptionValues(PackageRule, strict_only=True):
             is_type = is_type or package.round == "0.7" or is_placeholder(str(system_type))
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
-            for applies, message, expected, key, severity in (
-                (
-                    division not in ("closed", "open"),
-                    f"division in the system json is {show(division)}",
-                    "'closed' or 'open'",
-                    "division",
-                    ERROR,
-                ),
-                (
-                    not is_status,
-                    f"status in the system json is {show(fields.get('status'))}",
-                    "cloud, onprem, preview or research",
-                    "status",
-                    WARNING,
-                ),
-                (
-                    not is_type,
-                    f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
-                    "datacenter or edge",
-                    SYSTEM_TYPE,
-                    NOTE,
-                ),
-                (needed, f"empty in the system json: {', '.join(needed)}", "a value", "", WARNING),
-                (
-                    empty and not needed,
-                    f"{len(empty)} fields of the system json are empty: {', '.join(empty)}",
-                    "a value where one applies",
-                    "",
-                    NOTE,
-                ),
-            ):
-                if applies:
-                    fix = f'Write "{SYSTEM_TYPE}": "datacenter".' if key == SYSTEM_TYPE else ""
-                    yield self.finding(description.path, 0, message, expected, key, severity, fix)
+            yield from (
+                self.finding(description.path, 0, message, expected, key, severity, FIXES.get(key, ""))
+                for applies, message, expected, key, severity in (
+                    (
+                        division not in ("closed", "open"),
+                        f"division in the system json is {show(division)}",
+                        "'closed' or 'open'",
+                        "division",
+                        ERROR,
+                    ),
+                    (
+                        not is_status,
+                        f"status in the system json is {show(fields.get('status'))}",
+                        "cloud, onprem, preview or research",
+                        "status",
+                        WARNING,
+                    ),
+                    (
+                        not is_type,
+                        f"{SYSTEM_TYPE} in the system json is {show(system_type)}",
+                        "datacenter or edge",
+                        SYSTEM_TYPE,
+                        NOTE,
+                    ),
+                    (needed, f"empty in the system json: {', '.join(needed)}", "a value", "", WARNING),
+                    (
+                        empty and not needed,
+                        f"{len(empty)} fields of the system json are empty: {', '.join(empty)}",
+                        "a value where one applies",
+                        "",
+                        NOTE,
+                    ),
+                )
+                if applies
+            )
 
 
 class ThroughputNeedsTimeToTrain(PackageRule, strict_only=True):

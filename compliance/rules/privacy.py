@@ -93,11 +93,10 @@ class NothingPrivateInFiles(PackageRule, strict_only=True):
         )
         for pairs in alike.values():
             (path, mention), places = pairs[0], [f"{os.path.basename(path)}:{each.line}" for path, each in pairs]
-            message = _mention_text(mention) + (f", one of {len(pairs)} lines: {listed(places)}" if pairs[1:] else "")
             yield self.finding(
                 path,
                 mention.line,
-                message,
+                _mention_text(mention) + (f", one of {len(pairs)} lines: {listed(places)}" if pairs[1:] else ""),
                 "no personal data",
                 severity=NOTE if _names_author(path, mention) else WARNING,
             )

@@ -106,8 +106,9 @@ class TargetReached(ResultRule):
             yield self.finding(log.path, 0, message, target.range_text, target.key, cause=killed if log.end else "")
         elif not case.strict:
             if not any(_official_met(target, record.value) for record in reversed(evaluations)):
-                message = f"no {target.key} reaches the quality target"
-                yield self.finding_at(log, evaluations[-1], message, target.range_text)
+                yield self.finding_at(
+                    log, evaluations[-1], f"no {target.key} reaches the quality target", target.range_text
+                )
         else:
             counted = log.derive(Course, target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
@@ -221,8 +222,9 @@ class StatusSuccess(LogRule, strict_only=True):
         last, failure = log.last("run_stop"), log.oddities.get("failure")
         if last and failure and last.meta("status") == "success" and failure.line < last.line:
             message = f"the run ended with success, but the log says {show(failure.detail)}"
-            fix = "Nothing to fix if the run went on after it."
-            yield self.finding(log.path, failure.line, message, severity=NOTE, fix=fix)
+            yield self.finding(
+                log.path, failure.line, message, severity=NOTE, fix="Nothing to fix if the run went on after it."
+            )
 
 
 class SamePrecision(ResultRule, strict_only=True):
@@ -257,8 +259,7 @@ class SamePrecision(ResultRule, strict_only=True):
             deciding = [record for record in odd if record in results[-2:] and target.met(record.value)]
             record = (deciding or odd)[0]
             message = f"{record.key} {show(record.value)} has another precision than most results of the log"
-            expected = f"{usual} digits, or the same kind of number"
-            yield self.finding_at(log, record, message, expected)
+            yield self.finding_at(log, record, message, f"{usual} digits, or the same kind of number")
 
 
 def count_digits(value: float) -> int:

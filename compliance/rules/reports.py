@@ -144,8 +144,7 @@ class ReportsInTime(TimingRule, strict_only=True):
                 f"the {show(count)} steps since line {before.line} take {count * pace / 1000:,.1f} s; at the usual"
                 f" pace they take {count * usual / 1000:,.1f} s{more(rushed, 'stretches')}"
             )
-            expected = f"about {usual:,.0f} ms for each step"
-            yield self.finding_at(log, after, message, expected, WARNING if few else NOTE)
+            yield self.finding_at(log, after, message, f"about {usual:,.0f} ms for each step", WARNING if few else NOTE)
 
 
 class MeasuredOnce(LogRule, strict_only=True):

@@ -144,13 +144,15 @@ class JudgedFiles(RepositoryRule):
         fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
         is_link, is_absolute = entry.kind == LINK, os.path.isabs(entry.target)
         leaves = is_link and not is_absolute and _leads_out(entry, package)
-        for applies, message, expected, severity, advice in (
-            (entry.kind == OTHER, "is not a file, folder or link", "a file", ERROR, ""),
-            (is_link and is_absolute, f"absolute link to {entry.target!r}", "a relative link", ERROR, fix),
-            (leaves, f"the link leaves the package: {entry.target!r}", "a link inside the package", WARNING, fix),
-        ):
-            if applies:
-                yield self.finding(package.path(entry), 0, message, expected, "", severity, advice)
+        yield from (
+            self.finding(package.path(entry), 0, message, expected, "", severity, advice)
+            for applies, message, expected, severity, advice in (
+                (entry.kind == OTHER, "is not a file, folder or link", "a file", ERROR, ""),
+                (is_link and is_absolute, f"absolute link to {entry.target!r}", "a relative link", ERROR, fix),
+                (leaves, f"the link leaves the package: {entry.target!r}", "a link inside the package", WARNING, fix),
+            )
+            if applies
+        )
 
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:

@@ -128,8 +128,7 @@ class Rule:
         incomplete: bool = False,
     ) -> Finding:
         """Return a finding of this rule; severity and fix are the rule's own unless others are given."""
-        severity = severity or self.severity
-        return Finding(self.id, severity, path, line, message, expected, key, incomplete, fix, cause)
+        return Finding(self.id, severity or self.severity, path, line, message, expected, key, incomplete, fix, cause)
 
     def check(self, *subject: Any, **unused: Any) -> Iterator[Finding]:
         """Yield what is wrong with the subject, which depends on the kind of rule."""

@@ -57,18 +57,22 @@ class NumberOfRuns(RunsRule):
         if results.reference is None or not (results.strict or results.round != "0.7"):
             return
         count, wanted = len(results.runs), results.reference.runs
-        if results.scaling == STRONG and count != wanted:
-            expected, fix = f"exactly {wanted} files result_<i>.txt", ""
-        elif results.scaling == WEAK and count < wanted:
-            expected = f"at least {wanted} files result_<i>.txt, besides pruned ones"
-            fix = f"Put back what was left out, or repeat all, {wanted} or more at once."
-        else:
+        of_instances = results.scaling == WEAK
+        if count == wanted or (of_instances and count > wanted):
             return
+        exactly, at_least = f"exactly {wanted} files result_<i>.txt", f"at least {wanted} files result_<i>.txt"
+        expected = f"{at_least}, besides pruned ones" if of_instances else exactly
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
-        if count > wanted:
-            fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
-            if results.pruned or results.at_once > 1:
-                fix = "These seem to be instances of a throughput result: move the folder to weak/."
+        fixes = (
+            (of_instances, f"Put back what was left out, or repeat all, {wanted} or more at once."),
+            (count < wanted, ""),
+            (
+                results.pruned or results.at_once > 1,
+                "These seem to be instances of a throughput result: move the folder to weak/.",
+            ),
+            (True, f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."),
+        )
+        fix = first_text(fixes)
         cause = self._find_cause(results, count - wanted)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
         incomplete = results.missing_runs > 0 and not results.other_files
@@ -95,9 +99,9 @@ def _missing_files(results: ResultSet) -> str:
     """
     count, present = results.missing_runs, {result_name(run.path) for run in results.runs}
     free = [f"result_{at}.txt" for at in range(count + len(present)) if f"result_{at}" not in present]
-    missing = listed(free[:count], SHOWN)
-    if results.loose or (present and "result_0" not in present):  # some may lie elsewhere, or be of another result
-        missing = str(count)
+    # Some may lie elsewhere, or be of another result.
+    is_certain = not results.loose and (not present or "result_0" in present)
+    missing = listed(free[:count], SHOWN) if is_certain else str(count)
     return f": {missing} missing" if count else ""
 
 
@@ -198,22 +202,26 @@ class FailingRuns(RunsRule):
 
     def _report_tolerated(self, run: JudgedRun, results: ResultSet) -> Finding:
         """Return the warning about the one run that fails, with the score, and the one that it would give."""
-        message = f"one log fails and counts as the slowest run: {names_of([run])}"
-        fix = "One run may fail: nothing to do."
-        message += f" ({run.killed})" if run.killed else ""
-        passed = "if it passed"
-        run_minutes = run.minutes if run.converged else None
+        killed = f" ({run.killed})" if run.killed else ""
+        message = f"one log fails and counts as the slowest run: {names_of([run])}{killed}"
+        run_minutes, passed = run.minutes if run.converged else None, "if it passed"
         if run.damage:
             message = f"{names_of([run])} is damaged, not a run that missed the target"
-            fix = "Repair the file; if that is impossible, it counts as the one run that may fail."
             run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
-        elif run.converged:
-            fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."
         official = run.by_official.official if run.by_official else None
-        if official and official.log_crash and results.round != "0.7":
-            fix = (
-                "Repair the log or repeat the run: the committee's checker crashes on it, and the whole package fails."
-            )
+        fixes = (
+            (
+                official and official.log_crash and results.round != "0.7",
+                "Repair the log or repeat the run: the committee's checker crashes on it, and the whole package fails.",
+            ),
+            (run.damage, "Repair the file; if that is impossible, it counts as the one run that may fail."),
+            (
+                run.converged,
+                "The run reached the target: if only its log is wrong, repair that. One run may fail.",
+            ),
+            (True, "One run may fail: nothing to do."),
+        )
+        fix = first_text(fixes)
         if results.strict and isinstance(results.score, TimeToTrain) and results.score.minutes is not None:
             as_slowest = " with it as the slowest run" if run.damage else ""
             message += f"; the score is {results.score.minutes:.2f} min{as_slowest}"
@@ -355,7 +363,11 @@ class SameCode(SetRule, strict_only=True):
         yield from self._report_differences(software, "software, machine or data differ between runs", PROVENANCE)
         runs = [run for run in results.runs if run.keys and not run.damage]
         marked = runs if len({run.marks for run in runs}) > 1 else ()
-        marks = dict(sorted(_find_differences(marked, _read_marks).items()))
+        # What file and line wrote the records of a run, by their keys.
+        differing = _find_differences(
+            marked, lambda run: {key: f"{basename(file)}, line {line}" for key, file, line in run.marks}
+        )
+        marks = dict(sorted(differing.items()))
         subject = "runs of different code, by file and line of their records"
         yield from self._report_differences(marks, subject, next(iter(marks), ""), most=1)
         groups = list(group_pairs((run.keys, run) for run in runs if run.verdict != FAIL).values())
@@ -377,11 +389,6 @@ class SameCode(SetRule, strict_only=True):
             keys = " keys" if len(parts) > most else ""
             odd = _find_odd(next(iter(differing.values())))
             yield self.finding_in(odd, key, f"{subject}: {listed(parts, most)}{keys}", "the same in all runs", severity)
-
-
-def _read_marks(run: JudgedRun) -> dict[str, str]:
-    """Return what file and line wrote the records of a run, by their keys."""
-    return {key: f"{basename(file)}, line {line}" for key, file, line in run.marks}
 
 
 def _find_differences(runs: Iterable[JudgedRun], read: Callable[[JudgedRun], Mapping[str, Any]]) -> dict[str, Groups]:

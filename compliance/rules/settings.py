@@ -285,8 +285,9 @@ class NoMini(LogRule, strict_only=True):
         for record in log[KEY]:
             if record.value not in (*VARIANTS, OWN):
                 fix = "Log the name of the mini problem, or own; for the full problem log full, or nothing."
-                expected = " or ".join(map(show, VARIANTS))
-                yield self.finding_at(log, record, f"{KEY} is {show(record.value)}", expected, fix=fix)
+                yield self.finding_at(
+                    log, record, f"{KEY} is {show(record.value)}", " or ".join(map(show, VARIANTS)), fix=fix
+                )
         if case.benchmark and case.reference is None and variant != OWN:
             variants = [mini.variant for mini in list_references(case.benchmark)[1:]] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"

@@ -157,11 +157,10 @@ class DescribedSystem(SetRule, strict_only=True):
         """Yield a warning where the submission's folder, in place of the logs, names another organisation."""
         folder = results.organisation
         if results.description and folder and not is_blank(submitter) and not _same_organisation(folder, submitter):
-            message = f"organisation mismatch: the system description says {show(submitter)}, the folder {show(folder)}"
             yield self.finding(
                 results.description.path,
                 0,
-                message,
+                f"organisation mismatch: the system description says {show(submitter)}, the folder {show(folder)}",
                 "the same organisation in both; the logs name none",
                 "submitter",
                 WARNING,
@@ -209,28 +208,32 @@ class DescribedSystem(SetRule, strict_only=True):
         earliest = max((version for name, version in EARLIEST_CUDA.items() if name in models[0]), default=0)
         storage, memory = description.text("host_storage_capacity"), description.text("accelerator_memory_capacity")
         in_name, stated_gb = re.search(r"(\d+) ?GB", models[0]), re.findall(r"\d+", memory)
-        for key, is_odd, fact in (
-            ("host_processors_per_node", description.count("host_processors_per_node") == 0, "no processors in a node"),
-            (
-                "accelerator_memory_capacity",
-                in_name and stated_gb and in_name[1] not in stated_gb,
-                f"{show(memory)} of memory for {models[0]}",
-            ),
-            (
-                "host_storage_capacity",
-                run.staging_ms and re.match(r"(?i)0\b|none", storage),
-                "no storage, but data are staged",
-            ),
-            (
-                "other_software_stack",
-                cuda and float(cuda[1]) < earliest,
-                f"a CUDA older than {earliest} for {models[0]}",
-            ),
-        ):
-            if is_odd:
-                yield self.finding(
-                    description.path, 0, f"the system json states {fact}", "the machine that ran", key, NOTE
-                )
+        yield from (
+            self.finding(description.path, 0, f"the system json states {fact}", "the machine that ran", key, NOTE)
+            for key, is_odd, fact in (
+                (
+                    "host_processors_per_node",
+                    description.count("host_processors_per_node") == 0,
+                    "no processors in a node",
+                ),
+                (
+                    "accelerator_memory_capacity",
+                    in_name and stated_gb and in_name[1] not in stated_gb,
+                    f"{show(memory)} of memory for {models[0]}",
+                ),
+                (
+                    "host_storage_capacity",
+                    run.staging_ms and re.match(r"(?i)0\b|none", storage),
+                    "no storage, but data are staged",
+                ),
+                (
+                    "other_software_stack",
+                    cuda and float(cuda[1]) < earliest,
+                    f"a CUDA older than {earliest} for {models[0]}",
+                ),
+            )
+            if is_odd
+        )
 
     def _check_platform_size(self, results: ResultSet, run: JudgedRun, platform: str) -> Iterator[Finding]:
         """Yield where a platform or system such as 64xDGX or cluster_n64 has another number than the logs."""

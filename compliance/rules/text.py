@@ -179,10 +179,9 @@ def find_times(log: Log) -> Iterator[Doubt]:
     held = sum(stamp == same and then - before > LATE_S for (stamp, before), (same, then) in labels)
     spread = len({at for *_, at in points}) * MANY > len(times) or max(stamps, default=(0,))[0] > max(lines, default=0)
     if agreeing > 2 and held < 2 and spread and odd and (len(odd) > 1 or lines[at] == line or keys[at] == "run_stop"):
-        severity = WARNING if (by > 0) != (keys[at] == "run_start") and (len(odd) > 1 or lines[at] == line) else NOTE
         yield (
             line,
-            severity,
+            WARNING if (by > 0) != (keys[at] == "run_start") and (len(odd) > 1 or lines[at] == line) else NOTE,
             f"the time with which the line begins is {abs(by):,.1f} s {'later' if by > 0 else 'earlier'}"
             f" than that of {keys[at]}, the record of this line or the next",
         )

@@ -31,11 +31,10 @@ def varied(*what: int | str) -> float:
 def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record as the benchmarks log it."""
     ends = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
-    event_type = ends.get(key.rpartition("_")[2], "POINT_IN_TIME")
     return {
         "namespace": "",
         "time_ms": time_ms,
-        "event_type": event_type,
+        "event_type": ends.get(key.rpartition("_")[2], "POINT_IN_TIME"),
         "key": key,
         "value": value,
         "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},

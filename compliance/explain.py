@@ -18,7 +18,7 @@ from compliance.formats.style import Style
 from compliance.formats.table import Column, make_table, plain_text
 from compliance.formats.words import write_location
 from compliance.logs.log import parse_log
-from compliance.model.judging import OFFICIAL, SKIPPED, STRICT, Case, Finding
+from compliance.model.judging import OFFICIAL, SKIPPED, STRICT, Case, Finding, first_text
 from compliance.model.layout import write_slashes
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix
@@ -100,12 +100,15 @@ def divisions_text(rule: type[Rule]) -> str:
 
 def rounds_text(rounds: tuple[str, ...]) -> str:
     """Return rounds in words: `all`, `2.0`, `1.0 to 3.0`."""
-    if rounds == ROUNDS:
-        return "all"
     first = ROUNDS.index(rounds[0])
-    if len(rounds) > 1 and rounds == ROUNDS[first : first + len(rounds)]:
-        return f"{rounds[0]} to {rounds[-1]}"
-    return ", ".join(rounds)
+    follow_each_other = rounds == ROUNDS[first : first + len(rounds)]
+    return first_text(
+        (
+            (rounds == ROUNDS, "all"),
+            (len(rounds) > 1 and follow_each_other, f"{rounds[0]} to {rounds[-1]}"),
+            (True, ", ".join(rounds)),
+        )
+    )
 
 
 def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:

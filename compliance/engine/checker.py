@@ -309,9 +309,17 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
     if reason:
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     if results.strict and not (results.runs or results.reference):
-        nothing = Finding("RUN01", ERROR, results.folder, 0, "there are no logs", incomplete=True, cause="PKG02")
-        fix = "Put the logs of the result there, or remove the folder."
-        return replace(results, findings=[nothing._replace(fix=fix)])
+        nothing = Finding(
+            "RUN01",
+            ERROR,
+            results.folder,
+            0,
+            "there are no logs",
+            incomplete=True,
+            fix="Put the logs of the result there, or remove the folder.",
+            cause="PKG02",
+        )
+        return replace(results, findings=[nothing])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = replace(results, copies=inside)
     if results.not_judged:
@@ -372,9 +380,10 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     size = results.batch_size if is_integer(results.batch_size) else None
     ours = [run.convergence if run.converged and run.convergence is not None else NOT_CONVERGED for run in results.runs]
     theirs = [NOT_CONVERGED if run.official_convergence is None else run.official_convergence for run in results.runs]
-    by_points = results.strict  # else by what the logs say
     official = (
-        judge(points, size, theirs, reference.runs, "official") if by_points else _official_convergence(results, theirs)
+        judge(points, size, theirs, reference.runs, "official")
+        if results.strict
+        else _official_convergence(results, theirs)
     )
     waiver = results.waiver
     if RCP_BYPASS in results.officially_bypassed and official.official_message.startswith(BYPASSED):
@@ -408,12 +417,12 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
     if results.reference is None or not results.runs:
         return None
     verdict = results.judged_convergence
-    score: TimeToTrain | Throughput
     factor = verdict.normalization if verdict else 1.0
-    if results.scaling == WEAK:
-        score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
-    else:
-        score = time_to_train(results.runs, factor, results.committee_factor)
+    score: TimeToTrain | Throughput = (
+        throughput(results.runs, results.system_scale, results.instance_scale, factor)
+        if results.scaling == WEAK
+        else time_to_train(results.runs, factor, results.committee_factor)
+    )
     incomplete = results.missing_runs or any(run.without_target for run in results.runs)
     return without_result(score) if incomplete else score
 

@@ -82,8 +82,16 @@ class Options(Struct, frozen=True):
 
     def make_official(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
-        options = replace(self, profile=OFFICIAL, against=(), details=False, suite_only=True)
-        return replace(options, select=(), ignore={}, settings=Settings())
+        return replace(
+            self,
+            profile=OFFICIAL,
+            against=(),
+            details=False,
+            suite_only=True,
+            select=(),
+            ignore={},
+            settings=Settings(),
+        )
 
     def start_report(self, **contents: Any) -> Report:
         """Return a report that says by which options it was made. contents: its other fields."""

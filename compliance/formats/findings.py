@@ -234,8 +234,7 @@ def summary(report: Report, findings: list[Shown]) -> str:
     names = listed([clean(os.path.basename(path)) for path in report.unread])
     unread = f"not looked at: {counted(len(report.unread), 'file')} ({names})" if report.unread else ""
     unjudged = NOT_A_RESULT if describe_unjudged(report) and NOT_A_RESULT not in lacks else ""
-    parts = (words, aside, unread, unjudged, describe_official(report))
-    return "; ".join(filter(None, parts))
+    return "; ".join(filter(None, (words, aside, unread, unjudged, describe_official(report))))
 
 
 def shortage(report: Report) -> str:
@@ -268,9 +267,8 @@ def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterat
 
 
 def _benchmark_cell(results: ResultSet) -> str:
-    benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
-    benchmark += " (not MLPerf)" if results.plugin else ""
-    return clean(benchmark)
+    remarks = choose_texts(((results.mini, " (mini)"), (results.plugin, " (not MLPerf)")))
+    return clean((results.benchmark or results.folder_benchmark) + "".join(remarks))
 
 
 def _convergence_cell(results: Any) -> str:

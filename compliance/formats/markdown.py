@@ -77,8 +77,7 @@ def _fit_details(blocks: list[str], details: Iterable[str]) -> list[str]:
 
 def escaped(text: object) -> str:
     """Return the text so that Markdown and HTML show it as it is."""
-    visible = MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
-    return visible.replace("www.", "www&#46;")
+    return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text)).replace("www.", "www&#46;")
 
 
 def code(text: object) -> str:
@@ -113,8 +112,7 @@ def markdown_text(table: TextTable) -> str:
 def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]], numeric: Sequence[bool] = ()) -> str:
     titles = [escaped(title) for title in columns]
     rules = ["---:" if right else "---" for right in numeric] or ["---"] * len(titles)
-    lines = [titles, rules, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rules, *rows))
 
 
 def _rounds_line(report: Report, style: Style) -> str:

@@ -74,7 +74,6 @@ def _list_blocks(report: Report, style: Style) -> list[list[str]]:
         entries = [entry for entry in causes if entry.severity in failing or entry.finding in broken]
         return [*(_group_lines(group, style) for group in grouped(entries)), [verdict]]
     ignored = Counter((finding.rule, reason) for finding, reason in report.ignored)
-    tables = score_tables(report)
     return [
         _round_lines(report, style),
         _align_columns(results, style),
@@ -88,7 +87,7 @@ def _list_blocks(report: Report, style: Style) -> list[list[str]]:
         ],
         *(
             [_paint_verdict(table.title, "bold", style), plain_text(table._replace(title=""), style.width)]
-            for table in tables
+            for table in score_tables(report)
         ),
         [verdict + explain],
     ]

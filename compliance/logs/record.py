@@ -41,6 +41,11 @@ class EpochRecord(msgspec.Struct, gc=False):
         return self.common.key
 
     @property
+    def namespace(self) -> Any:
+        """The namespace."""
+        return self.common.namespace
+
+    @property
     def event_type(self) -> Any:
         """The type of event."""
         return self.common.event_type

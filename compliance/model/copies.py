@@ -29,10 +29,9 @@ NEAR: Final = 1e-3
 
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
     """Return the copies inside the results, between them, and of the runs of other results in them."""
-    every = (*others, *results)
     runs = [
         (run, result)
-        for result in every
+        for result in (*others, *results)
         for run in result.all_runs
         if run.damage is None or run.damage.rule not in ("FRM01", "FRM03")  # nothing was read: such logs are no copies
     ]

@@ -249,7 +249,10 @@ class StatedTimes(Amounts):
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         stop, start, grain = log.first("run_stop"), log.first("run_start"), measure_grain(log)
-        if stop and start and is_number(stated := stop.meta("time")) and not _is_date(stated):
+        stated: Any = stop.meta("time") if stop else None
+        # A time in s or ms since 1970 is no duration.
+        is_duration = is_number(stated) and not any(EARLIEST_MS < ms < LATEST_MS for ms in (stated, 1000 * stated))
+        if stop and start and is_duration:
             pair = self._compare(grain, case, "time", stop, start, stated, "the run")
             whole = self._compare(grain, case, "time", stop, log.first("init_start") or start, stated, "the job")
             yield whole if pair.severity and not whole.severity else pair
@@ -288,11 +291,6 @@ class StatedTimes(Amounts):
         digit = next((10**-digits for digits in range(6) if round(stated, digits) == stated), 0)
         limits = limit_duration(kind, case, length, unit * digit + grain)
         return Pair(stop.line, subject, unit * stated, length, limits, kind)
-
-
-def _is_date(stated: float) -> bool:
-    """Tell whether a number is no duration but a time, in s or ms since 1970."""
-    return EARLIEST_MS < stated < LATEST_MS or EARLIEST_MS < 1000 * stated < LATEST_MS
 
 
 class OwnThroughput(Amounts):

@@ -114,9 +114,8 @@ class Configuration(SuiteRule):
             yield self.finding(log.path, course.epochs[-1][1].line, message, f"at most {most}", "train.epochs")
 
     def _find_contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
-        if not is_stated(stated):
-            return
-        wrong = next((repeated for repeated in log[key] if not _values_agree(repeated.value, stated)), None)
+        repeats = log[key] if is_stated(stated) else ()
+        wrong = next((repeated for repeated in repeats if not _values_agree(repeated.value, stated)), None)
         if wrong is not None:
             contradiction = f"the configuration in line {record.line} makes it {show(stated)}"
             yield self.finding_at(

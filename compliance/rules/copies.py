@@ -114,9 +114,11 @@ class SeedsUnique(SeedRule):
             run, line = places[-1]
             if len(runs) > 1:
                 message = f"duplicate seed {show(number)}: also in {names_of(runs[:-1])}"
-                keep_one = f"Keep one; move {names_of(runs[1:])} to pruned_results."
-                repeat = f"Repeat all but one of these {len(runs)} runs, each with a seed of its own."
-                fix = keep_one if results.scaling == WEAK else repeat
+                fix = (
+                    f"Keep one; move {names_of(runs[1:])} to pruned_results."
+                    if results.scaling == WEAK
+                    else f"Repeat all but one of these {len(runs)} runs, each with a seed of its own."
+                )
                 cause = "RUN05" if all(id(run) in copied for run in runs) else ""
                 yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix, cause=cause)
             elif len(places) > 1 and not run.damage:

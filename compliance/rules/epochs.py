@@ -181,8 +181,7 @@ class EpochOrder(NumberedRule, strict_only=True):
         for previous, block in pairwise(course.blocks):
             if block.first != previous.last + 1:
                 message = f"epoch order: a block starts with epoch {block.first} after epoch {previous.last}"
-                expected = f"epoch {previous.last} + 1"
-                wrong.append(self.finding_at(log, block.start, message, expected))
+                wrong.append(self.finding_at(log, block.start, message, f"epoch {previous.last} + 1"))
         if wrong:
             # One lost or swapped epoch shows in several keys.
             yield min(wrong, key=lambda finding: finding.line)

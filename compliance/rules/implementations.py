@@ -275,9 +275,10 @@ class LinkedImplementation(CodeRule):
         if description.problem:
             yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
         elif stated != name:
-            severity, message = WARNING, "does not name its implementation"
-            if stated is not None:
-                severity, message = ERROR, f"names the implementation {show(stated)}"
+            message = (
+                "does not name its implementation" if stated is None else f"names the implementation {show(stated)}"
+            )
+            severity = WARNING if stated is None else ERROR
             yield self.finding(path, 0, message, f'"implementation": {show(name)}', "implementation", severity)
 
 

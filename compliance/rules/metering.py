@@ -8,7 +8,7 @@ from itertools import islice
 from common.record import CONVERSION_EFFICIENCY, NODE_SCOPE, POWER_READING, POWER_START, POWER_STOP
 from common.values import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, JudgedRun, first_text
 from compliance.model.result_set import ResultSet
 from compliance.rules.damage import FORMAT
 from compliance.rules.form import MESSAGES
@@ -130,12 +130,19 @@ class MeasurementCovers(FileRule):
         """Yield what is wrong with the records of start and stop."""
         fix = f"Log {POWER_START} before the first reading and {POWER_STOP} after the last one."
         for key, seen in ((POWER_START, log.starts), (POWER_STOP, log.stops)):
-            message, severity = f"{key} is logged {seen.count} times, first in line {seen.line}", ERROR
-            if seen.count == 0:
-                # Without a stop the last reading ends the measurement, also for the official summary.
-                message, severity = f"{key} is not logged", ERROR if key == POWER_START else WARNING
+            message = f"{key} is logged {seen.count} times, first in line {seen.line}"
+            # Without a stop the last reading ends the measurement, also for the official summary.
+            severity = WARNING if key == POWER_STOP and not seen.count else ERROR
             if seen.count != 1:
-                yield self.finding(log.path, seen.line, message, "exactly one record", key, severity, fix)
+                yield self.finding(
+                    log.path,
+                    seen.line,
+                    message if seen.count else f"{key} is not logged",
+                    "exactly one record",
+                    key,
+                    severity,
+                    fix,
+                )
         if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
             message = f"{POWER_STOP} precedes {POWER_START}"
             yield self.finding(log.path, log.stops.line, message, "after it", POWER_STOP, fix=fix)
@@ -269,6 +276,10 @@ class PowerValues(FileRule):
 def _span_text(time_ms: float) -> str:
     """Return a length of time in a unit that suits it."""
     seconds = abs(time_ms) / 1000
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+    return first_text(
+        (
+            (seconds < 120, f"{seconds:.3g} s"),
+            (seconds < 5400, f"{seconds / 60:.3g} min"),
+            (True, f"{seconds / 3600:.3g} h"),
+        )
+    )

@@ -40,7 +40,7 @@ JOINED = tuple(
 )
 """Fields that must be text, or the official system description checker crashes."""
 SYSTEM_TYPE = "system_type"
-FIXES = {SYSTEM_TYPE: f'Write "{SYSTEM_TYPE}": "datacenter".'}
+TYPE_FIX = f'Write "{SYSTEM_TYPE}": "datacenter".'
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
 
@@ -173,8 +173,11 @@ class FileNames(PackageRule):
                 first = os.path.basename(misnamed[0])
                 number = re.search("[0-9]+", first)
                 right = f"result_{number[0] if number else '<i>'}.txt"
-                rename, move = f"Rename them, such as {first} to", f"Move the logs up, such as {first}/{right} to"
-                fix = f"{move if os.path.isdir(misnamed[0]) else rename} {right}."
+                fix = (
+                    f"Move the logs up, such as {first}/{right} to {right}."
+                    if os.path.isdir(misnamed[0])
+                    else f"Rename them, such as {first} to {right}."
+                )
                 yield self.finding(path, 0, message, expected, "", severity, fix)
             elif near := find_near(name, (PRUNED, POWER) if is_folder else ()):
                 yield self.finding(path, 0, f"{message}: did you mean {near!r}?", near, fix=advise_rename(name, near))
@@ -314,7 +317,9 @@ class DescriptionValues(PackageRule, strict_only=True):
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
             yield from (
-                self.finding(description.path, 0, message, expected, key, severity, FIXES.get(key, ""))
+                self.finding(
+                    description.path, 0, message, expected, key, severity, TYPE_FIX if key == SYSTEM_TYPE else ""
+                )
                 for applies, message, expected, key, severity in (
                     (
                         division not in ("closed", "open"),

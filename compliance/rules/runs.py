@@ -60,8 +60,11 @@ class NumberOfRuns(RunsRule):
         of_instances = results.scaling == WEAK
         if count == wanted or (of_instances and count > wanted):
             return
-        exactly, at_least = f"exactly {wanted} files result_<i>.txt", f"at least {wanted} files result_<i>.txt"
-        expected = f"{at_least}, besides pruned ones" if of_instances else exactly
+        expected = (
+            f"at least {wanted} files result_<i>.txt, besides pruned ones"
+            if of_instances
+            else f"exactly {wanted} files result_<i>.txt"
+        )
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
         fixes = (
             (of_instances, f"Put back what was left out, or repeat all, {wanted} or more at once."),

@@ -10,7 +10,7 @@ import copy
 import gzip
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Self
 
@@ -42,9 +42,11 @@ def make_record(key: str, value: Any, time_ms: float, metadata: Mapping[str, Any
 
 
 class SampleRecords:
-    """The records of a file."""
+    """The records of a file. prefixed: what precedes each line; edits: of the line of a key's first record."""
 
     records: list[dict[str, Any]]
+    prefixed: bytes = b""
+    edits: Sequence[tuple[str, Callable[[bytes], bytes]]] = ()
 
     def records_of(self, key: str) -> list[dict[str, Any]]:
         """Return the records of a key, in order."""
@@ -60,6 +62,14 @@ class SampleRecords:
 
     def _record_index(self, key: str, which: int = 0) -> int:
         return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
+
+    def bytes(self) -> bytes:
+        """Return the file's contents."""
+        lines = [self.prefixed + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
+        for key, edit in self.edits:
+            at = self._record_index(key)
+            lines[at] = edit(lines[at])
+        return b"".join(line + b"\n" for line in lines)
 
 
 class SampleLog(SampleRecords):
@@ -81,8 +91,6 @@ class SampleLog(SampleRecords):
         self.reference, example = reference, reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
         self.records = []
-        self._edits: list[tuple[str, Callable[[bytes], bytes]]] = []
-        self._prefix = b""
         self._write_header({**example.settings[round_], **(settings or {})})
         self._write_run(epochs or example.epochs)
 
@@ -335,12 +343,12 @@ class SampleLog(SampleRecords):
 
     def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:
         """Change the line of the key's first record as bytes."""
-        self._edits.append((key, edit))
+        self.edits = [*self.edits, (key, edit)]
         return self
 
     def prefix(self, text: bytes) -> Self:
         """Put a launcher's prefix before every line."""
-        self._prefix = text
+        self.prefixed = text
         return self
 
     def text(self) -> str:
@@ -350,11 +358,3 @@ class SampleLog(SampleRecords):
     def gzip(self) -> bytes:
         """Return the file's contents, compressed."""
         return gzip.compress(self.bytes(), mtime=0)
-
-    def bytes(self) -> bytes:
-        """Return the file's contents."""
-        lines = [self._prefix + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
-        for key, edit in self._edits:
-            at = self._record_index(key)
-            lines[at] = edit(lines[at])
-        return b"".join(line + b"\n" for line in lines)

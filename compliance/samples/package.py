@@ -34,8 +34,7 @@ class SamplePower(SampleRecords):
         """Return the file of a node that is read every second; each node draws a different power."""
         log = cls(start_ms, stop_ms, f"node_{number}")
         log.add(POWER_START, None, start_ms).add(CONVERSION_EFFICIENCY, 0.94, start_ms, measurement_type="AC")
-        times = [*range(start_ms + 1000, stop_ms, 1000), stop_ms]
-        for at, time_ms in enumerate(times):
+        for at, time_ms in enumerate([*range(start_ms + 1000, stop_ms, 1000), stop_ms]):
             log.add(POWER_READING, 400.5 + 20 * number + round(13 * varied(start_ms, number, at), 3), time_ms)
         return log.add(POWER_STOP, None, stop_ms)
 
@@ -76,10 +75,6 @@ class SamplePower(SampleRecords):
         for record in self.records[first:last]:
             record["time_ms"] += by_ms
         return self
-
-    def bytes(self) -> bytes:
-        """Return the file's contents."""
-        return b"".join(b":::MLLOG " + json.dumps(record).encode() + b"\n" for record in self.records)
 
 
 Content = SampleLog | bytes

@@ -237,7 +237,7 @@ def _missing_as_one(findings: list[Finding], log: Log) -> list[Finding]:
 
 
 def _is_missing(finding: Finding) -> bool:
-    return not finding.line and bool(finding.key) and finding.severity == ERROR and not finding.message.endswith("?)")
+    return not finding.line and bool(finding.key) and finding.severity == ERROR
 
 
 def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:

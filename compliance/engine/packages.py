@@ -65,6 +65,8 @@ def open_package(layout: PackagePlace, case: Case) -> tuple[Package, list[Result
 
 def _open_set(layout: SetPlace, package: Package, case: Case, files: list[ParameterFile]) -> ResultSet:
     """Return the result in a folder. case: of the package. files: parameter files of the official tool."""
+    if case.strict and layout.benchmark in (STRONG, WEAK):  # the levels are swapped, as PKG01 says
+        layout = replace(layout, scaling=layout.benchmark, benchmark=layout.folder.split("/")[-2])
     description = package.descriptions.get(layout.system)
     name = layout.benchmark.lower() if case.strict else layout.benchmark
     benchmark = case.benchmark or (name if name in benchmarks_of(case.round) else None)

@@ -128,13 +128,13 @@ def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
     """Return the findings of these severities (of all, if none is named) by severity, family and rule."""
     families = {name: at for at, name in enumerate(FAMILIES)}
 
-    def rank(entry: Shown) -> tuple[int, int, str, str]:
-        rule = entry.finding.rule
-        return SEVERITIES.index(entry.severity), families.get(prefix(rule), len(families)), rule, entry.fix
+    def rank(entry: Shown) -> tuple[int, bool, int, str, str]:
+        rule, family = entry.finding.rule, families.get(prefix(entry.finding.rule), len(families))
+        return SEVERITIES.index(entry.severity), not entry.tolerated, family, rule, entry.fix
 
     wanted = (entry for entry in findings if not severities or entry.severity in severities)
     groups = group_pairs((rank(entry), entry) for entry in wanted)
-    return [Group(rule, SEVERITIES[at], fix, groups[at, family, rule, fix]) for at, family, rule, fix in sorted(groups)]
+    return [Group(key[3], SEVERITIES[key[0]], key[4], groups[key]) for key in sorted(groups)]
 
 
 def result_sets(report: Report) -> list[ResultSet]:

@@ -63,6 +63,23 @@ BAD_LINES: Final = {
             r"""sed 's/\\"/"/g; /:::MLLOG {/s/}[^}]*$/}/'""",
         ),
         BadLine(
+            rb":\s*+(?:(?:torch\.)?[Tt]ensor|array|np\.\w++|numpy\.\w++)\(",
+            "a value is a tensor or an array as Python prints it, not a number",
+            "Log float(value), or tensor.item(). To have the rest judged, take the numbers out of these",
+            r"perl -pe 's/: *\K[\w.]+\(\[?([^][,()]*)[^()]*\)/$1/g if /:::MLLOG \{/'",
+        ),
+        BadLine(
+            rb'"time_ms"\s*+:\s*+"\d{4}-\d\d-\d\d',
+            "time_ms is a date, not milliseconds since 1970",
+            "Log int(time.time() * 1000), as mllog does; convert these in the time zone of the run (TZ=UTC or another)",
+            PYTHON.format(
+                "datetime, re",
+                r'[print(re.sub(r"(?<=\"time_ms\": )\"(.*?)\"", lambda time:'
+                r' f"{datetime.datetime.fromisoformat(time[1]).timestamp() * 1000:.0f}", line), end="")'
+                " for line in sys.stdin]",
+            ),
+        ),
+        BadLine(
             rb":::MLLOG \{(?:\s*'|.*:\s*+(?:None|True|False)\b)",
             "a Python dictionary (single quotes, None, True), not JSON",
             "Write records with mllog, or json.dumps; convert these",

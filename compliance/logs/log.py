@@ -605,7 +605,8 @@ class LogReader:
             self.log.problem("time type", line_number, "too large")
             return None
         except ValueError:
-            self.log.problem("json", line_number, f"time_ms is {show_json(raw)}, not a number")
+            text = show_json(raw)
+            self._report_line(f'"time_ms": {text}'.encode(), line_number, f"time_ms is {text}, not a number")
             return None
         if isinstance(raw, str | bool):
             self.log.problem("time text", line_number, show_json(raw))

@@ -132,7 +132,7 @@ def discover(paths: list[str]) -> Places:
     if not alone:  # as if they lay loose in their folders
         for folder, logs in group_pairs((posixpath.dirname(path) or ".", path) for path in named).items():
             places.folders.append(SetPlace(folder, logs=logs, tree=NAMED_BY_USER))
-            places.unread += _result_files(folder)
+            places.unread += list_results(folder)
     if places.unread:
         judged = {*by_real_path, *(os.path.realpath(log) for layout in places.folders for log in layout.logs)}
         places.unread = [path for path in dict.fromkeys(places.unread) if os.path.realpath(path) not in judged]
@@ -218,7 +218,7 @@ def _read_results(results: str, layout: PackagePlace) -> None:
     tree = layout.tree
     folders = [(system, folder) for system in subfolders(results, tree) for folder in subfolders(system, tree)]
     scaled = any(os.path.basename(folder) in (STRONG, WEAK) for _, folder in folders)
-    layout.flat = not scaled and any(_result_files(folder) for _, folder in folders)
+    layout.flat = not scaled and any(list_results(folder) for _, folder in folders)
     for system, folder in folders:
         name = os.path.basename(folder)
         benchmarks = [folder] if layout.flat else subfolders(folder, tree)
@@ -229,7 +229,7 @@ def _read_results(results: str, layout: PackagePlace) -> None:
 
 
 def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
-    logs, pruned = _result_files(folder), posixpath.join(folder, PRUNED)
+    logs, pruned = list_results(folder), posixpath.join(folder, PRUNED)
     scaling_file = posixpath.join(folder, SCALING_FILE)
     expected = {*logs, *(posixpath.join(folder, name) for name in (SCALING_FILE, PARAMETERS_FILE, POWER)), pruned}
     return SetPlace(
@@ -238,7 +238,7 @@ def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
         scaling,
         os.path.basename(folder),
         logs,
-        _result_files(pruned),
+        list_results(pruned),
         [path for path in list_entries(folder) if path not in expected],
         scaling_file if os.path.lexists(scaling_file) else "",
         _read_power_folders(folder, tree),
@@ -367,5 +367,6 @@ def _is_file(path: str) -> bool:
         return True
 
 
-def _result_files(folder: str) -> list[str]:
+def list_results(folder: str) -> list[str]:
+    """Return the files in a folder that have the name of a result log; none if it cannot be read."""
     return [path for path in _sorted_files(folder) if RESULT_NAME.fullmatch(os.path.basename(path))]

@@ -13,7 +13,7 @@ from common.reference import FULL, Reference
 from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, listed, lower_errors, worst
-from compliance.model.layout import STRONG, WEAK, PowerPlace
+from compliance.model.layout import STRONG, WEAK, PowerPlace, list_results
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 LIKE_A_LOG: Final = re.compile(r"result[^.]*[0-9](\.(txt|log|out)(\.gz)?)?|[^.].*\.(log|out)", re.IGNORECASE)
+COPY: Final = re.compile(r"\W*(?P<run>result_\w+\.txt)\W.*|(?:\.nfs|\.fuse_hidden|Unconfirmed ).+")
+"""Names that rsync, browsers, editors and file systems give to files that they have not finished, or keep."""
 TIMES: Final = "times"
 VALUES: Final = "values"
 POWER: Final = "power"
@@ -188,7 +190,18 @@ class ResultSet(Struct, frozen=True):
     @property
     def misnamed_logs(self) -> list[str]:
         """The other files and folders that seem to be logs of runs under another name than result_<i>.txt."""
-        return [path for path in self.other_files if LIKE_A_LOG.fullmatch(os.path.basename(path))]
+        return [
+            path
+            for path in self.other_files
+            if LIKE_A_LOG.fullmatch(os.path.basename(path)) or (self.missing_runs and list_results(path))
+        ]
+
+    @property
+    def copies_of_missing(self) -> dict[str, str]:
+        """The other files that may be what an interrupted copy or an editor left of a missing run, and of which."""
+        present = {os.path.basename(run.path) for run in self.runs}
+        names = [(path, COPY.fullmatch(os.path.basename(path))) for path in self.other_files if self.missing_runs]
+        return {path: name["run"] or "the missing run" for path, name in names if name and name["run"] not in present}
 
     @property
     def failing(self) -> list[JudgedRun]:

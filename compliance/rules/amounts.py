@@ -352,6 +352,7 @@ class EvaluationTakesTime(Amounts):
     """An evaluation takes time: as much as its samples need."""
 
     id = "AMT07"
+    follows = ("SET05",)
     why = "An evaluation of no time was not made; one that is much faster than training did not see all its samples."
     fix = "Log eval_start when the evaluation begins, and eval_stop when it has its result."
     bad = (lambda log: log().shift("eval_stop", -8_000),)

@@ -25,11 +25,19 @@ HEADER: Final = ("init_start", "submission_benchmark")
 """Records at the start of a log: after a run_start they start another run."""
 TOGETHER_MS: Final = 60_000
 """Ranks start one run within this time."""
+BY_RANK: Final = {
+    True: ("Keep the lines of rank 0, as with srun --label", "grep '^ *0: '"),
+    False: (
+        "Keep the first line of each record, whatever its time",
+        """awk '{record = $0; sub(/"time_ms": *[0-9.]+/, "", record)} !seen[record]++'""",
+    ),
+}
+"""How to keep the lines of one of several ranks, and a command, by whether something precedes the records."""
 MOST_OF: Final = 0.9
 """Share of the events that several ranks repeat: the last ones may be missing."""
 COARSEST_MS: Final = 1000
 """Of no published log are all times multiples of even 2 ms."""
-UNITS: Final = (("seconds", 1000, "* 1000"), ("microseconds", 0.001, "/ 1000"))
+UNITS: Final = (("seconds", 1000, "* 1000"), ("microseconds", 1e-3, "/ 1000"), ("nanoseconds", 1e-6, "/ 1e6"))
 
 
 class Damage(NamedTuple):
@@ -76,7 +84,7 @@ def _find_repeats(log: Log) -> Damage | None:
         fix, command = "Keep each line once", "awk -F:::MLLOG '!seen[$NF]++'"
     else:
         how = f"started within {(max(starts_ms) - min(starts_ms)) / 1000:.3g} s"
-        fix, command = "Keep the lines of rank 0, as with srun --label", "grep '^ *0: '"
+        fix, command = BY_RANK[bool(log.heads)]
     return Damage(
         log["run_start"][1].line,
         f"every event of the run is there {count} times, {how}: {count} ranks (or tee) wrote the file",

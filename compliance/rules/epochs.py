@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence, Sized
 from itertools import pairwise
 from operator import sub
@@ -41,14 +42,17 @@ class NumberedRule(LogRule):
             return
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
-            yield self.finding_at(
-                log, missing[0], f"epoch_num missing in the metadata of {key}{more(missing, noun)}", '"epoch_num": n'
-            )
+            first = missing[0]
+            stated = {"value": first.value, **(first.metadata if isinstance(first.metadata, dict) else {})}
+            numbers = (f"; its {name} is {show(number)}" for name, number in stated.items() if is_integer(number))
+            near = next((text for text in numbers if re.match(r"; its (?:value |\w*epoch)", text)), "")
+            message = f"epoch_num missing in the metadata of {key}{more(missing, noun)}{near}"
+            yield self.finding_at(log, first, message, '"epoch_num": n')
         records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
         wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
         if wrong:
             message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, noun)}"
-            yield self.finding_at(log, wrong[0], message, "a number")
+            yield self.finding_at(log, wrong[0], message, "a number", fix="Log epoch_num as a number, without quotes.")
 
 
 class Blocks(NumberedRule):
@@ -88,7 +92,7 @@ class Epochs(NumberedRule):
 
     id = "ORD07"
     why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
-    fix = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
+    fix = 'Log epoch_start, epoch_stop, eval_start and eval_stop of each epoch, with the metadata "epoch_num".'
     differs = "strict requires epoch_num to be a number"
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().drop("epoch_start"),)
@@ -97,11 +101,10 @@ class Epochs(NumberedRule):
         for key in ("epoch_start", "epoch_stop", "eval_start", "eval_stop"):
             block = "block_start" if key.endswith("start") else "block_stop"
             if not log[key] and not log[block]:
-                message = f"neither {key} nor {block} is logged"
                 cause = "ORD05" if not log["run_stop"] and log.end else ""
-                yield self.finding(log.path, 0, message, f"at least one {key}", key, cause=cause)
+                yield (finding := self.not_logged(log, key, f"at least one {key}, or {block}")._replace(cause=cause))
                 if not case.strict:
-                    yield self.finding(log.path, 0, message, f"at least one {block}", block, cause=cause)
+                    yield finding._replace(key=block)
             yield from self.check_numbers(log, key, case, "records")
 
 
@@ -252,7 +255,8 @@ class EpochPairs(NumberedRule, strict_only=True):
             has = twice if ends else f"has no {name}_stop"
             message = f"{name}_start of epoch {show(unended[0])} {has}{more(unended, 'records')}"
             line, expected = starts[unended[0]][-1].line, f"{name}_stop for each {name}_start"
-            yield self.finding(log.path, line, message, expected, f"{name}_stop")
+            cause = "" if log[f"{name}_stop"] else "ORD07"
+            yield self.finding(log.path, line, message, expected, f"{name}_stop", cause=cause)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(unended):

@@ -23,11 +23,12 @@ from compliance.logs.log import (
 )
 from compliance.logs.record import FILE_ORDER, LONG_RECORD_BYTES, MOST_LISTS, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding, first_text
-from compliance.rules.damage import FORMAT, FormRule, describe_repair
+from compliance.rules.damage import FORMAT, UNITS, FormRule, describe_repair
 from compliance.rules.pace import FEWEST
 from compliance.rules.rule import show
 
 SHOWN = 10
+LONGEST_UPTIME_MS = 1e11
 RECORD = "`:::MLLOG {json object}`"
 
 MESSAGES: Final = {
@@ -50,6 +51,10 @@ MESSAGES: Final = {
     "time order": "{}",
 }
 """What is said of each kind of problem or oddity, with its detail."""
+FIXES: Final = dict.fromkeys(
+    ("missing field", "field type"),
+    "Write records with mllog: each has time_ms, key, value (null where there is none) and metadata (an object).",
+)
 
 
 class KindRule(FormRule):
@@ -212,7 +217,7 @@ class Parses(FormRule):
         reported = log.list_problems(*kinds)
         after = max((of_key[-1].line for of_key in log.records.values()), default=0) if reported else 0
         for problem in reported[:SHOWN]:
-            message, fix = MESSAGES[problem.kind].format(problem.detail), ""
+            message, fix = MESSAGES[problem.kind].format(problem.detail), FIXES.get(problem.kind, "")
             if known := log.oddities.get(problem.detail):
                 message = f"parse error in {counted(known.lines, 'line')}: {problem.detail}"
                 fix = describe_repair(log, problem.detail, known.detail)
@@ -220,7 +225,7 @@ class Parses(FormRule):
             yield finding._replace(cause="ORD05") if log.end and problem.line > after else finding
         if len(reported) > SHOWN:
             more = f"and {len(reported) - SHOWN} or more such lines"
-            yield self.finding(log.path, reported[SHOWN].line, more, RECORD)
+            yield self.finding(log.path, reported[SHOWN].line, more, RECORD, fix=fix)
 
 
 class OneRecordPerLine(KindRule, strict_only=True):
@@ -258,7 +263,7 @@ class Times(FormRule, strict_only=True):
     id = "FRM08"
     differs = "the official tool accepts any number, even NaN and numeric text"
     why = "The score is a difference of two times: NaN, negative times or seconds make it meaningless."
-    fix = "Do not edit times; mllog writes int(time.time() * 1000)."
+    fix = "Log int(time.time() * 1000), as mllog does; do not edit times."
     bad = (lambda log: log().field("run_stop", "time_ms", float("nan")),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -278,12 +283,13 @@ class Times(FormRule, strict_only=True):
     @staticmethod
     def _describe_problem(problem: FormProblem) -> str:
         time_ms = float(problem.detail)
+        near = next((unit for unit, factor, _ in UNITS if EARLIEST_MS < time_ms * factor < LATEST_MS), "")
         return first_text(
             (
                 (not isfinite(time_ms), "not finite"),
-                (EARLIEST_MS < time_ms * 1000 < LATEST_MS, "the time unit looks like seconds, not milliseconds"),
-                (EARLIEST_MS < time_ms / 1000 < LATEST_MS, "the time unit looks like microseconds, not milliseconds"),
+                (near, f"the time unit looks like {near}, not milliseconds"),
                 (time_ms < 0, "negative"),
+                (time_ms < LONGEST_UPTIME_MS, "no time since 1970, but one of time.monotonic() or time.perf_counter()"),
                 (True, "no plausible time between 2014 and 2099"),
             )
         )

@@ -60,7 +60,10 @@ class Implementations(CodeRule):
     follows = ("PKG02", "RUN08")
     severity = WARNING
     why = "A result must be reproducible from the submitted code."
-    fix = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
+    fix = (
+        "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README. If it is there, but empty,"
+        " it may be a Git submodule: git submodule update --init --recursive."
+    )
     bad = (lambda package: package().remove("benchmarks"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -266,7 +269,13 @@ class LinkedImplementation(CodeRule):
             for name, path in links.items():
                 if name not in code.list_implementations(benchmark):
                     where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{name}/ with files"
-                    yield self.finding(path, 0, f"implementation {name!r} does not exist, or is empty", where)
+                    yield self.finding(
+                        path,
+                        0,
+                        f"implementation {name!r} does not exist, or is empty",
+                        where,
+                        fix="Put the code there; where it is a Git submodule: git submodule update --init --recursive.",
+                    )
                 yield from self._check_stated(path, name, package.tree)
 
     def _check_stated(self, path: str, name: str, tree: Tree) -> Iterator[Finding]:

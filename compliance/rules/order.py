@@ -82,7 +82,7 @@ class Init(TimingRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["init_start"]:
-            yield self.finding(log.path, 0, "init_start is not logged", "at least one record", "init_start")
+            yield self.not_logged(log, "init_start", "at least one record")
         ends = [end for key in ("init_stop", "run_start") if (end := log.first(key))]
         for start in log["init_start"]:  # of each rank
             for end in ends:
@@ -137,7 +137,7 @@ class CacheClear(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["cache_clear"]:
-            yield self.finding(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
+            yield self.not_logged(log, "cache_clear", "at least one record")
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
             severity = judge_gain(log["cache_clear"][0], log["run_start"][0])
@@ -226,7 +226,8 @@ class RunStart(TimingRule):
         " records."
     )
     fix = (
-        "Start each run in a fresh log file; log run_start once, right before the first data is touched; never move it."
+        "Start each run in a fresh log file; log run_start once, not for each epoch, right before the first data is"
+        " touched; never move it."
     )
     differs = (
         "a repeated run_start is an error in strict, a warning of the official tool; strict also refuses epochs and"
@@ -255,8 +256,8 @@ class RunStop(TimingRule):
     id = "ORD05"
     why = "The clock stops here, and the status says whether the run counts."
     fix = (
-        "A run that was killed has none: resume it, or repeat it. Any other logs run_stop once: status success if the"
-        " target is met, else aborted."
+        "A run that was killed has none: resume it, or repeat it. Any other logs it once, as by mllogger.end("
+        '"run_stop", metadata={"status": "success"}) if the target is met, else with "aborted".'
     )
     differs = "a repeated run_stop is an error in strict, a warning of the official tool"
     bad = (lambda log: log().drop("run_stop"),)
@@ -270,9 +271,11 @@ class RunStop(TimingRule):
             yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
         for stop in log["run_stop"]:
             if not before(log, "run_start", stop):
-                yield self.finding_at(log, stop, "run_stop without run_start", "after run_start")
+                cause = "" if log["run_start"] else "ORD04"
+                yield self.finding_at(log, stop, "run_stop without run_start", "after run_start")._replace(cause=cause)
             if not has_field(stop, "status"):
-                yield self.finding_at(log, stop, "run_stop status is missing in the metadata", '"status": "success"')
+                message = f"run_stop status is missing in the metadata; its value is {show(stop.value)}"
+                yield self.finding_at(log, stop, message, '"status": "success"')
 
 
 class Forward(TimingRule, strict_only=True):
@@ -281,7 +284,7 @@ class Forward(TimingRule, strict_only=True):
     id = "ORD09"
     differs = "the official tool compares no times except the length of the initialisation"
     why = "The score is a difference of times: setting the clock back improves it."
-    fix = "Log from one rank with one clock (monotonic); never edit times."
+    fix = "Log from one rank, with the times of time.time(), which knows no time zones; never edit times."
     good = (lambda log: log().shift("epoch_stop", -800),)
     bad = (lambda log: log().shift("run_stop", -7_200_000),)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from common.reference import FIRST_RUNS_MS
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few, first_text
-from compliance.model.layout import POWER, PRUNED, STRONG, WEAK
+from compliance.model.layout import POWER, PRUNED, STRONG, WEAK, list_results
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
 from compliance.model.result_set import ResultSet
@@ -69,6 +69,9 @@ class Layout(PackageRule):
         for folder, expected in package.unexpected if package.strict else ():
             name = os.path.basename(folder)
             fix = advise_rename(name, find_near(name, (STRONG, WEAK)))
+            below = {os.path.basename(results.folder) for results in package.sets if results.folder_benchmark == name}
+            if swapped := sorted(below & {STRONG, WEAK}):
+                fix = f"Swap the two levels: move {name}/{swapped[0]} to {swapped[0]}/{name}."
             yield self.finding(folder, 0, f"layout: unexpected folder {name!r}", expected, fix=fix)
         if package.strict:
             yield from self._check_depth(package)
@@ -165,7 +168,7 @@ class FileNames(PackageRule):
 
     def _check_names(self, results: ResultSet) -> Iterator[Finding]:
         severity = ERROR if results.missing_runs else WARNING  # then these are the missing runs
-        misnamed = results.misnamed_logs
+        misnamed, copies = results.misnamed_logs, results.copies_of_missing
         for path in results.other_files:
             name, is_folder = os.path.basename(path), os.path.isdir(path)
             message, expected = f"file names: unexpected{' folder' if is_folder else ''} {name!r}", "result_<i>.txt"
@@ -173,12 +176,22 @@ class FileNames(PackageRule):
                 first = os.path.basename(misnamed[0])
                 number = re.search("[0-9]+", first)
                 right = f"result_{number[0] if number else '<i>'}.txt"
-                fix = (
-                    f"Move the logs up, such as {first}/{right} to {right}."
-                    if os.path.isdir(misnamed[0])
-                    else f"Rename them, such as {first} to {right}."
-                )
+                fix = f"Rename them, such as {first} to {right}."
+                if os.path.isdir(misnamed[0]):
+                    inside = [os.path.basename(log) for log in list_results(misnamed[0])]
+                    right = inside[0] if len(inside) > 1 else right
+                    up = f"Move the logs up, such as {first}/{''.join(inside[:1])} to {right}."
+                    fix = up if inside else f"Copy {right} again: there is an empty folder in its place."
                 yield self.finding(path, 0, message, expected, "", severity, fix)
+            elif run := copies.get(path):
+                yield self.finding(
+                    path,
+                    0,
+                    f"{name!r} may be a copy of {run}, unfinished or under another name",
+                    run,
+                    severity=severity,
+                    fix=f"Copy {run} again from the machine that wrote it, compare the sizes, and move {name!r} away.",
+                )
             elif near := find_near(name, (PRUNED, POWER) if is_folder else ()):
                 yield self.finding(path, 0, f"{message}: did you mean {near!r}?", near, fix=advise_rename(name, near))
             elif not LEFT_OVER.fullmatch(name):  # PKG32
@@ -214,6 +227,8 @@ class Described(PackageRule):
                 path = package.descriptions[unused[0]].path
                 message = f"this system json belongs to no result, and {system} has none"
                 fix = advise_rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
+            elif elsewhere := [entry.path for entry in package.contents if entry.name == f"{system}.json"]:
+                fix = f"Move {elsewhere[0]} to systems/{system}.json."
             cause = "PKG01" if package.missing else ""
             yield self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix, cause=cause)
         for name, description in package.descriptions.items():

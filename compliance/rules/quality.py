@@ -18,7 +18,7 @@ from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import find_completion
 from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
-from compliance.rules.epochs import NumberedRule, more
+from compliance.rules.epochs import NumberedRule, more, numbers_lost
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
 
@@ -102,8 +102,13 @@ class TargetReached(ResultRule):
             if case.strict:
                 return
         if not evaluations:
-            message = f"{target.key} is not logged: no evaluation result"
-            yield self.finding(log.path, 0, message, target.range_text, target.key, cause=killed if log.end else "")
+            number, word = max(len(log["eval_start"]), len(log["eval_stop"])), target.key.rpartition("_")[2]
+            expected = f"{target.range_text}, after one of {number} evaluations" if number else target.range_text
+            fix = (
+                f"Log {target.key} after each evaluation. If the run did, the file was filtered, as by"
+                f" `grep -v {word}`: take the run's unfiltered output."
+            )
+            yield self.not_logged(log, target.key, expected, fix, number)._replace(cause=killed if log.end else "")
         elif not case.strict:
             if not any(_official_met(target, record.value) for record in reversed(evaluations)):
                 yield self.finding_at(
@@ -170,13 +175,13 @@ class EvaluationValues(ResultRule, NumberedRule):
     id = "QUA02"
     cite = QUALITY
     why = "Convergence is counted by the epoch_num of evaluations; the official tool crashes on other value types."
-    fix = 'Log the metric as a JSON number with the metadata "epoch_num".'
+    fix = 'Log the metric as a JSON number, such as float(error) or tensor.item(), with the metadata "epoch_num".'
     differs = "strict refuses any value that is not a finite number; the official tool crashes on text and null"
     bad = (lambda log: log().last_evaluation(None),)
 
     def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
-        key = target.key
-        yield from self.check_numbers(log, key, case, "results")
+        key, cause = target.key, "ORD07" if numbers_lost(log, "eval_start") else ""
+        yield from (finding._replace(cause=cause) for finding in self.check_numbers(log, key, case, "results"))
         values = [record for record in log[key] if not is_number(record.value)]
         values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
         if values:
@@ -195,7 +200,10 @@ class StatusSuccess(LogRule, strict_only=True):
         "A run that was aborted did not train to the target. No published log of a successful run has a text that tells"
         " of a failure before run_stop; a resumed run may have it, so that is a note."
     )
-    fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
+    fix = (
+        'If the run reached the target, log "success", to the letter. Of those that did not, one run of a time-to-train'
+        " result may fail; repeat any other."
+    )
     good = (lambda log: log().meta("run_stop", "ended", TARGET_MET).meta("run_stop", "cause", "target reached"),)
     bad = (lambda log: log().meta("run_stop", "status", "aborted"),)
 

@@ -217,7 +217,7 @@ class NothingLeftOver(RepositoryRule, strict_only=True):
     id = "PKG32"
     severity = WARNING
     why = "They hide what matters, and a core dump may contain passwords."
-    fix = "Delete them."
+    fix = "Delete them; of copies, make sure first that each original is there and whole."
     good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),)
     bad = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/__pycache__/a.pyc", b"x"),)
 

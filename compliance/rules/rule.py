@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
+from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.model.judging import (
@@ -48,6 +49,21 @@ FAMILIES: Final = {
 A rule of your own takes a prefix that is not in this table.
 """
 
+WORDS: Final = {
+    **dict.fromkeys(("mllog", "constants", "random", "num", "number", "of", "the"), ""),
+    **dict.fromkeys(("end", "finish", "finished", "done"), "stop"),
+    **dict.fromkeys(("begin", "started"), "start"),
+    **dict.fromkeys(("val", "valid", "validation", "evaluation", "test"), "eval"),
+    **dict.fromkeys(("training", "trn"), "train"),
+    **dict.fromkeys(("mae", "err"), "error"),
+    **dict.fromkeys(("acc", "iou", "miou"), "accuracy"),
+    **dict.fromkeys(("submitter", "organization", "organisation"), "submission_org"),
+    **dict.fromkeys(("gpus", "devices", "accelerator"), "accelerators"),
+    "optimizer": "opt",
+    "lr": "learning_rate",
+    "bs": "batch_size",
+}
+"""Words in the names of records that stand for a word of the committee's, or say nothing."""
 RETIRED: Final = frozenset(
     (
         "AMT02 AMT06 FRM06 FRM11 FRM13 ORD08 ORD10 ORD13 ORD14 ORD15 ORD16 ORD17 ORD21 PKG12 PKG13 PKG14 PKG15 PKG16 "
@@ -177,15 +193,23 @@ class LogRule(Rule):
         """Return a finding about a record of the log."""
         return self.finding(log.path, record.line, message, expected, record.key, severity, fix)
 
+    def not_logged(self, log: Log, key: str, expected: str, fix: str = "", number: int = 0) -> Finding:
+        """Return a finding that a key is not logged: at the record that may be meant as one of it, if there is any.
+
+        number: see `find_alike`.
+        """
+        near = find_alike(log, key, number)
+        if near is None:
+            return self.finding(log.path, 0, f"{key} is not logged", expected, key, fix=fix)
+        message = f"{key} is not logged (is {near.key!r} meant as it?)"
+        fix = f"If so, log it as {key}; ask the committee about finished logs." + (f" Otherwise: {fix}" if fix else "")
+        return self.finding(log.path, near.line, message, expected, key, fix=fix)
+
     def exactly_once(self, log: Log, key: str, repeats: str = WARNING) -> Iterator[Finding]:
         """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
         records = log.records.get(key)
         if records is None:
-            import difflib  # only a log that lacks a key pays for it
-
-            near = difflib.get_close_matches(key, sorted(log.others), 1)
-            hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
-            yield self.finding(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
+            yield self.not_logged(log, key, "exactly one record")
         elif len(records) > 1:
             values = [record.value for record in records]
             same = values.count(values[0]) == len(values)  # as the official tool: strict must not be weaker
@@ -194,6 +218,28 @@ class LogRule(Rule):
             message = f"{key} is logged {len(records)} times {difference}; first in line {records[0].line}"
             severity = repeats if same else ERROR
             yield self.finding_at(log, records[1], message, "exactly one record", severity)
+
+
+def find_alike(log: Log, key: str, number: int = 0) -> Record | None:
+    """Return the first record of another key that may be meant as this one, None without any.
+
+    number: if not 0, whatever its name is, the key has about so many records with numbers, as that of a result has.
+    """
+    import difflib  # only a log that lacks a key pays for it
+
+    others = {**log.others, **{metric: log[metric] for metric in log.metrics}} if number else log.others
+    names = {
+        _unify_words(name): records[0]
+        for name, records in others.items()
+        if records
+        and (not number or (abs(len(records) - number) < 2 and is_number(records[0].value) and "train" not in name))
+    }
+    near = difflib.get_close_matches(_unify_words(key), sorted(names), 1, 0 if number else 0.6)
+    return names[near[0]] if near else None
+
+
+def _unify_words(name: str) -> str:
+    return "_".join(filter(None, (WORDS.get(word, word) for word in re.split(r"[\W_]+", name.casefold()))))
 
 
 def show(value: Any) -> str:

@@ -25,7 +25,7 @@ from compliance.model.judging import (
     first_text,
     listed,
 )
-from compliance.model.layout import STRONG, WEAK, result_name
+from compliance.model.layout import STRONG, WEAK, list_results, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected
 from compliance.rules.rule import SetRule, show
@@ -86,9 +86,10 @@ class NumberOfRuns(RunsRule):
         """Return the rule whose finding explains it: logs of another benchmark, under other names, or copies."""
         copied = {id(copy) for _, copy in results.list_copies(TIMES)}
         of_another = results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs)
+        elsewhere = sum(len(list_results(path)) or 1 for path in (*results.misnamed_logs, *results.copies_of_missing))
         causes = (
             (of_another, "RUN08"),
-            (surplus < 0 and results.strict and len(results.misnamed_logs) >= -surplus, "PKG03"),
+            (surplus < 0 and results.strict and elsewhere >= -surplus, "PKG03"),
             (0 < surplus <= len(copied), "RUN05"),
         )
         return first_text(causes)
@@ -275,7 +276,10 @@ class SameSettings(SetRule):
         "size, which decides how many epochs a run needs; S, the accelerators of an instance, is one number of the "
         "score."
     )
-    fix = "Repeat the runs that differ, or submit them as another result; such a run is no pruned instance either."
+    fix = (
+        "Repeat the runs that differ, or submit them as another result; leave out what is no run of this one, such as a"
+        " test. Such a run is no pruned instance either."
+    )
     differs = (
         "the official tool compares the batch size alone, of closed results: it crashes where runs differ, also where "
         "one states none"

@@ -5,6 +5,7 @@ The mini problems of this suite are such variants; they do not give MLPerf resul
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
@@ -146,7 +147,7 @@ class SettingsAllowed(LogRule):
             wrong = next((record for record in records if not check.allows(record.value)), None)
             if wrong and applies(setting, log):
                 message, expected, fix = _describe_value(setting, wrong, check), check.text, ""
-                if isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal():
+                if isinstance(wrong.value, str) and re.fullmatch(r"\s*-?\d*\.?\d+(?:e-?\d+)?\s*", wrong.value, re.I):
                     message, expected = f"{setting.key} is the text {show(wrong.value)}", "a number"
                     fix = f"Log {setting.key} as a number, without quotes; ask the committee about finished logs."
                 yield self.finding_at(log, wrong, message, expected, fix=fix)
@@ -169,7 +170,10 @@ class Samples(LogRule):
     id = "SET05"
     cite = "hpc_training_rules.adoc#benchmarks (datasets)"
     why = "A smaller dataset makes epochs shorter and evaluations easier."
-    fix = "Use the complete dataset and log its number of samples (the reference's default)."
+    fix = (
+        "Use the complete dataset, also the last, smaller batch (no drop_last), and log its number of samples: not that"
+        " of batches, nor of one rank."
+    )
     differs = "the official tool compares the numbers only for deepcam and openfold from round 1.0 on"
     good = (lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216),)
     bad = (lambda log: log().set("train_samples", 1000),)

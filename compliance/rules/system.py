@@ -275,16 +275,30 @@ class DescribedSystem(SetRule, strict_only=True):
             run = others[0]
             scale = (run.nodes, run.accelerators_per_node)
             alike = [other for other in others if (other.nodes, other.accelerators_per_node) == scale]
+            key = "number_of_nodes" if run.nodes != nodes else "accelerators_per_node"
             message = (
-                f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
-                f" {run.accelerators_per_node} accelerators"
-                f" ({os.path.basename(run.path)}:{run.lines.get('number_of_nodes', 0)}), the system description"
+                f"size of the system: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
+                f" {run.accelerators_per_node} accelerators each"
+                f" ({os.path.basename(run.path)}:{run.lines.get(key, 0)}), the system description"
                 f" {nodes} with {accelerators}"
             )
             same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
             severity = WARNING if same else ERROR
-            fix = "State in the system description the nodes and accelerators that ran, if the logs are right."
-            yield self.finding(description.path, 0, message, "the same in both", "number_of_nodes", severity, fix)
+            fix = (
+                "If the logs are right, correct the system description; one made on a login node has no accelerators."
+                f" If the description is right, correct what the program logs as {key}, such as the GPUs that one"
+                " process sees, and repeat the runs; never edit logs."
+            )
+            yield self.finding(
+                description.path,
+                0,
+                message,
+                "the same in both",
+                key,
+                severity,
+                fix,
+                cause="RUN06" if len(others) < len(results.runs) else "",
+            )
 
     def _check_instances(self, runs: list[JudgedRun], accelerators: int) -> Iterator[Finding]:
         """Yield what is wrong with instances, which have a part of the nodes, or of a node."""

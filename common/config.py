@@ -62,7 +62,15 @@ TYPE_NAMES: Final = {
     str: "text (in quotes if it looks like a number)",
     Path: "a path",
     type(None): "null",
+    Any: "a value",
 }
+SAMPLES: Final = {int: "4", float: "0.1", bool: "true", str: "name", Path: "./folder", Any: "1"}
+"""What a message gives as an example of a type."""
+NUMBERS: Final = {
+    int: re.compile(r"([-+]?\d{1,3}(?:,?\d{3})*)(?: +[a-z]{3,})?"),
+    float: re.compile(r"([-+]?(?:0,\d+|\d+(?:,\d{1,2}|\.\d+)?)(?:[eE][-+]?\d+)?)(?: +[a-z]{3,})?"),
+}
+"""A number as text: in quotes, with a comma, or with a word, which may be a unit."""
 
 
 class ConfigError(UsageError):
@@ -70,10 +78,23 @@ class ConfigError(UsageError):
 
 
 class _Layer(NamedTuple):
-    """What one source (a file or an override) says of a section or key; later layers win."""
+    """What one source (a file or an override) says of a section or key; later layers win. text: of the file."""
 
     source: str
     value: Any
+    text: str = ""
+
+    def locate(self, *names: str) -> str:
+        """Return the source, with the line of a key in its file. names: those of its sections, then its own."""
+        line, node = 0, yaml.compose(self.text, Loader=Loader) if self.text else None
+        for name in names:
+            items = node.value if isinstance(node, yaml.MappingNode) else ()
+            pair = next((pair for pair in items if pair[0].value == name), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        path, base, namer = self.source.partition(" (base of ")
+        return f"{path}:{line}{base}{namer}" if line else self.source
 
 
 class _RefusedError(ValueError):
@@ -214,10 +235,10 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         raise ConfigError(f"{source}: {problem}; expected lines such as `key: value`")
     base = tree.pop("base", None)
     if base is None:
-        return [_Layer(source, tree)]
+        return [_Layer(source, tree, text)]
     if not isinstance(base, str):
         raise ConfigError(f"{source}: base: expected the name of a YAML file; got {quote_value(base)}")
-    return [*_read_layers(path.parent / base, (*named_by, path)), _Layer(source, tree)]
+    return [*_read_layers(path.parent / base, (*named_by, path)), _Layer(source, tree, text)]
 
 
 def _locate_configs(name: str) -> str:
@@ -350,15 +371,19 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
     hints = get_type_hints(cls)
     keys = {entry.name: hints[entry.name] for entry in fields(cls)}
     if not isinstance(layer.value, dict):
-        where = f"{parent}: " if parent else ""
-        raise ConfigError(
-            f"{layer.source}: {where}expected a section with the keys {', '.join(keys)}; got {quote_value(layer.value)}"
-        )
+        source, where = layer.source, ""
+        if parent:
+            source, where = layer.locate(*parent.split(".")), f"{parent}: "
+        name, kind = next(iter(keys.items()))
+        hint = "indent the keys below it" if layer.value is None else f"for example {{{name}: {_make_sample(kind)}}}"
+        got = f"expected a section with the keys {', '.join(keys)}; got {quote_value(layer.value)}"
+        raise ConfigError(f"{source}: {where}{got}; {hint}")
     for name, value in layer.value.items():
         dotted = f"{parent}.{name}" if parent else str(name)
         if last := getattr(root, "removed", {}).get(dotted):
+            source = layer.locate(*dotted.split("."))
             raise ConfigError(
-                f"{layer.source}: {dotted} was a key up to version {last[0]} and has no effect any more; remove it"
+                f"{source}: {dotted} was a key up to version {last[0]} and has no effect any more; remove it"
             )
         if name not in keys:
             section = isinstance(value, dict)
@@ -367,7 +392,8 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
             hint = f"; did you mean {meant}?" if meant else ";"
             of_section = f" of {parent}" if parent else ""
             quoted = dotted[: len(parent) + SHOWN]
-            raise ConfigError(f"{layer.source}: unknown key {quoted}{hint} known keys{of_section}: {', '.join(keys)}")
+            source = layer.locate(*(parent.split(".") if parent else ()), str(name))
+            raise ConfigError(f"{source}: unknown key {quoted}{hint} known keys{of_section}: {', '.join(keys)}")
         if is_dataclass(keys[name]):
             _check_keys(keys[name], layer._replace(value=value), dotted, root)
 
@@ -388,10 +414,11 @@ def _guess_key(name: str, cls: type, prefix: str, section: bool) -> str | None:
     for dotted, entry, nested in _list_keys(cls, prefix):
         if nested or not section:
             aliases = entry.metadata[Key].aliases if Key in entry.metadata else ()
-            by_name = dict.fromkeys((dotted.rpartition(".")[2], *aliases), dotted) | by_name
+            by_name |= {dotted.rpartition(".")[2]: dotted} | {alias: by_name.get(alias, dotted) for alias in aliases}
     inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
     near = (
         [called for called in by_name if called == name]
+        or [called for called in inside if name and called.startswith(name)]
         or difflib.get_close_matches(name, inside, 1, 0.75)
         or difflib.get_close_matches(name, by_name, 1, 0.75)
     )
@@ -414,8 +441,57 @@ def _convert_value(hint: Any, layer: _Layer, dotted: str) -> Any:
     try:
         return msgspec.convert(layer.value, hint, dec_hook=_expand_path)
     except msgspec.ValidationError as error:
-        got = f"expected {_describe_type(hint)}; got {quote_value(layer.value)}"
-        raise ConfigError(f"{layer.source}: {dotted}: {error.__cause__ or got}") from error
+        part, value, inner = _find_misfit(hint, layer.value, ())
+        got = f"expected {_describe_type(part)}; got {quote_value(value)}{_propose_value(part, value)}"
+        source, names = layer.locate(*dotted.split("."), *inner), ": ".join((dotted, *inner))
+        raise ConfigError(f"{source}: {names}: {error.__cause__ or got}") from error
+
+
+def _find_misfit(hint: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[str, ...]]:
+    """Return type and value of the innermost part of a value that does not fit, and the names that lead to it."""
+    args, parts = get_args(hint), []
+    if get_origin(hint) is dict and isinstance(value, dict):
+        parts = [(args[1], item, str(name)) for name, item in value.items()]
+    elif get_origin(hint) is tuple and args[-1] is ... and isinstance(value, list):
+        parts = [(args[0], item, f"item {number}") for number, item in enumerate(value, 1)]
+    for part, item, name in parts:
+        if not _fits(part, item):
+            return _find_misfit(part, item, (*names, name))
+    return hint, value, names
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Tell whether a value is of a type."""
+    try:
+        msgspec.convert(value, hint, dec_hook=_expand_path)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _propose_value(hint: Any, value: Any) -> str:
+    """Return what to write in place of a value of another type, else an example; "" for what the type's name says."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+        proposal = ""
+        if get_origin(kind) is tuple and text and not isinstance(value, list | dict | None):
+            proposal = f"[{text.strip('()[] ')}]"
+        elif kind in (int, float) and isinstance(value, str):
+            number = NUMBERS[kind].fullmatch(text.strip())
+            proposal = number[1].replace(",", "" if kind is int else ".") if number else ""
+        if proposal and len(proposal) <= SHOWN and _fits(kind, yaml.load(f"[{proposal}]", Loader=Loader)[0]):
+            return f"; write {proposal}"
+    return f"; for example {_make_sample(hint)}" if get_origin(hint) in (tuple, dict) else ""
+
+
+def _make_sample(hint: Any) -> str:
+    """Return an example of a type as YAML has it."""
+    args = get_args(hint)
+    if get_origin(hint) is tuple:
+        return f"[{', '.join(_make_sample(part) for part in args if part is not ...)}]"
+    if get_origin(hint) is dict:
+        return f"{{{_make_sample(args[0])}: {_make_sample(args[1])}}}"
+    return _make_sample(args[0]) if args and get_origin(hint) is not Literal else SAMPLES.get(hint, "...")
 
 
 def _describe_type(hint: Any) -> str:
@@ -427,11 +503,12 @@ def _describe_type(hint: Any) -> str:
         case origin if origin is Literal:
             return "one of " + ", ".join(map(quote_value, args))
         case origin if origin is tuple and args[-1] is ...:
-            return f"a list, each {_describe_type(args[0])}"
+            return "a list" if args[0] is Any else f"a list, each {_describe_type(args[0])}"
         case origin if origin is tuple:
             return f"a list of {len(args)}: " + ", ".join(map(_describe_type, args))
         case origin if origin is dict:
-            return f"a mapping of {_describe_type(args[0])} to {_describe_type(args[1])}"
+            name = "a name" if args[0] is str else _describe_type(args[0])
+            return f"a mapping of {name} to {_describe_type(args[1])}"
     return TYPE_NAMES.get(hint, str(hint))
 
 

@@ -115,7 +115,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
     ("text", "overrides", "says"),
     [
         ("epochs: 3", (), ["run.yaml: data.folder is missing", "a path"]),
-        ("data: {folder: x}\nepoch: 3", (), ["run.yaml: unknown key epoch", "did you mean epochs?", "title"]),
+        ("data: {folder: x}\nepoch: 3", (), ["run.yaml:2: unknown key epoch", "did you mean epochs?", "title"]),
         (
             "data: {folder: x, foldr: y}",
             (),
@@ -128,7 +128,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ("data: {folder: x}", ["optim.xyz=1"], ["unknown key optim.xyz; known keys of optim: lr, momentum"]),
         ("data: {folder: x}", ["optim.lr.x=1"], ["optim.lr: expected a number", '{"x": 1}']),
         ("data: {folder: x}", ["base=y.yaml"], ["unknown key base"]),
-        ("data: {folder: x}\nepochs: ten", (), ['run.yaml: epochs: expected a whole number; got "ten"']),
+        ("data: {folder: x}\nepochs: ten", (), ['run.yaml:2: epochs: expected a whole number; got "ten"']),
         ("data: {folder: x}\nepochs: 1.5", (), ["epochs: expected a whole number; got 1.5"]),
         ("data: {folder: x}\nepochs: true", (), ["epochs: expected a whole number; got true"]),
         ("data: {folder: x}\noptim: {lr: true}", (), ["optim.lr: expected a number; got true"]),
@@ -152,14 +152,22 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         (
             "data: {folder: x}\nschedule: {boundaries: [1, b]}",
             (),
-            ["schedule.boundaries: expected a list, each a whole"],
+            ['run.yaml:2: schedule.boundaries: item 2: expected a whole number; got "b"'],
         ),
         (
             "data: {folder: x}\nschedule: {decay: {a: 1}}",
             (),
-            ["schedule.decay: expected a mapping of a whole number to a n"],
+            ["schedule.decay: expected a mapping of a whole number to a number", "for example {4: 0.1}"],
         ),
-        ("data: {folder: x}\noptim:", (), ["optim: expected a section with the keys lr, momentum", "got null"]),
+        ("data: {folder: x}\nschedule:\n  boundaries: 2, 5", (), ["run.yaml:3: schedule.boundaries: ", "write [2, 5]"]),
+        ("data: {folder: x}", ["schedule.boundaries=3"], ["schedule.boundaries: ", "write [3]"]),
+        ("data: {folder: x}\nschedule: {decay: {3: half}}", (), ['schedule.decay: 3: expected a number; got "half"']),
+        ("data: {folder: x}", ["optim.lr=0,002"], ["optim.lr: expected a number", "write 0.002"]),
+        ("data: {folder: x}", ["optim.lr=5 %"], ['optim.lr: expected a number; got "5 %"']),
+        ("data: {folder: x}", ["epochs=16,384"], ["epochs: expected a whole number", "write 16384"]),
+        ("data: {folder: x}\nepochs: 3 epochs", (), ["epochs: expected a whole number", "write 3"]),
+        ("data: {folder: x}\noptim: 3", (), ["run.yaml:2: optim: ", "got 3; for example {lr: 0.1}"]),
+        ("data: {folder: x}\noptim:", (), ["optim: expected a section with the keys lr, momentum", "got null; indent"]),
         ("data: {folder: x}\noptim: {lr: -1}", (), ["run.yaml: optim: lr is -1.0; expected > 0"]),
         ("data: {folder: x}", ["optim.lr"], ["override 'optim.lr': expected section.key=value without blanks"]),
         ("data: {folder: x}", ["=1"], ["expected section.key=value"]),
@@ -201,7 +209,7 @@ def test_files_that_cannot_be_read(tmp_path, name, says):
 
 def test_an_error_in_a_base_names_the_base(message, file):
     file("epochs: many", "root.yaml")
-    assert "root.yaml (base of" in message("base: root.yaml\ndata: {folder: x}")
+    assert "root.yaml:1 (base of" in message("base: root.yaml\ndata: {folder: x}")
 
 
 def test_plain_values_and_paths_as_wanted():
@@ -248,7 +256,7 @@ def test_a_removed_key_is_refused_in_a_file_and_left_out_of_an_earlier_configura
         removed: ClassVar = {"inner.old": ("0.2.0", None)}
 
     (tmp_path / "x.yaml").write_text("inner: {old: 3}\n")
-    with pytest.raises(ConfigError, match=r"x\.yaml: inner\.old was a key up to version 0\.2\.0 .* remove it"):
+    with pytest.raises(ConfigError, match=r"x\.yaml:1: inner\.old was a key up to version 0\.2\.0 .* remove it"):
         load(Outer, tmp_path / "x.yaml")
     assert rebuild(Outer, {"inner": {"old": 3, "rate": 0.2}}, "checkpoint") == Outer(Inner(0.2))
 

@@ -126,9 +126,9 @@ def test_the_peak_of_a_format_or_else_that_of_training():
         ("[chip]", "[]", "match: expected words of the model name"),
         ("[chip]", "[chip, '-']", "match: expected words of the model name"),
         ("ceilings:", "ceiling:", "unknown key ceiling; did you mean ceilings"),
-        ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "ceilings: expected a mapping"),
+        ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "ceilings: mine: expected a mapping"),
         (CEILINGS, "ceilings: {A: {}}", "match is missing; expected a list"),
-        (CEILINGS, "ceilings: [1]", "ceilings: expected a mapping of text"),
+        (CEILINGS, "ceilings: [1]", "ceilings: expected a mapping of a name"),
         (CEILINGS, "", "empty; expected lines such as `key: value`"),
     ],
 )

@@ -169,9 +169,9 @@ def test_facts_exclude_staging_and_normalise(analysed, tmp_path):
     ("text", "wanted"),
     [
         ("staging: {}", "unknown key staging; did you mean staging_excluded"),
-        ("staging_excluded: 3", "staging_excluded: expected a mapping of text"),
+        ("staging_excluded: 3", "staging_excluded: expected a mapping of a name"),
         ("staging_excluded: {cosmoflow: why}", '"cosmoflow" names no result; expected round/organisation'),
-        (f"staging_excluded:\n  {NAME}:", "expected a mapping of text"),
+        (f"staging_excluded:\n  {NAME}:", "expected text"),
         (f"power_cap_watts:\n  {NAME}: -3", "expected a number above 0 and below 1e+09; got -3"),
         (f"reference_epochs:\n  {NAME}: {{epochs: [3, 3, 0], reason: x}}", "expected a number above 0"),
         (f"reference_epochs:\n  {NAME}: {{epochs: [3, 4, 5]}}", "reason is missing; expected text"),

@@ -20,6 +20,7 @@ from compliance.cli import (
     add_result_options,
     read_result_options,
     refuse_inside,
+    refuse_missing,
     use_plugin_options,
     write_text,
 )
@@ -76,9 +77,9 @@ def _run_check(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.paths:
         raise UsageError("nothing to check: give log files, folders or - for standard input")
-    for path in () if arguments.follow else arguments.paths:
-        if path != "-" and not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}")
+    judged = () if arguments.follow else arguments.paths
+    refuse_missing(path for path in judged if path != "-")
+    for path in judged:
         if is_device(path):
             raise UsageError(f"{path} is a device or a socket, not a file; for standard input, write - in its place")
     options = _read_options(arguments, settings)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from common.benchmarks import choose_plugins
-from common.command import OUTPUT_ERRORS
+from common.command import OUTPUT_ERRORS, suggest_name
 from common.console import print_error
 from common.errors import UsageError
 from common.reference import ROUNDS
@@ -99,6 +100,21 @@ def add_rules_option(parser: Parser) -> None:
         metavar="MODULE|FILE",
         help="add your own rules (runs the code of this module or .py file)",
     )
+
+
+def refuse_missing(paths: Iterable[Path | str]) -> None:
+    """Raise UsageError for a path that does not exist; it says what a pattern of the shell, or the name, may mean."""
+    for path in paths:
+        if os.path.lexists(path):
+            continue
+        folder, name = os.path.split(os.fspath(path))
+        hint = ""
+        if glob.has_magic(os.fspath(path)):
+            matches = any(glob.iglob(os.fspath(path)))
+            hint = "; without quotes the shell replaces this pattern" if matches else "; no file matches this pattern"
+        elif os.path.isdir(folder or "."):
+            hint = suggest_name(name, os.listdir(folder or "."), 0.8)
+        raise UsageError(f"no such file or folder: {path}{hint}")
 
 
 def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o") -> None:

@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
-
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
 from common.console import print_error, print_warning
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
@@ -28,7 +26,7 @@ from submission.results.page.export import holds_analysis, write_analysis
 from submission.results.page.findings import check_replaceable
 from submission.results.page.page import write_report
 from submission.results.quantity_tables import make_tables
-from submission.results.read_rows import explain_no_results, read_logs, read_report
+from submission.results.read_rows import explain_no_results, print_errors, read_logs, read_previous
 from submission.results.rows import NoResultsError
 
 MOST_UNITS: Final = 10_000_000
@@ -60,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=DESCRIPTION,
         epilog=EXAMPLES,
         statuses={
-            0: "written; standard error names results that cannot be analysed",
-            1: "there are no logs, nothing to analyse, or the files cannot be written",
+            0: "written, whatever the verdict; standard error names errors and results that cannot be analysed",
+            1: "no logs, none that can be read, nothing to analyse, or the files cannot be written",
         },
     )
     add = parser.add_argument
@@ -99,13 +97,15 @@ def _report_results(arguments: argparse.Namespace) -> int:
     report = read_logs(arguments.paths, options)
     if not report.runs:
         raise NoResultsError(explain_no_results(arguments.paths))
+    print_errors(report, arguments.paths)
+    if all(run.damage for run in report.runs):
+        raise NoResultsError(f"none of {counted(len(report.runs), 'log')} can be read: there is nothing to report")
     analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
     for warning in analysis.warnings:
         print_warning(clean(warning))
     status = _write_data(analysis, arguments) if arguments.data else 0
     if arguments.output:
-        former = replace(options, round=None, details=False)
-        previous = read_report(arguments.previous, former) if arguments.previous else None
+        previous = read_previous(arguments.previous, report, options) if arguments.previous else None
         write_report(report, arguments.output, arguments.title, previous, analysis)
         print(f"{clean(arguments.output)}: {summary(report, all_shown(report))}")
     return status

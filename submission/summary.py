@@ -22,12 +22,12 @@ from compliance.formats.table import output_width, plain_text
 from compliance.model.judging import listed
 from compliance.model.report import Report
 from compliance.model.waivers import unused
-from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
+from submission.results.columns import RESULT_COLUMNS, RUN_COLUMNS, find_column, list_columns, sort_rows
 from submission.results.comparison.compare import compare_sides, compare_with_published
 from submission.results.comparison.formats import FORMATS
-from submission.results.comparison.sides import pair_results
+from submission.results.comparison.sides import explain_same_logs, pair_results
 from submission.results.operations import Operations, read_operations
-from submission.results.read_rows import explain_no_results, list_rows, read_logs, read_report
+from submission.results.read_rows import explain_no_results, list_rows, print_errors, read_logs, read_previous
 from submission.results.rows import NoResultsError, compare_rounds
 from submission.results.tables import Summary
 
@@ -64,28 +64,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         statuses={0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"},
     )
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
+    add("paths", nargs="*", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
     add("--runs", action="store_true", help="a row for each log, with its FLOPS, instead of results")
     add("--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS of runs (default: 10 for deepcam, 5 else)")
-    add("--compare", metavar="B", help="the one PATH and B side by side")
+    add("--compare", nargs="+", default=[], metavar="B", help="the one PATH and B side by side")
     add("--benchmark", metavar="NAME", help="only this one")
     add("--columns", type=_parse_columns, default=(), metavar="NAME,...", help="these columns; help lists them")
     add("--sort", metavar="NAME", help="order of the rows of a benchmark; --sort=-NAME: descending")
     add_result_options(parser)
     add("--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table")
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(_join_sort(sys.argv[1:] if arguments is None else arguments))
     measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
 
     def run() -> int:
         if options.output:
-            refuse_inside(options.output, (*options.paths, *options.previous, *filter(None, [options.compare])))
+            refuse_inside(options.output, (*options.paths, *options.previous, *options.compare))
         if options.compare:
             return _show_comparison(options)
+        if not options.paths:
+            raise UsageError("there is no PATH: write the results to show first, as in summary v2.0/ --previous v1.0/")
         return _show_measurement(options) if measured else _show_results(options)
 
     return run_command(run, (OSError, NoResultsError), NOTHING_WRITTEN)
+
+
+def _join_sort(words: Sequence[str]) -> list[str]:
+    """Return the words, with `--sort -NAME` as one: argparse would take the name for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined[-1:] == ["--sort"] and word[:1] == "-" and word[1:2] != "-":
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _parse_exponent(text: str) -> float:
@@ -110,7 +123,7 @@ def _show_results(arguments: argparse.Namespace) -> int:
     options = read_result_options(arguments, details=True)
     reports = [read_logs(arguments.paths, options)]
     if arguments.previous:
-        reports.append(read_report(arguments.previous, replace(options, round=None, details=False)))
+        reports.append(read_previous(arguments.previous, reports[0], options))
     if arguments.benchmark:
         require_references(arguments.benchmark)  # says what is wrong with another name
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
@@ -119,6 +132,7 @@ def _show_results(arguments: argparse.Namespace) -> int:
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:
         raise NoResultsError(explain_no_results(arguments.paths))
+    print_errors(reports[0], arguments.paths)
     changes = compare_rounds(tables[1], results) if arguments.previous else []
     columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
     for name in _name_columns(arguments):
@@ -154,12 +168,14 @@ def _name_columns(arguments: argparse.Namespace) -> list[str]:
 
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
-    columns = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
-    keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
+    columns = RUN_COLUMNS if arguments.runs else RUN_COLUMNS | RESULT_COLUMNS
+    arguments.columns = tuple(find_column(name, columns) for name in arguments.columns)
+    if arguments.sort:
+        sign = "-" * arguments.sort.startswith("-")
+        arguments.sort = sign + find_column(arguments.sort.removeprefix("-"), columns)
     for name in _name_columns(arguments):
         if name not in columns:
-            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, columns)
-            raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")
+            raise UsageError(f"there is no column {name!r}{suggest_name(name, columns)}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")
     if arguments.runs and arguments.previous:
@@ -183,16 +199,20 @@ def _read_runs(report: Report, arguments: argparse.Namespace) -> list[Operations
 def _show_comparison(arguments: argparse.Namespace) -> int:
     """Show two results side by side."""
     _refuse_options(arguments, ("previous", "runs", "n", "columns", "sort"), "is not for --compare")
-    if len(arguments.paths) > 1:
-        raise UsageError(f"--compare takes one PATH and B; found {len(arguments.paths)} paths")
+    sides = *arguments.paths, *arguments.compare
+    if len(sides) != 2:
+        raise UsageError(f"--compare is for two: summary A --compare B; found {', '.join(sides)}")
     if arguments.format == "csv":
         raise UsageError("--format csv is for tables; a comparison is table, markdown or json")
     options = replace(read_result_options(arguments, details=True), allow_mini=True)
-    pairs, unpaired = pair_results(arguments.paths[0], arguments.compare, options, arguments.benchmark)
+    pairs, unpaired = pair_results(*sides, options, arguments.benchmark)
     if unpaired:
         names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
         results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
         print(f"not compared, no counterpart of the same name: {results}; name the folder of each", file=sys.stderr)
+    for pair in pairs:
+        if warning := explain_same_logs(*pair):
+            print_warning(clean(warning))
     write_text(
         FORMATS[arguments.format]([compare_sides(*pair) for pair in pairs], _find_width(arguments)), arguments.output
     )

@@ -17,6 +17,7 @@ from common.record import PARTS_FILE_NAME
 from common.tree import ANYWHERE, Tree
 from common.values import group_pairs
 from common.version import DISTRIBUTION
+from compliance.cli import refuse_missing
 from compliance.engine.log_checker import Options
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
@@ -180,9 +181,7 @@ class Packing:
         if assembly.pruned and assembly.scaling != WEAK:
             raise UsageError("--pruned is for throughput results: add --scaling weak")
         logs = (*assembly.runs, *assembly.pruned)
-        for path in (*logs, assembly.system, *([assembly.sources] if assembly.sources else [])):
-            if not path.exists():
-                raise UsageError(f"no such file or folder: {path}")
+        refuse_missing((*logs, assembly.system, *([assembly.sources] if assembly.sources else [])))
         _check_outside(assembly.output, logs)
         if assembly.implementation is not None and not FOLDER_NAME.fullmatch(assembly.implementation):
             raise UsageError(

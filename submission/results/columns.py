@@ -316,6 +316,16 @@ SHOWN_OF_RUNS: Final = (
 )
 
 
+def find_column(name: str, columns: Mapping[str, Column[Any]]) -> str:
+    """Return the key of a column that is named by it or by a heading, in any letter case; the name if there is none."""
+    headings = {heading: key for names in (*HEADINGS.values(),) for key, (heading, _) in names.items()}
+    headings |= {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
+    for key, column in columns.items():
+        headings |= {f"{column.name} {column.unit}": key, column.name: key}
+    by_name = {heading.lower(): key for heading, key in headings.items()} | {key.lower(): key for key in columns}
+    return by_name.get(name.lower(), name)
+
+
 def pick_columns(columns: Mapping[str, Column[Item]], keys: Sequence[str], usual: Sequence[str]) -> list[Column[Item]]:
     """Return the columns with these keys, those of `usual` if there are none."""
     return [columns[key] for key in keys if key in columns] or [columns[key] for key in usual]

@@ -6,19 +6,24 @@ All numbers come from the report of `compliance.engine.check_paths`, so that the
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from common.command import clean
-from common.console import print_warning
-from common.errors import UsageError
+from msgspec.structs import replace
+
+from common.command import as_called, clean, counted
+from common.console import print_error, print_warning
 from common.own_code import OWN_CODE
 from common.values import as_count, group_pairs, is_number, shared_value
+from compliance.cli import refuse_missing
 from compliance.engine import Options, check_paths
-from compliance.formats.findings import alone, result_sets
-from compliance.formats.words import convergence_text
+from compliance.formats.findings import all_shown, alone, grouped, result_sets
+from compliance.formats.style import Style
+from compliance.formats.words import convergence_text, write_location
 from compliance.logs.run import Run
-from compliance.model.judging import FAIL, PASSING, Case
+from compliance.model.judging import ERROR, FAIL, PASSING, Case
 from compliance.model.layout import find_submission
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -32,6 +37,8 @@ OF_SCORES: Final = (
     "convergence scaled models models_per_minute instance_scale".split()
 )
 """The fields of a row that scores of one kind or both have under the same name."""
+MOST_ERRORS: Final = 4
+"""Rules whose errors a table or a page is shown with."""
 SINGLE_LOGS: Final = "logs that are named alone, or in the profile official, are judged one by one"
 
 
@@ -46,6 +53,29 @@ def read_report(paths: Sequence[str], options: Options) -> Report:
     return report
 
 
+def read_previous(paths: Sequence[str], report: Report, options: Options) -> Report:
+    """Return the report on the results of the previous round; warn if it is later than the round of a report."""
+    previous = read_report(paths, replace(options, round=None, details=False))
+    before, now = (max((results.round for results in each.sets), default="") for each in (previous, report))
+    if before > now > "":
+        rounds = f"round {before}, later than round {now}, which is shown"
+        print_warning(f"--previous {clean(' '.join(paths))} is {rounds}: exchange them, or the speed-ups are inverted")
+    return previous
+
+
+def print_errors(report: Report, paths: Sequence[str]) -> None:
+    """Print the first error of a rule and its fix, for the first rules, on standard error; not what follows from it."""
+    groups = grouped([entry for entry in all_shown(report) if not entry.finding.cause], ERROR)
+    for group in groups[:MOST_ERRORS]:
+        first, more = group.entries[0], len(group.entries) - 1
+        place = write_location(first.finding.path, first.finding.line, Style())
+        others = f" (and {counted(more, 'other')} of {group.rule})" if more else f" ({group.rule})"
+        print_error(": ".join(filter(None, (place, first.text))) + others)
+        print(f"  fix: {group.fix.partition(chr(10))[0]}", file=sys.stderr)
+    if groups:
+        print(as_called(f"  all findings: python -m compliance.check {shlex.join(paths)}"), file=sys.stderr)
+
+
 def explain_no_results(paths: Sequence[str]) -> str:
     """Return what is expected of paths below which there are no results, or the submission that they are a part of."""
     above = find_submission(paths[0])
@@ -55,9 +85,7 @@ def explain_no_results(paths: Sequence[str]) -> str:
 
 def read_logs(paths: Sequence[str], options: Options) -> Report:
     """Return the report on the logs below the paths, in results or not; UsageError for a path that does not exist."""
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}")
+    refuse_missing(paths)
     report = check_paths(paths, options)
     for finding in report.broken_plugins:
         print_warning(clean(finding.message))

@@ -14,7 +14,7 @@ from common.console import print_warning, use_styles
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, find_rank_position
 from common.tree import NAMED
-from compliance.cli import write_text
+from compliance.cli import refuse_missing, write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
@@ -238,9 +238,7 @@ def _check_file(args: argparse.Namespace) -> int:
         raise UsageError(
             "--check only reads: do not combine it with -o, --set, --from, --force, --this-node, --merge or --power"
         )
-    for path in (args.check, *args.logs):
-        if not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}")
+    refuse_missing((args.check, *args.logs))
     report = check_description(str(args.check), args.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
     style = Style(color=use_styles(sys.stdout), verbose=True, width=output_width() or 100, base=os.getcwd())
     write_text(FORMATS["text"](report, style), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from statistics import StatisticsError, fmean
 from typing import Any, Final
 
+from common.command import counted
 from common.errors import UsageError
 from common.values import are_same, identity, is_number
 from compliance.engine.log_checker import Options
+from compliance.logs.fingerprint import same_times
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
-from compliance.model.judging import JudgedRun
+from compliance.model.judging import JudgedRun, listed
 from compliance.model.result_set import ResultSet
 from compliance.model.score import TimeToTrain, staging_clock
 from compliance.rcp.means import olympic_mean
@@ -101,6 +104,17 @@ def pair_results(a: str, b: str, options: Options, benchmark: str | None) -> tup
             f"no result of {a} has one of the same name in {b}; name the folder of one result each, such as {folders}"
         )
     return pairs, alone
+
+
+def explain_same_logs(a: Side, b: Side) -> str:
+    """Return which logs both sides hold, so that their comparison says little; "" if they have none in common."""
+    pairs = ((run, other) for run in a.runs for other in b.runs if same_times(run.fingerprint, other.fingerprint))
+    names = list(dict.fromkeys(os.path.basename(run.path) for run, _ in pairs if run.fingerprint.times))
+    if not names:
+        return ""
+    says = "compares them with themselves" if len(names) == len(a.runs) else "shows too little difference"
+    logs = f"the same {counted(len(names), 'log')} ({listed(names)})"
+    return f"A ({a.path}) and B ({b.path}) hold {logs}, so this {says}; give the folder of the other runs"
 
 
 def _find_counterpart(side: Side, mine: list[Side], theirs: list[Side]) -> Side | None:

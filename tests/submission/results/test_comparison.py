@@ -320,6 +320,8 @@ def test_wrong_use(packages, tmp_path, compare):
     ):
         assert said in compare(*arguments, status=2).err
     compare(a, b, "--format", "html", status=2)
+    assert "hold the same 10 logs (result_1.txt" in compare(a, a).err
+    assert "the same" not in compare(a, b).err
 
 
 def measurement(path, **changes):

@@ -311,6 +311,7 @@ def test_the_command_never_overwrites_other_files(tmp_path, call):
         ([package, "-o", other], 2, "--force"),
         ([package, "-o", other, "--force"], 1, "not a page of this command"),
         ([tmp_path / "empty", "-o", output], 1, "no results"),
+        ([other, "-o", output], 1, "none of 1 log can be read"),
         ([package, "-o", other / "report.html"], 1, "otes.html"),
     ):
         assert word in call(main, *arguments, status=status).err

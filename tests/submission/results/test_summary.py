@@ -293,6 +293,8 @@ def test_the_command_with_the_previous_round(folder, tmp_path, call):
         call(main, folder, "--previous", before, "--format", "csv", "-o", tmp_path / "tables")
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"differences.csv", "time_to_train.csv"}
     assert "Best passing score" in call(main, folder, "--previous", before).out
+    assert "round 3.0, later than round 2.0" in call(main, before, "--previous", folder).err
+    assert "there is no PATH" in call(main, "--previous", before, folder, status=2).err
 
 
 def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, call):
@@ -301,6 +303,8 @@ def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, call):
     rows = list(csv.DictReader(io.StringIO(said)))
     assert [row["verdict"] for row in rows].count("FAIL") == 1
     assert {row["result_verdict"] for row in rows} == {"FAIL"}
+    by_heading = call(main, path, "--runs", "--columns", "log,Verdict,RESULT", "--sort", "-run min", "--format", "csv")
+    assert by_heading.out.splitlines()[0] == "log,verdict,result_verdict" and " fix: " in by_heading.err
     assert call(main, path, "--runs").out.splitlines()[1].split()[:3] == ["verdict", "result", "log"]
 
 
@@ -317,6 +321,9 @@ def test_inputs_are_not_changed(folder, call):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--previous", "no*where"], "no file matches this pattern"),
+        (["--previous", "fil[e]"], "without quotes the shell"),
+        (["--previous", "files"], "did you mean 'file'"),
         (["--previous", "nowhere"], "no such file or folder: nowhere"),
         (["--format", "csv"], "-o FOLDER"),
         (["--format", "csv", "-o", "file"], "file"),
@@ -325,7 +332,7 @@ def test_inputs_are_not_changed(folder, call):
         (["--columns", "scor"], "no column 'scor' (did you mean 'score'?)"),
         (["--sort=-nothing"], "no column 'nothing'"),
         (["--sort", "quality"], "is of runs: add --runs"),
-        (["--sort", "time_to_train_minutes"], "that heading is of 'minutes'"),
+        (["--compare", "b", "c"], "--compare is for two"),
         (["--columns", "score", "--format", "json"], "JSON has all fields"),
         (["--runs", "--columns", "score"], "no column 'score'"),
         (["--n", "3"], "--n is for runs: add --runs"),

@@ -79,8 +79,12 @@ class CommandParser(argparse.ArgumentParser):
         """Parse the arguments; for FIELD=VALUE without its option, name --set if there is one."""
         arguments, others = self.parse_known_args(args, namespace)
         if others:
-            takes_it = "=" in others[0] and "--set" in self._option_string_actions
-            self.error(f"unexpected argument {others[0]!r}{f'; write --set {shlex.quote(others[0])}' * takes_it}")
+            hint = ""
+            if "=" in others[0] and "--set" in self._option_string_actions:
+                hint = f"; write --set {shlex.quote(others[0])}"
+            elif others[0] in (sys.argv[1:] if args is None else args)[1:]:
+                hint = "; if it belongs to the word before it, quote both, or join a list by commas"
+            self.error(f"unexpected argument {others[0]!r}{hint}")
         return arguments
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:

@@ -291,7 +291,8 @@ def _parse_yaml(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source}{position}: not valid YAML: {error.problem}") from error
+        hint = "; indent by blanks, not by tabs" if "'\\t'" in str(error.problem) else ""
+        raise ConfigError(f"{source}{position}: not valid YAML: {error.problem}{hint}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML forbids; numbers beyond Python's limit
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     except RecursionError:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from common.benchmarks import choose_plugins
-from common.command import OUTPUT_ERRORS, suggest_name
+from common.command import OUTPUT_ERRORS, WRONG_PLACES, suggest_name
 from common.console import print_error
 from common.errors import UsageError
 from common.reference import ROUNDS
@@ -103,18 +102,14 @@ def add_rules_option(parser: Parser) -> None:
 
 
 def refuse_missing(paths: Iterable[Path | str]) -> None:
-    """Raise UsageError for a path that does not exist; it says what a pattern of the shell, or the name, may mean."""
+    """Raise UsageError for a path that does not exist, with what it may mean."""
     for path in paths:
-        if os.path.lexists(path):
-            continue
-        folder, name = os.path.split(os.fspath(path))
-        hint = ""
-        if glob.has_magic(os.fspath(path)):
-            matches = any(glob.iglob(os.fspath(path)))
-            hint = "; without quotes the shell replaces this pattern" if matches else "; no file matches this pattern"
-        elif os.path.isdir(folder or "."):
-            hint = suggest_name(name, os.listdir(folder or "."), 0.8)
-        raise UsageError(f"no such file or folder: {path}{hint}")
+        if not os.path.lexists(path):
+            folder, name = os.path.split(os.fspath(path))
+            hint = suggest_name(name, os.listdir(folder or ".") if os.path.isdir(folder or ".") else (), 0.8)
+            if set(name + folder) & set("*?["):
+                hint = "; no file matches this pattern, or quotes keep the shell from replacing it"
+            raise UsageError(f"no such file or folder: {path}{hint}")
 
 
 def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o") -> None:
@@ -142,7 +137,7 @@ def write_text(text: str, output: Path | None) -> None:
         with open(output, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
     except OSError as error:
-        problem = f"cannot write {output}: {error.strerror}"
+        problem = f"cannot write {output}: {WRONG_PLACES.get(error.errno or 0, error.strerror)}"
         if error.errno not in OUTPUT_ERRORS:
             raise UsageError(problem) from None
         print_error(problem)

@@ -129,10 +129,10 @@ def _show_results(arguments: argparse.Namespace) -> int:
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
         print_warning(f"{waiver.path}, line {waiver.line}: {message}")
     tables = [[row for row in list_rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
+    print_errors(reports[0], arguments.paths)
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:
         raise NoResultsError(explain_no_results(arguments.paths))
-    print_errors(reports[0], arguments.paths)
     changes = compare_rounds(tables[1], results) if arguments.previous else []
     columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
     for name in _name_columns(arguments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from math import isfinite
@@ -127,10 +128,19 @@ class HoldsRecords(FormRule):
             )
         elif kind and (case.strict or not log.record_count):
             message, line, fix = f"this is {kind.name}, not a log", 0, kind.fix
+            if beside := _find_log_beside(log.path) if kind is OUTPUT else "":
+                fix = f"Give the log beside it, {beside}, instead."
             if kind is OUTPUT and log.end:
                 message, line = f"{message}; {log.end.text}", log.end.line
                 fix += f" If the run died before its first record: {log.end.cause.fix}"
             yield self.finding(log.path, line, message, "lines with `:::MLLOG {…}`", fix=fix)
+
+
+def _find_log_beside(path: str) -> str:
+    """Return a log in the folder of a file that has no name of a log, "" if there is none."""
+    folder, name = os.path.split(path)
+    names = ("result_0.txt", "result_1.txt") if folder and not name.startswith("result_") else ()
+    return next(filter(os.path.isfile, (os.path.join(folder, log) for log in names)), "")
 
 
 class OneWriter(KindRule, strict_only=True):

@@ -88,6 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_task(options: argparse.Namespace) -> int:
+    if options.baseline is None:
+        raise UsageError(
+            "there is no BASELINE.json: `mlperf-hpc accept --record base.json cosmoflow mini` begins one, "
+            f"`mlperf-hpc accept --record base.json` in {JOBS - 1} later jobs adds to it, "
+            "and `mlperf-hpc accept base.json` compares with it"
+        )
     if options.words and not options.record:
         raise UsageError(
             "the baseline says what is measured: a BENCHMARK is named with --record, as in `mlperf-hpc accept --record "
@@ -111,7 +117,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             3: "UNDECIDED",
         },
     )
-    parser.add_argument("baseline", type=any_path, metavar="BASELINE.json")
+    parser.add_argument("baseline", nargs="?", type=any_path, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
     parser.add_argument(
         "--fom",

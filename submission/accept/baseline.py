@@ -224,7 +224,8 @@ def read_baseline(path: Path) -> Baseline:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a baseline that --record writes: {error}") from None
     if baseline.format != FORMAT or not baseline.series:
-        raise UsageError(f"{path}: expected format {FORMAT} with series, found {baseline.format}; record it again")
+        fix = "`python -m submission.accept --record ANOTHER.json BENCHMARK` begins one"
+        raise UsageError(f"{path}: this is no baseline of this version: expected format {FORMAT} with series; {fix}")
     if len({series.workload for series in baseline.series}) < len(baseline.series):
         raise UsageError(f"{path}: expected each workload once in series, found one twice; record it again")
     for series in baseline.series:

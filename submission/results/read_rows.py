@@ -60,6 +60,10 @@ def read_previous(paths: Sequence[str], report: Report, options: Options) -> Rep
     if before > now > "":
         rounds = f"round {before}, later than round {now}, which is shown"
         print_warning(f"--previous {clean(' '.join(paths))} is {rounds}: exchange them, or the speed-ups are inverted")
+    earlier, later = ({run.fingerprint.times for run in each.runs} - {0} for each in (previous, report))
+    if same := len(earlier & later):
+        shown = f"{counted(same, 'log')} of what is shown: give the results of the other round"
+        print_warning(f"--previous {clean(' '.join(paths))} holds {shown}")
     return previous
 
 

@@ -74,7 +74,7 @@ def _make_parser() -> argparse.ArgumentParser:
         },
     )
     add = parser.add_argument_group("what to run").add_argument
-    add("--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
+    add("--config", metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
     add("--benchmarks", nargs="+", metavar="NAME", default=[], help="only these")
     add("--runs", type=positive, help="runs per benchmark (default: as many as the rules require)")
     add(
@@ -108,6 +108,11 @@ def _make_parser() -> argparse.ArgumentParser:
 
 
 def _plan_series(options: argparse.Namespace) -> list[Series]:
+    if options.config is None:
+        raise UsageError(
+            "--config is missing: mini, closed, a preset or a file, as in "
+            "`python -m submission.round --config mini --benchmarks cosmoflow`"
+        )
     plan = read_plan(options.config, options.benchmarks, options.runs)
     names = [f"submission.org={quote_yaml(options.organisation)}"] if options.organisation else []
     names += [f"submission.platform={quote_yaml(options.system.stem)}"] if options.system else []

@@ -224,7 +224,8 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
         axes[key] = values
     if arguments.plan is None:
         if not arguments.benchmark or not axes:
-            raise UsageError("expected a plan, a preset, or --benchmark with --axis; --list shows the presets")
+            missing = "an --axis such as ranks=1,2" if arguments.benchmark else "a --benchmark such as cosmoflow"
+            raise UsageError(f"expected a plan, a preset (--list), or {missing}, with it, without a plan")
         if arguments.full:
             raise UsageError("--full is for plans that have `full`; without a plan vary more with --axis")
         plan, source = StudyPlan(title=f"{arguments.benchmark} over {', '.join(axes)}"), "--axis"

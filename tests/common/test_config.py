@@ -181,6 +181,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ("schedule:\n  decay:\n    1: 0.5\n    1: 0.2", (), ["run.yaml:4:5: ", "the key '1' is repeated"]),
         ("title: !!python/object/apply:os.getcwd []", (), ["run.yaml:1:8: not valid YAML: could not determine"]),
         ("title: \x07", (), ["run.yaml: not valid YAML"]),
+        ("optim:\n\tlr: 3", (), ["run.yaml:2:1: not valid YAML", "by blanks, not by tabs"]),
         ("? [a]\n: 1", (), ["run.yaml:1:3: not valid YAML"]),
         ("base: 3", (), ["run.yaml: base: expected the name of a YAML file; got 3"]),
         ("base: no.yaml", (), ["no.yaml (base of", "run.yaml): cannot be read: No such file"]),

@@ -238,6 +238,7 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
         (["/"], "is a folder, not a file"),
         (["base.json", "--steps", "3"], "--record"),
         (["base.json"], "begins a baseline"),
+        (["--record"], "there is no BASELINE.json: `mlperf-hpc accept --record base.json cosmoflow mini` begins one"),
         (["--record", "base.json"], "name what to measure"),
         (["--record", "base.json", "alexnet"], "not a benchmark"),
         (["--record", "base.json", "cosmoflow", "mini", "other"], "section.key=value"),

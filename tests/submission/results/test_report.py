@@ -304,8 +304,11 @@ def test_the_command_never_overwrites_other_files(tmp_path, call):
     other = tmp_path / "notes.html"
     other.write_text("<p>mine</p>")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "slurm-1.out").write_text("step 1\n")
+    (tmp_path / "result_0.txt").touch()
     output = tmp_path / "report.html"
     for arguments, status, word in (
+        ([tmp_path / "slurm-1.out", "-o", output], 1, "Give the log beside it, "),
         ([tmp_path / "nowhere", "-o", output], 2, "no such file"),
         ([package, "-o", tmp_path], 2, "is a folder"),
         ([package, "-o", other], 2, "--force"),

@@ -179,6 +179,7 @@ def test_incomplete_code_is_reported_before_any_run(empty_folder, call):
     words = ["--config", "mini", "--benchmarks", "cosmoflow", "-o", "out", "--sources"]
     assert "lacks LICENSE" in call(main, *words, "code", status=1).err and not Path("out").exists()
     call(main, *words, "nowhere", status=2)
+    assert "--config is missing: mini, closed" in call(main, "-o", "out", status=2).err
 
 
 def test_two_runs_of_a_tiny_problem(tmp_path):

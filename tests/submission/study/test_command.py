@@ -102,7 +102,8 @@ def test_a_study_prints_its_jobs(empty_folder, tmp_path, call):
 
 
 WRONG = (
-    ([], "expected a plan"),
+    ([], "or a --benchmark such as cosmoflow"),
+    (["--benchmark", "cosmoflow"], "or an --axis such as ranks=1,2"),
     (["litmater"], "did you mean 'litmatter'"),
     (["--benchmark", "cosmoflow", "--axis", "ranks=1,2", "--axis", "ranks=3"], "given twice"),
     (["--benchmark", "cosmoflow", "--axis", "ranks=1000"], "can make no point"),

@@ -109,6 +109,19 @@ _TEXT: Final = (
         "Log with mllog, of the package mlperf-logging, and repeat the run.",
     ),
     (rb"Time,[\d-]+ [\d:.]+,Watts,", "a log of PTDaemon, the power daemon of SPEC", PTDAEMON),
+    (
+        rb"(?:[^\n]{0,998}\n){0,50}?content-transfer-encoding: *base64",
+        "the source of a mail, with its text in base64",
+        "Save the attachment itself; or decode the mail: python3 -c 'import email, sys; [sys.stdout.buffer.write("
+        'part.get_payload(decode=True) or b"") for part in email.message_from_binary_file(sys.stdin.buffer).walk()]'
+        "' < FILE > repaired.txt",
+    ),
+    (
+        rb"\0{64,}\Z",
+        "a file of NUL bytes, as after a crash of the machine or with a full disk",
+        "Copy it again from where it was written. If it is so there as well, its content is lost.",
+    ),
+    (rb"(?:[a-z0-9+/]{76}\r?\n){2}", "text in base64", "Decode it: base64 -d < FILE > repaired.txt"),
     (rb'\{[^{}]*"time_ms"', "records without `:::MLLOG ` before each", ""),
 )
 """Pattern of the first characters, name and fix of each kind of text, after blanks, in any letter case."""

@@ -136,7 +136,7 @@ OTHER = (
 BYTES = {
     "empty": (b"", {"FRM03"}),
     "only blanks": (b" \n\t\n", {"FRM03"}),
-    "only NULs": (b"\0" * 5000, {"FRM02"}),
+    "only NULs": (b"\0" * 5000, {"FRM03"}),
     "UTF-16": (TEXT.encode("utf-16"), {"FRM02"}),
     "UTF-16 without mark": (TEXT.encode("utf-16-le"), {"FRM02"}),
     "UTF-16, big end first": (TEXT.encode("utf-16-be"), {"FRM02"}),

@@ -1,5 +1,6 @@
 """What is given as a log and is none is named, with what to do, in one finding; so is a log of another suite."""
 
+import base64
 import bz2
 import gzip
 import io
@@ -99,6 +100,13 @@ FILES = {
     "JSON": (b'{"epoch": 1}\n{"epoch": 2}\n', "a JSON object", "result_<i>.txt"),
     "Slurm": (b"srun: job 12 queued\nslurmstepd: error: *** JOB 12 CANCELLED ***\n", "a job's output?", "in its place"),
     "empty": (b"", "an empty file", "repeat the run"),
+    "zeros": (bytes(9000), "a file of NUL bytes", "Copy it again"),
+    "base64": (base64.encodebytes(VALID), "text in base64", "base64 -d < FILE"),
+    "mail": (
+        b"Subject: x\nContent-Transfer-Encoding: base64\n\n" + base64.encodebytes(VALID),
+        "source of a mail",
+        "email.message_from",
+    ),
 }
 
 

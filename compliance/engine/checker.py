@@ -221,6 +221,8 @@ def _mark_consequences(report: Report) -> None:
         for finding, concerned in package.match_results(package.findings)
         for results in concerned
     )
+    for run in () if report.sets else report.runs:
+        _mark_findings(run.findings, run.findings)
     for results in report.sets:
         outside = around.get(id(results), [])
         for run in results.all_runs:

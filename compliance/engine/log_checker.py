@@ -45,7 +45,7 @@ from compliance.model.report import Report
 from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
 from compliance.rules.catalog import import_log_rules, load_rules, own_rules
-from compliance.rules.damage import Damage, WholeLog, find_damage, is_whole
+from compliance.rules.damage import Damage, WholeLog, find_damage, find_loss, is_whole
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
 
 
@@ -114,6 +114,8 @@ class Options(Struct, frozen=True):
         return kept, ignored
 
 
+FOLLOW_LOSS = ("ORD01", "ORD03", "ORD04", "ORD06", "ORD07", "ORD11", "ORD12", "QUA06")
+"""Rules that find something, if records were lost."""
 STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
 """A log without any of these is that of a run that ended while it was initialised."""
 FINDINGS_KEPT = 100
@@ -166,7 +168,8 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     log = order_by_time(log) if case.strict else log
     findings: list[Finding] = []
     only_rule = _find_only_rule(log, task.options) if case.strict else ""
-    damage = log.derive(find_damage) if case.strict and _counts(WholeLog.id, log, task.options) else None
+    whole = case.strict and _counts(WholeLog.id, log, task.options)
+    damage = log.derive(find_damage) if whole else None
     judges_all = bool(only_rule) or not case.strict
     prefixes, reason = ((only_rule,), "") if judges_all else _readable_part(log, damage)
     import_log_rules()
@@ -177,7 +180,14 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if log.problems and any(finding.rule == "FRM04" and not finding.cause for finding in findings):
-        findings = [finding._replace(cause="FRM04") if _is_missing(finding) else finding for finding in findings]
+        findings = [
+            finding._replace(cause="FRM04") if finding.rule == "QUA01" or _tells_of_loss(finding) else finding
+            for finding in findings
+        ]
+    if whole and not reason and any(finding.severity == ERROR for finding in filter(_tells_of_loss, findings)):
+        damage = find_loss(log)
+        findings = [WholeLog().finding(log.path, *damage[:3], fix=damage.fix)] if damage else findings
+        reason = _readable_part(log, damage)[1]
     if reason:
         findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:
@@ -238,6 +248,11 @@ def _missing_as_one(findings: list[Finding], log: Log) -> list[Finding]:
 
 def _is_missing(finding: Finding) -> bool:
     return not finding.line and bool(finding.key) and finding.severity == ERROR
+
+
+def _tells_of_loss(finding: Finding) -> bool:
+    """Tell whether a record that was lost may be why there is this finding."""
+    return finding.rule.startswith(FOLLOW_LOSS) or _is_missing(finding)
 
 
 def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:

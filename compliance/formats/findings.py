@@ -71,6 +71,11 @@ class Shown(NamedTuple):
         fix = self.finding.fix or (rule.fix if rule else "")
         return "\n".join(clean(line) for line in fix.split("\n"))
 
+    @property
+    def fix_of_any(self) -> str:
+        """The fix with FILE for the name of the file that its command reads: one fix for the files of a folder."""
+        return self.fix.replace(f"< {os.path.basename(self.finding.path)} ", "< FILE ")
+
 
 def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
     """Return the findings of one log, set or package as shown; errors of a tolerated log become warnings."""
@@ -130,11 +135,14 @@ def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
 
     def rank(entry: Shown) -> tuple[int, bool, int, str, str]:
         rule, family = entry.finding.rule, families.get(prefix(entry.finding.rule), len(families))
-        return SEVERITIES.index(entry.severity), not entry.tolerated, family, rule, entry.fix
+        return SEVERITIES.index(entry.severity), not entry.tolerated, family, rule, entry.fix_of_any
 
     wanted = (entry for entry in findings if not severities or entry.severity in severities)
     groups = group_pairs((rank(entry), entry) for entry in wanted)
-    return [Group(key[3], SEVERITIES[key[0]], key[4], groups[key]) for key in sorted(groups)]
+    return [
+        Group(rule, SEVERITIES[at], fix if len({entry.fix for entry in entries}) > 1 else entries[0].fix, entries)
+        for (at, _, _, rule, fix), entries in sorted(groups.items())
+    ]
 
 
 def result_sets(report: Report) -> list[ResultSet]:

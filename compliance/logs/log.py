@@ -79,6 +79,8 @@ NEAR_RECORD: Final = (
     r"""(?i)(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}["'](?:key|time_ms)["']"""
     r'|\{.*"time_ms".*"key"'
 )
+UTF_16: Final = "there the encoding changes to UTF-16, as when PowerShell's >> appends to a file"
+ZEROS: Final = "what stood there is lost, as after a crash of the machine, with a full disk or by a failed copy"
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
@@ -178,8 +180,8 @@ class Log:
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle. oddities: by kind, "near record": lines that look like
     records to people but not to tools; "writing": records that are not written as the first one is; "time order":
-    records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one; causes
-    in `bad_lines`: lines that are no records.
+    records, not two of the course, with a time before that of an earlier one; "failure": text that tells of one; "NUL":
+    several NUL bytes, their number as that of the lines; causes in `bad_lines`: lines that are no records.
     metrics: the keys of results. heads: what precedes a record in its line, by the number of the line. text: the first
     lines of text of each gap between records, with their numbers; tail: the last ones, which may tell of its end.
     """
@@ -377,6 +379,9 @@ class LogReader:
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line ending."""
         first = self.log.line_count + 1
+        if b"\0" in data and data[(at := data.find(b"\0")) : at + 8 : 2] == bytes(4):
+            is_text = data[at : at + 8].strip(b"\0")
+            self.log.note("NUL", first + data.count(b"\n", 0, at), UTF_16 if is_text else ZEROS, data.count(b"\0"))
         if b"\r" in data:
             if 0 < (ends := data.count(b"}\r\n")) < data.count(b"}\n") + ends:
                 self.log.note("writing", first + data.count(b"\n", 0, data.find(b"}\r\n")), lines=ends)

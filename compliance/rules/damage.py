@@ -1,4 +1,4 @@
-"""The damage of a whole log file: several runs in it, or half of one, other units or rounded times; how to repair it.
+"""The damage of a whole log file: several runs in it, or parts of one, other units or rounded times.
 
 What follows from damage says nothing about the run: no other rule is applied to such a file.
 """
@@ -6,15 +6,16 @@ What follows from damage says nothing about the run: no other rule is applied to
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from math import gcd, inf
 from typing import Final, NamedTuple
 
 from common.values import is_number
-from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log
+from compliance.logs.log import EARLIEST_MS, LATEST_MS, LONGEST_HEAD, MOST_BACK_MS, UTF_16, Log
 from compliance.logs.record import Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import Case, Finding, listed
@@ -37,6 +38,19 @@ MOST_OF: Final = 0.9
 """Share of the events that several ranks repeat: the last ones may be missing."""
 COARSEST_MS: Final = 1000
 """Of no published log are all times multiples of even 2 ms."""
+COPY_AGAIN: Final = (
+    "Copy the whole file again from where the run wrote it. If lines are missing there as well, they are lost: repeat"
+    " the run; one run of a time-to-train result may fail."
+)
+LOST_LINES: Final = (
+    rb"(?i)\b(?:suppressed|missed|dropp(?:ed|ing)|lost|omitted|skipped|truncated|discarded)\W{1,3}\d{1,12} "
+    rb"(?:\w{1,20} )?(?:lines|messages|records|events|entries|bytes)\b"
+    rb"|\b(?:lines?|messages?|records|events|entries|bytes|output)\W{1,3}(?:were |was |have been |has been )?"
+    rb"(?:suppressed|missed|dropped|lost|omitted|skipped|truncated|discarded|not shown)\b"
+    rb"|\b(?:log|logs|logfile|step)\b.{0,40}\b(?:truncated|rotated|turned over|exceeded limit)\b"
+    rb"|messages due to rate|(?:message|data) rate exceeded"
+)
+"""What journald, rsyslog, CI systems, notebooks, Kubernetes and viewers write in place of lines, or beside them."""
 UNITS: Final = (("seconds", 1000, "* 1000"), ("microseconds", 1e-3, "/ 1000"), ("nanoseconds", 1e-6, "/ 1e6"))
 
 
@@ -63,8 +77,18 @@ def find_damage(log: Log) -> Damage | None:
     if not log.record_count or not is_whole(log):
         return None
     return (
-        _find_repeats(log) or _find_restart(log) or _find_cut(log) or _find_other_unit(log) or _find_rounded_times(log)
+        _find_repeats(log)
+        or _find_restart(log)
+        or _find_disorder(log)
+        or _find_cut(log)
+        or _find_other_unit(log)
+        or _find_rounded_times(log)
     )
+
+
+def find_loss(log: Log) -> Damage | None:
+    """Return the damage of a log that has errors, where a part of it was lost; None if nothing tells of it."""
+    return (_find_nul_bytes(log) or _find_lost_lines(log) or _find_lost_head(log)) if log.record_count else None
 
 
 def _find_repeats(log: Log) -> Damage | None:
@@ -128,13 +152,41 @@ def _find_restart(log: Log) -> Damage | None:
     )
 
 
+def _find_disorder(log: Log) -> Damage | None:
+    """Return the damage of a log with its lines in reverse order, or with its second part before the first."""
+    start, newest = log.first("run_start"), next(iter(log.events), None)
+    if not (start and newest and newest.time_ms > start.time_ms):
+        return None  # the usual case
+    changes = [later.time_ms - event.time_ms for event, later in pairwise(log.ordered)]
+    if sum(change < 0 for change in changes) > MOST_OF * sum(change != 0 for change in changes):
+        return Damage(
+            newest.line,
+            "the file is in reverse order: its first record is the newest, as a log store or a viewer exports it",
+            "the oldest line first",
+            f"Export it with the oldest line first, or reverse it:\n{_repair(log, 'tac')}",
+            _minutes_between(*clock(log)),
+        )
+    if sum(change < -MOST_BACK_MS for change in changes) != 1:
+        return None
+    every = chain.from_iterable(log.records.values())
+    line = min(record.line for record in every if record.order > newest.order and record.time_ms < newest.time_ms)
+    command = f"awk 'NR < {line} {{ later = later $0 RS; next }} 1; END {{ printf \"%s\", later }}'"
+    return Damage(
+        line,
+        f"the begin of the run stands behind its end, from line {line} on: parts were joined in wrong order",
+        "the older part first",
+        f"Join them in the order of time:\n{_repair(log, command)}",
+        _minutes_between(*clock(log)),
+    )
+
+
 def _find_cut(log: Log) -> Damage | None:
     """Return the damage of a log that ends within a record, or within a line before run_stop."""
     cut_record = any(problem.line == log.cut_line for problem in log.list_problems("json"))
     if not log.cut_line or (log["run_stop"] and not cut_record):
         return None
     where = f"the file ends in the middle of line {log.cut_line}"
-    cut = Damage(
+    cut = _find_nul_bytes(log) or Damage(
         log.cut_line,
         f"{where}: its copy was cut, the disk was full or the job killed",
         "a file that ends after the line of run_stop",
@@ -144,6 +196,49 @@ def _find_cut(log: Log) -> Damage | None:
     )
     end = log.end
     return cut._replace(line=end.line, message=f"{end.text}; {where}", fix=end.cause.fix) if end else cut
+
+
+def _find_nul_bytes(log: Log) -> Damage | None:
+    """Return the damage of a log with NUL bytes."""
+    nul = log.oddities.get("NUL")
+    if not nul:
+        return None
+    command = _repair(log, r"LC_ALL=C tr -d '\000\376\377'")
+    return Damage(
+        nul.line,
+        f"{nul.lines:,} NUL bytes, the first in line {nul.line}: {nul.detail}",
+        "text without NUL bytes",
+        f"Take them out:\n{command}Let one program write the file." if nul.detail == UTF_16 else COPY_AGAIN,
+        _minutes_between(*clock(log)),
+    )
+
+
+def _find_lost_lines(log: Log) -> Damage | None:
+    """Return the damage of a log in which a service or a viewer says that it left out lines."""
+    texts = ((line, text[:LONGEST_HEAD]) for line, text in (*log.text, *log.tail))
+    losses = [(line, text.decode("utf-8", "replace").strip()) for line, text in texts if re.search(LOST_LINES, text)]
+    if not losses:
+        return None
+    return Damage(
+        losses[0][0],
+        f'lines of the run are missing here: "{losses[0][1]}"',
+        "every line that the run wrote",
+        f"Write the log to a file, not through a service that limits or rotates it. {COPY_AGAIN}",
+        _minutes_between(*clock(log)),
+    )
+
+
+def _find_lost_head(log: Log) -> Damage | None:
+    """Return the damage of a log that begins in the middle of its run: with what comes later, but not the header."""
+    if any(log[key] for key in HEADER) or not log.events or (log["run_start"] and not log["init_stop"]):
+        return None
+    return Damage(
+        1,
+        f"the file begins in the middle of the run: its first event is {log.events[0].key} in line"
+        f" {log.events[0].line}, and all before that is missing, with {' and '.join(HEADER)}",
+        "a file that begins with the header of the run",
+        f"{COPY_AGAIN} If its begin is in an older file, since logs are rotated: cat OLDER FILE > repaired.txt",
+    )
 
 
 def _find_other_unit(log: Log) -> Damage | None:
@@ -194,12 +289,12 @@ def _repair(log: Log, command: str) -> str:
     return f"$ {whole} > repaired.txt\nCheck repaired.txt, then put it in the place of the file. "
 
 
-def describe_repair(log: Log, cause: str, key: str = "") -> str:
-    """Return how to repair a log with such lines, "" if that is unknown; key: see `find_cause`."""
-    from compliance.logs.bad_lines import BAD_LINES  # only damaged logs pay for it
+def describe_repair(log: Log, cause: str, line: int = 0, key: str = "") -> tuple[str, str]:
+    """Return what is wrong with lines that are no records, and how to repair them; see `explain`."""
+    from compliance.logs.bad_lines import explain  # only damaged logs pay for it
 
-    bad = BAD_LINES.get(cause)
-    return f"{bad.fix}:\n{_repair(log, bad.command.replace('KEY', key))}" if bad else ""
+    text, fix, command = explain(log, cause, line, key)
+    return text, f"{fix}:\n{_repair(log, command)}" if command else fix
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:
@@ -224,4 +319,4 @@ class WholeLog(FormRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if damage := log.derive(find_damage):
-            yield self.finding(log.path, damage.line, damage.message, damage.expected, fix=damage.fix)
+            yield self.finding(log.path, *damage[:3], fix=damage.fix)

@@ -15,6 +15,7 @@ from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding, first_text
+from compliance.rules.damage import COPY_AGAIN
 from compliance.rules.order import LOGGING, before, has_field
 from compliance.rules.rule import LogRule, show
 
@@ -22,6 +23,7 @@ CUT_SHORT: Final = 2
 """Epochs that run_stop may cut short: the last, and one that starts early."""
 RESTART_MS: Final = 1000
 """Ranks log one start of an epoch within this time; later, it started again."""
+MISSING: Final = f"Lines may be missing before this one. {COPY_AGAIN}"
 Events = dict[float, Sequence[Record]]
 """The records of one key by the numbers of their epochs, in file order."""
 
@@ -213,9 +215,8 @@ class EpochOrder(NumberedRule, strict_only=True):
             if number < last if evaluated else gap:
                 verb = first_text(((number < last, "goes back to"), (number == last, "repeats"), (True, "skips to")))
                 message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
-                yield self.finding_at(
-                    log, record, message, f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
-                )
+                expected = f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
+                yield self.finding_at(log, record, message, expected, fix=MISSING if number > last else "")
                 return
 
 
@@ -223,6 +224,7 @@ class EpochPairs(NumberedRule, strict_only=True):
     """Every epoch and evaluation that starts also stops, or run_stop cuts it short; run_stop names the last epoch."""
 
     id = "ORD12"
+    follows = ("ORD11",)
     differs = (
         "the official tool requires one epoch_stop and one eval_stop per file, and does not read the epoch of run_stop"
     )

@@ -72,7 +72,7 @@ class KindRule(FormRule):
                 yield self.finding(log.path, problem.line, MESSAGES[kind].format(problem.detail), expected)
             if odd := log.oddities.get(kind):
                 more = f" (the first of {odd.lines} such lines)" if odd.lines > 1 else ""
-                fix = describe_repair(log, odd.detail) if kind == "near record" else ""
+                fix = describe_repair(log, odd.detail)[1] if kind == "near record" else ""
                 yield self.finding(log.path, odd.line, MESSAGES[kind].format(odd.detail) + more, expected, fix=fix)
 
 
@@ -124,7 +124,7 @@ class HoldsRecords(FormRule):
                 f"no tool finds a record here, but {near.lines}{'+' * (near.lines >= MOST_COMPARED)} lines may be meant"
                 f" as records: {near.detail}",
                 RECORD,
-                fix=describe_repair(log, near.detail),
+                fix=describe_repair(log, near.detail)[1],
             )
         elif kind and (case.strict or not log.record_count):
             message, line, fix = f"this is {kind.name}, not a log", 0, kind.fix
@@ -229,8 +229,8 @@ class Parses(FormRule):
         for problem in reported[:SHOWN]:
             message, fix = MESSAGES[problem.kind].format(problem.detail), FIXES.get(problem.kind, "")
             if known := log.oddities.get(problem.detail):
-                message = f"parse error in {counted(known.lines, 'line')}: {problem.detail}"
-                fix = describe_repair(log, problem.detail, known.detail)
+                text, fix = describe_repair(log, problem.detail, known.line, known.detail)
+                message = f"parse error in {counted(known.lines, 'line')}: {text}"
             finding = self.finding(log.path, problem.line, message, RECORD, fix=fix)
             yield finding._replace(cause="ORD05") if log.end and problem.line > after else finding
         if len(reported) > SHOWN:

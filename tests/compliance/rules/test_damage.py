@@ -7,6 +7,8 @@ import subprocess
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.formats.style import Style
+from compliance.formats.text import render
 from compliance.model.judging import OFFICIAL_RULE
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -30,6 +32,14 @@ def died(lines):
 
 START = next(number for number, line in enumerate(LINES) if b'"run_start"' in line)  # lines before it
 REPAIRABLE = {
+    "newest first": (b"".join(reversed(LINES)), ("reverse order",), "tac", 1),
+    "parts swapped": (b"".join((*LINES[60:], *LINES[:60])), ("stands behind its end",), "awk", len(LINES) - 59),
+    "UTF-16 appended": (
+        b"".join((*LINES[:60], b"".join(LINES[60:80]).decode().encode("utf-16"), *LINES[80:])),
+        ("changes to UTF-16",),
+        "tr",
+        61,
+    ),
     "each line twice": (b"".join(2 * line for line in LINES), ("2 times", "equal lines"), "awk", 2 * START + 2),
     "twice in a row": (SAMPLE * 2, ("2 times", "equal lines"), "awk", len(LINES) + START + 1),
     "three ranks": (b"".join(b"0: %b1: %b2: %b" % (3 * (line,)) for line in LINES), ("3 times",), "awk", 3 * START + 2),
@@ -114,21 +124,57 @@ def test_a_file_that_was_cut_is_one_finding(data, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("data", "line", "words"),
+    [
+        (SAMPLE[:8192] + bytes(4096) + SAMPLE[12288:], SAMPLE[:8192].count(b"\n") + 1, "4,096 NUL bytes"),
+        (b"".join(LINES[70:]), 1, "begins in the middle of the run"),
+        (b"".join(LINES[5:]), 1, "begins in the middle of the run"),
+        (
+            b"".join((*LINES[:70], b"journald: Suppressed 20 messages from x\n", *LINES[90:])),
+            71,
+            "Suppressed 20",
+        ),
+        (
+            b"".join((*LINES[:70], b"rsyslogd: 9 messages lost due to rate-limiting\n", *LINES[90:])),
+            71,
+            "9 messages lost",
+        ),
+        (b"Streaming output truncated to the last 99 lines.\n" + b"".join(LINES[70:]), 1, "output truncated"),
+    ],
+    ids=["zeros", "head lost", "head torn", "journald", "rsyslog", "notebook"],
+)
+def test_a_part_that_was_lost_is_one_finding(data, line, words, tmp_path):
+    (tmp_path / "result_1.txt").write_bytes(data)
+    damage = only_finding(check_paths([tmp_path / "result_1.txt"], Options()))
+    assert (damage.rule, damage.line) == ("FRM10", line) and words in damage.message
+    assert "Copy the whole file again" in damage.fix and "repeat the run" in damage.fix
+
+
+@pytest.mark.parametrize(
     ("data", "rules"),
     [
-        (b"".join(LINES[:60]), {"ORD05", "QUA01"}),
-        (SampleLog().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)).bytes(), {"FRM04", "ORD05"}),
+        (b"".join(LINES[:60]), {"ORD05"}),
+        (SampleLog().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)).bytes(), {"FRM04"}),
         (SampleLog().double("run_start").bytes(), {"ORD04"}),
         (SampleLog().field("seed", "time_ms", 1_694_000_000).bytes(), {"FRM08"}),
+        (b"".join((*LINES[:70], *LINES[90:])), {"ORD11"}),
         (SAMPLE[:-1], set()),
         (SAMPLE[:-1] + b"\r", set()),
     ],
-    ids=["killed", "edited", "one line twice", "one time in seconds", "no last line end", "old line ends"],
+    ids=[
+        "killed",
+        "edited",
+        "one line twice",
+        "one time in seconds",
+        "lines lost",
+        "no last line end",
+        "old line ends",
+    ],
 )
 def test_other_logs_are_judged_by_all_rules(data, rules, tmp_path):
     (tmp_path / "result_1.txt").write_bytes(data)
     (run,) = check_paths([tmp_path / "result_1.txt"], Options()).runs
-    assert {finding.rule for finding in run.findings if finding.severity == "error"} == rules
+    assert {finding.rule for finding in run.findings if finding.severity == "error" and not finding.cause} == rules
 
 
 def test_of_two_whole_runs_in_a_file_the_submitter_chooses(tmp_path):
@@ -179,6 +225,13 @@ def test_an_unknown_time_gives_a_range_and_an_unknown_seed_no_error(data, tmp_pa
     least, most = (float(text) for text in warning.message.rpartition("between ")[2].split(" min")[0].split(" and "))
     assert report.verdict == "WARN" and warning.rule == "RUN02"
     assert least <= whole.sets[0].score.minutes <= most == round(report.sets[0].score.minutes, 2)
+
+
+def test_one_damage_to_all_files_of_a_result_is_told_once(tmp_path):
+    package = SamplePackage()
+    package.files |= {f"{package.folder}/result_{at}.txt": REPAIRABLE["newest first"][0] for at in range(1, 11)}
+    text = render(check_paths([package.write(tmp_path / "Example")], Options()), Style())
+    assert text.count("reverse order") == 1 and "tac < FILE" in text and " in 10 files" in text
 
 
 def test_a_run_that_missed_the_target_needs_no_repair(tmp_path):

@@ -9,7 +9,6 @@ import math
 import struct
 import sys
 from collections.abc import Hashable, Iterable
-from json import JSONDecodeError
 from typing import Any, Final, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -88,15 +87,3 @@ def in_32_bits(value: float) -> float:
     except OverflowError:
         return value
     return float(kept) if kept else value
-
-
-def explain_json_error(error: JSONDecodeError) -> str:
-    """Return what is wrong with a JSON text, also for mistakes of which the decoder says only where it gave up."""
-    before, after = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
-    if after.startswith(("//", "/*", "#")):
-        return "a comment, which JSON does not have"
-    if before.endswith(",") and after[:1] in ("}", "]"):
-        return "a comma after the last member"
-    if after[:1] in ("“", "”", "„", "‘", "’"):
-        return f"a typographic quotation mark, {after[0]}; JSON has straight ones"
-    return error.msg

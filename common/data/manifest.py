@@ -111,7 +111,10 @@ def decode_manifest(text: bytes, path: Path | str) -> Manifest:
     try:
         return msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path} is not a valid manifest: {explain_kind(text, MANIFEST) or error}") from error
+        from common.bad_json import explain_json  # only a bad file pays for it
+
+        problem = explain_kind(text, MANIFEST) or explain_json(text) or error
+        raise ManifestError(f"{path} is not a valid manifest: {problem}") from error
 
 
 def read_variant_and_digest(folder: Path) -> tuple[str, str | None]:

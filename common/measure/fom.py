@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
+from common.bad_json import load_json
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
 from common.file_kind import FIGURE, explain_kind
@@ -236,9 +237,9 @@ def read_measurement(path: Path) -> Measurement:
     if problem := explain_kind(data, FIGURE):
         raise UsageError(f"{path}: {problem}; `mlperf-hpc measure BENCHMARK` writes one")
     try:
-        content: Any = json.loads(data)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path}: this is not JSON; {expected}") from None
+        content: Any = load_json(data)
+    except ValueError as error:
+        raise UsageError(f"{path}: this is not JSON: {error}; {expected}") from None
     kind = content.pop("kind", None) if isinstance(content, dict) else None
     if kind != Measurement.kind:
         of_runs = f"; what a training gave shows `python -m submission.summary {path.parent} --runs`" if kind else ""

@@ -7,7 +7,6 @@ made, and nobody has changed it since.
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 from collections import defaultdict
@@ -85,10 +84,12 @@ def read_provenance(root: Path) -> Provenance | None:
 
     Raises ManifestError if it is damaged, and ForeignRecordError if somebody else's program wrote it.
     """
+    from common.bad_json import load_json  # of packages alone
+
     path = root / PROVENANCE_FILE
     expected = f"is not a valid {PROVENANCE_FILE}"
     try:
-        data = json.loads(Tree.at(root).read(path, MAX_FILE_BYTES))
+        data = load_json(Tree.at(root).read(path, MAX_FILE_BYTES))
         ours = isinstance(data, dict) and {"files", "logs"} <= data.keys()
         recorded = msgspec.convert(data, Provenance) if ours else None
     except FileNotFoundError:

@@ -224,12 +224,13 @@ def _ascii_letters(text: str) -> str:
 
 
 class Scaling(NamedTuple):
-    """What a scaling.json says. problem: why the factor is not used, "" if it is; line: where the problem is."""
+    """What a scaling.json says. problem: why the factor is not used, "" if it is, with its fix; line: where it is."""
 
     path: str
     factor: float | None = None
     problem: str = ""
     line: int = 0
+    fix: str = ""
 
 
 def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | None:
@@ -242,7 +243,7 @@ def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | No
         return None
     document = read_description(path, tree)
     if document.problem:
-        return Scaling(path, None, document.problem, document.line)
+        return Scaling(path, None, document.problem, document.line, document.fix)
     if "scaling_factor" not in document.fields:
         return Scaling(path, None, "has no member scaling_factor")
     factor = document.fields["scaling_factor"]

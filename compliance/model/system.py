@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from common.file_kind import find_kind
 from common.tree import ANYWHERE, Tree
-from common.values import are_same, as_count, explain_json_error
+from common.values import are_same, as_count
 from compliance.logs.file_kind import find_encoding
 
 MAX_DESCRIPTION_BYTES = 4 << 20
@@ -74,13 +74,15 @@ class RepeatedMember(NamedTuple):
 class SystemDescription(Struct):
     """A file systems/<system>.json.
 
-    problem: why it could not be read; then `fields` is empty. encoding: why the official tool cannot read it.
+    problem: why it could not be read; then `fields` is empty. fix: what to do about it, if that is known.
+    encoding: why the official tool cannot read it.
     """
 
     path: str
     name: str
     fields: dict[str, Any] = {}
     problem: str = ""
+    fix: str = ""
     line: int = 0
     repeated: list[RepeatedMember] = []
     encoding: str = ""
@@ -131,9 +133,13 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
             raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
     except json.JSONDecodeError as error:
-        kind = None if text.lstrip().startswith("{") else find_kind(data)
-        description.line = 0 if kind else error.lineno
-        description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {explain_json_error(error)}"
+        if not text.lstrip().startswith("{") and (kind := find_kind(data)):
+            description.problem, description.fix = f"is {kind.name}, not JSON", kind.fix
+        else:
+            from common.bad_json import find_fault  # only a bad file pays for it
+
+            description.line, cause, description.fix = find_fault(error)
+            description.problem = f"is not valid JSON: {cause}"
     except RecursionError:
         description.problem = "is nested too deeply"
     except (OSError, ValueError) as error:

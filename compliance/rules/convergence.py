@@ -162,7 +162,7 @@ class ScalingFile(SetRule, strict_only=True):
         scaling = results.scaling_file
         if scaling is not None and scaling.problem:
             expected = '{"scaling_factor": a number of at least 1}'
-            fix = "Correct it; until then no factor is applied to the score." if scaling.line else ""
+            fix = f"{scaling.fix}; until then no factor is applied to the score." if scaling.line else ""
             yield self.finding(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected, fix=fix)
         factor = results.committee_factor
         computed = results.convergence.normalization if results.convergence else 1.0

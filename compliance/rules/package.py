@@ -234,7 +234,7 @@ class Described(PackageRule):
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
-                fix = f"Correct it, as it {description.problem}; `python -m json.tool FILE` checks it."
+                fix = f"{description.fix.rstrip('.') or 'Correct it'}; `python -m json.tool FILE` checks it."
                 yield self.finding(description.path, description.line, message, "a JSON object", fix=fix)
             elif description.encoding:
                 message = f"system json {description.encoding}: the official tool cannot read it"

@@ -18,6 +18,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from common.bad_json import explain_json
 from common.benchmarks import require_package
 from common.command import counted, describe_error
 from common.config import load
@@ -222,7 +223,7 @@ def read_baseline(path: Path) -> Baseline:
         fix = f"`python -m submission.accept --record {path} BENCHMARK` begins a baseline"
         raise UsageError(f"{describe_error(error)}; {fix}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not a baseline that --record writes: {error}") from None
+        raise UsageError(f"{path} is not a baseline that --record writes: {explain_json(data) or error}") from None
     if baseline.format != FORMAT or not baseline.series:
         fix = "`python -m submission.accept --record ANOTHER.json BENCHMARK` begins one"
         raise UsageError(f"{path}: this is no baseline of this version: expected format {FORMAT} with series; {fix}")

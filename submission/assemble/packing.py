@@ -61,7 +61,7 @@ from submission.assemble.input_logs import (
     read_copy,
     read_input_logs,
 )
-from submission.system.describe import compare_description
+from submission.system.describe import compare_description, explain_unread
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 IMPLEMENTATION: Final = DISTRIBUTION
@@ -188,10 +188,8 @@ class Packing:
                 f"--implementation {assembly.implementation}: expected letters, digits and . _ + & @ ( ) -"
             )
         self.description = read_description(str(assembly.system))
-        if problem := self.description.problem:
-            raise AssemblyError(
-                f"the system description {assembly.system} {problem}; `python -m submission.system` writes one"
-            )
+        if self.description.problem:
+            raise AssemblyError(f"the system description {explain_unread(self.description)}")
 
     def _check_placeholders(self) -> None:
         """Raise AssemblyError for placeholders in the description; a warning in a draft, and of mini runs."""

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from common.bad_json import explain_json
 from common.ending import NAME as ENDED
 from common.ending import read_ending
 from common.errors import UsageError
@@ -149,10 +150,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     path = folder / RECORD
     if not path.exists():
         return None
+    data = path.read_bytes()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise PlanError(f"{path} is not the plan of a run ({error}); restore it, or use another folder") from error
+        problem = explain_json(data) or error
+        raise PlanError(f"{path} is not the plan of a run: {problem}; restore it, or use another folder") from error
 
 
 def has_result(run: PlannedRun) -> bool:

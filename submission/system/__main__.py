@@ -29,6 +29,7 @@ from submission.system.describe import (
     count_parts,
     describe_node,
     describe_system,
+    explain_unread,
     format_lines,
     merge_fields,
     read_nodes,
@@ -212,7 +213,7 @@ def _read_other(path: Path | None) -> Mapping[str, object]:
         return {}
     other = read_description(str(path), NAMED)
     if other.problem:
-        raise UsageError(f"--from {path}: {other.problem}")
+        raise UsageError(f"--from {explain_unread(other)}")
     return {name: value for name, value in other.fields.items() if not is_placeholder(str(value))}
 
 

@@ -85,6 +85,14 @@ class Description:
     open_points: list[str]
 
 
+def explain_unread(description: SystemDescription) -> str:
+    """Return where and why a description could not be read, and what to do."""
+    place = f"{description.path}:{description.line}".removesuffix(":0")
+    verb = "" if description.problem[:1].islower() else ":"
+    fix = description.fix or "`python -m submission.system` writes one"
+    return f"{place}{verb} {description.problem}. {fix}"
+
+
 def describe_system(
     set_fields: Mapping[str, str],
     other: Mapping[str, object] | None = None,

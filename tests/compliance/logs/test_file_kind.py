@@ -252,7 +252,7 @@ def test_the_only_log_of_a_result_may_not_be_another_file(tmp_path):
     [
         (json.dumps(JSON).encode("utf-16"), "has the encoding UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
         (FILES["LFS"][0], "is a pointer of Git LFS, not JSON"),
-        (b'{"system_name": ', "is not valid JSON: Expecting value"),
+        (b'{"system_name": ', "is not valid JSON: the text ends before all brackets are closed"),
     ],
 )
 def test_a_system_description_of_another_kind(data, words, tmp_path):

@@ -117,7 +117,7 @@ def test_an_added_log_is_a_warning(package):
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("{", "Expecting property name"), ('{"files": {}, "logs": []}', "logs"), ('{"files": {}}', ""), ("[1]", "")],
+    [("{", "line 1: the text ends"), ('{"files": {}, "logs": []}', "logs"), ('{"files": {}}', ""), ("[1]", "")],
 )
 def test_a_damaged_record_is_named(text, reason, package):
     (package / NAME).write_text(text)

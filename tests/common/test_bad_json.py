@@ -1,0 +1,46 @@
+"""Texts that are not JSON: the line, the mistake and its fix are named."""
+
+import re
+
+import pytest
+
+from common.bad_json import explain_json
+
+GOOD = '{\n  "nodes": "4",\n  "cores": 2,\n  "gpus": [1, 2],\n  "cooling": "air"\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('  "cores": 2,\n', '<<<<<<< HEAD\n  "cores": 2,\n=======\n', '3: .*git.*"cores"'),
+        ('"air"\n', '"air"\n>>>>>>> main\n', "6: .*conflict marker"),
+        ('"air"', '"air",', "5: a comma after the last member"),
+        ("2]", "2,]", "4: a comma after the last member"),
+        ("2,\n", "2, # of each\n", "3: a comment"),
+        ('"nodes"', "'nodes'", "2: single quotes.*double ones"),
+        ('"4",', '"4"', "2: no comma"),
+        ("2,\n", "2\n", "3: no comma"),
+        ('{\n  "n', 'WARNING: no GPU\n[INFO] done\n{\n  "n', "1: text before the JSON"),
+        ("}\n", "}\n3 fields to fill in:\n", "7: text after the JSON"),
+        ("}\n", "}\n{}\n", "7: a second object"),
+        ('{\n  "n', '\ufeff{\n  "n', "1: a byte order mark"),
+        ('"4"', "“4”", "2: typographic quotation marks"),
+        ('"4"', "four", "2: a text without quotation marks"),
+        ('"4"', '"4', "2: a text without a quotation mark at its end"),
+        ('"4"', '"a "big" one"', "2: a quotation mark inside a text"),
+        ('"4"', r'"C:\data"', "2: a backslash"),
+        ("2,\n", "2,5,\n", "3: a comma inside a number"),
+        ("2,\n", "512 GB,\n", "3: a number with more after it"),
+        ("2,\n", "None,\n", "3: None, as in Python"),
+        ('"nodes":', "nodes:", "2: a name without quotation marks"),
+        ('"nodes":', '"nodes"', "2: no colon"),
+        ('"cores":', '\xa0"cores":', "3: a no-break"),
+        ('"air"\n}\n', "", "5: the text ends before"),
+        (GOOD, "", "1: the file is empty"),
+        (GOOD, "nodes: 4\n", "1: .*YAML"),
+    ],
+)
+def test_the_mistake_is_named_with_its_line_and_fix(old: str, new: str, expected: str) -> None:
+    assert explain_json(GOOD.encode()) == ""
+    explanation = explain_json(GOOD.replace(old, new, 1).encode())
+    assert re.match(f"(?s)line {expected}.*\\. [A-Z]", explanation), explanation

@@ -19,19 +19,12 @@ _MESSAGES: Final = "such as messages of a program (`> FILE 2>&1`)"
 _ELSEWHERE: Final = "Delete it; `2> messages.txt` keeps a program's messages apart"
 
 
-class JsonFault(NamedTuple):
-    """What keeps a text from being JSON; the fix is a sentence without its full stop."""
-
-    line: int
-    cause: str
-    fix: str
-
-
 class _Row(NamedTuple):
     r"""A mistake.
 
     error: how the decoder's message begins. pattern: of the text, with `\a` where the decoder gave up; its group, if it
-    has one, stands for {} in the cause. is_above: the line is that of the last character before that place.
+    has one, stands for {} in the cause. fix: a sentence without its full stop. is_above: the line is that of the last
+    character before that place.
     """
 
     error: str
@@ -115,8 +108,7 @@ def load_json(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8", "replace"))
     except json.JSONDecodeError as error:
-        fault = find_fault(error)
-        raise ValueError(f"line {fault.line}: {fault.cause}. {fault.fix}") from error
+        raise ValueError("line {}: {}. {}".format(*find_fault(error))) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -130,8 +122,8 @@ def explain_json(data: bytes) -> str:
     return ""
 
 
-def find_fault(error: json.JSONDecodeError) -> JsonFault:
-    """Return the mistake at which the decoder gave up, in the decoder's words if it is an unknown one."""
+def find_fault(error: json.JSONDecodeError) -> tuple[int, str, str]:
+    """Return line, cause and fix of the mistake at which the decoder gave up, in its words if it is an unknown one."""
     text, place = error.doc, error.pos
     seen = f"{text[max(0, place - BEFORE) : place]}\a{text[place : place + AFTER]}"
     for row in _ROWS:
@@ -139,5 +131,5 @@ def find_fault(error: json.JSONDecodeError) -> JsonFault:
             if row.is_above:
                 place = len(text[:place].rstrip())
             cause = row.cause.format(match[1] or "this line") if match.groups() else row.cause
-            return JsonFault(text.count("\n", 0, place) + 1, cause, row.fix)
-    return JsonFault(error.lineno, f"an error ({error.msg})", "Correct it")
+            return text.count("\n", 0, place) + 1, cause, row.fix
+    return error.lineno, f"an error ({error.msg})", "Correct it"

@@ -38,6 +38,18 @@ STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
 """What the exit statuses of most commands mean."""
 
 
+_TYPOGRAPHIC: Final = re.compile(
+    r"(?:^-?|=(?=.\.?\d))(?P<dash>[\u2010-\u2015\u2212]+)-?(?=[\w.])"
+    r"|(?:^|=)(?P<quote>[\u2018-\u201f\xab\xbb])|(?P<blank>[\xa0\u202f\u200b\ufeff])"
+)
+_TYPED: Final = {
+    "dash": "has a typographic dash, as of a word processor or PDF; type {}",
+    "quote": "has a typographic quotation mark, which no shell knows; type ' or \" around the argument",
+    "blank": "has a no-break or invisible space, as on a web page; type a blank",
+}
+"""What is wrong with an argument that was copied from a page, and what to do; {}: the argument as it was meant."""
+
+
 class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
@@ -72,6 +84,8 @@ class CommandParser(argparse.ArgumentParser):
             argcomplete.autocomplete(self)
         words = sys.argv[1:] if args is None else list(args)
         with checked_output() if sys.stdout is not None else nullcontext():
+            if problem := explain_typography(words):
+                self.error(problem)
             self._refuse_unknown_options(words)
             return super().parse_known_args(words, namespace)
 
@@ -143,6 +157,20 @@ def clean(text: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def explain_typography(words: Iterable[str]) -> str:
+    """Return what is wrong with the first argument that has signs of a word processor or a page; "" if none has.
+
+    A file may have any name.
+    """
+    for word in words:
+        if not word.isascii() and (match := _TYPOGRAPHIC.search(word)) and not os.path.lexists(word):
+            name = word[match.end() :]
+            hyphens = "-" if len(name) == 1 or name[0].isdigit() or match.start() else "--"
+            begin = word[: match.start("dash")].rstrip("-") if match["dash"] else ""
+            return f"the argument {word!r} {_TYPED[str(match.lastgroup)].format(begin + hyphens + name)}"
+    return ""
 
 
 def suggest_name(name: str, names: Iterable[str], likeness: float = 0.6) -> str:

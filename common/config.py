@@ -29,6 +29,8 @@ import msgspec
 import yaml
 
 from common.address import mask_secrets
+from common.bad_yaml import find_fault, suggest_section
+from common.command import suggest_name
 from common.errors import UsageError
 from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
 from common.settings.keys import LENGTH as LENGTH
@@ -111,11 +113,12 @@ class Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        lines: dict[str, int] = {}
         for name, _ in node.value:
-            if isinstance(name, yaml.ScalarNode) and name.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {name.value!r} is repeated", problem_mark=name.start_mark)
-            seen.add(str(name.value))
+            if isinstance(name, yaml.ScalarNode) and name.value in lines:
+                problem = f"the key {name.value!r} is repeated, from line {lines[name.value]}; make one of the two"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=name.start_mark)
+            lines[str(name.value)] = name.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
 
@@ -223,8 +226,9 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         with NAMED.open(path) as file:
             text = file.read().decode("utf-8")
     except OSError as error:
+        near = suggest_name(path.name, (file.name for file in path.parent.glob("*.y*ml")))
         raise ConfigError(
-            f"{source}: cannot be read: {error.strerror}; expected a YAML file"
+            f"{source}: cannot be read: {error.strerror}; expected a YAML file{near}"
             + (_locate_configs(path.stem) if named_by else "")
         ) from error
     except UnicodeDecodeError as error:
@@ -257,7 +261,8 @@ def _list_overrides(overrides: Sequence[Override]) -> Iterator[_Layer]:
             key, sign, text = override.partition("=")
             source = f"override {mask_secrets(override)!r}"
             if not sign:
-                raise ConfigError(f"{source}: expected section.key=value without blanks, such as train.epochs=3")
+                form = "section.key=value without blanks, such as train.epochs=3, or in quotes: 'key=a b'"
+                raise ConfigError(f"{source}: expected {form}")
             yield _make_layer(key, _parse_yaml(text, source), source)
         else:
             for key, value in override.items():
@@ -289,10 +294,8 @@ def _parse_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        hint = "; indent by blanks, not by tabs" if "'\\t'" in str(error.problem) else ""
-        raise ConfigError(f"{source}{position}: not valid YAML: {error.problem}{hint}") from error
+        place, problem = find_fault(text, error)
+        raise ConfigError(f"{source}{place}: not valid YAML: {problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML forbids; numbers beyond Python's limit
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     except RecursionError:
@@ -376,7 +379,7 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
         if parent:
             source, where = layer.locate(*parent.split(".")), f"{parent}: "
         name, kind = next(iter(keys.items()))
-        hint = "indent the keys below it" if layer.value is None else f"for example {{{name}: {_make_sample(kind)}}}"
+        hint = suggest_section(layer.value) or f"for example {{{name}: {_make_sample(kind)}}}"
         got = f"expected a section with the keys {', '.join(keys)}; got {quote_value(layer.value)}"
         raise ConfigError(f"{source}: {where}{got}; {hint}")
     for name, value in layer.value.items():

@@ -33,6 +33,7 @@ from common.command import (
     UsageError,
     as_called,
     checked_output,
+    explain_typography,
     refuse_lost_folder,
     suggest_name,
 )
@@ -106,6 +107,8 @@ def _run_words(arguments: Sequence[str] | None) -> int:
         CommandParser.completes = True
         complete(list_next, main)
     try:
+        if problem := explain_typography(words):
+            raise UsageError(problem)
         _obey_options(words)
         if words[:1] == ["help"]:
             words = words[2:] if words[1:2] in (["help"], *([option] for option in HELP)) else words[1:]

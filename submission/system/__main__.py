@@ -6,7 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from common.command import CommandParser, UsageError, clean, counted, file_path, run_command
@@ -199,10 +201,16 @@ def _merge_nodes(nodes: Sequence[Node], set_fields: Mapping[str, str]) -> tuple[
 
 def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
     fields: dict[str, str] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
+    for number, text in enumerate(texts):
+        name, equals, value = text.partition("=")
         if not (name.strip() and value.strip()):
-            raise UsageError(f"--set {text}: expected FIELD=VALUE, such as cooling=liquid")
+            words = takewhile(lambda word: "=" not in word, texts[number:])
+            fix = ", such as cooling=liquid"
+            if equals or "".join(texts[number + 1 : number + 2]).startswith("="):
+                fix = " without blanks around ="
+            elif number:
+                fix = f"; quote a value with blanks: --set {quote(' '.join([texts[number - 1], *words]))}"
+            raise UsageError(f"--set {text}: expected FIELD=VALUE{fix}")
         fields[name.strip()] = value.strip()
     check_names(fields)
     return check_values(fields)

@@ -168,6 +168,8 @@ def test_the_command_checks(complete, tmp_path, call):
         (["--set", "host_processor_frequency=2.5"], "is '2.5'; expected a number, such as 2.45 GHz"),
         (["number_of_nodes=16"], "unexpected argument 'number_of_nodes=16'; write --set number_of_nodes=16"),
         (["--set", "coolnig=air"], "no field 'coolnig' (did you mean 'cooling'?)"),
+        (["--set", "submitter=A", "B", "C", "cooling=air"], "quote a value with blanks: --set 'submitter=A B C'"),
+        (["--set", "submitter", "=", "A"], "--set submitter: expected FIELD=VALUE without blanks around ="),
         (["--set", "division=clsoed"], "division is 'clsoed' (did you mean 'closed'?); expected closed or open"),
         (["-o", "nowhere/x.json"], "there is no folder nowhere"),
         (["--from", "missing.json"], "--from missing.json: No such file"),

@@ -70,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="OUT",
         help="parent of the organisation's folder",
     )
-    add("--system", type=Path, metavar="FILE", help="system description, systems/<system>.json; required")
+    add("--system", type=Path, metavar="FILE", help="system description, named <system>.json; required")
+    add("--name", metavar="SYSTEM", help="name of the system in the package (default: that of the description's file)")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default="", help="time to train (default) or throughput")
     add(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final, Literal
 
 from common.config import to_yaml
@@ -64,6 +65,8 @@ from submission.assemble.input_logs import (
 from submission.system.describe import compare_description, explain_unread
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
+VAGUE: Final = ("description", "machine", "node", "system", "systems", "system_description", "test", "untitled")
+"""Names of files that are none of systems."""
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
 
@@ -73,7 +76,8 @@ class Assembly:
     """The input of a package.
 
     runs: logs, or folders with result_*.txt at any depth. output: parent of the organisation's folder.
-    system: the description, named after the system. organisation: the folder's name; None: from the logs.
+    system: the description. name: of the system; None: that of the description's file. organisation: the folder's name;
+    None: from the logs.
     pruned: instances of a throughput result that do not count. sources: the code; None: this suite.
     implementation: name of the folder of the code; None: this suite, or the name of the folder `sources`.
     scaling: "" for time to train, unless the runs may be instances of a throughput result.
@@ -85,6 +89,7 @@ class Assembly:
     runs: Sequence[Path]
     output: Path
     system: Path
+    name: str | None = None
     organisation: str | None = None
     scaling: Literal["strong", "weak", ""] = ""
     pruned: Sequence[Path] = ()
@@ -108,7 +113,11 @@ class Packing:
         self.scaling = assembly.scaling or STRONG
         self.warnings: list[str] = []
         self._check_use()
-        self.system = _name_folder(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
+        self.system = _name_folder(
+            (assembly.name or assembly.system.name).removesuffix(".json"),
+            "--system: the file's name, or --name,",
+            "rename it, or use another --name",
+        )
         runs, pruned = (
             read_input_logs(
                 [log for path in paths for log in find_logs(path, self.warnings)], assembly.redact, assembly.read_runs
@@ -241,13 +250,18 @@ class Packing:
         return sha256
 
     def _system_item(self, platforms: set[str | None]) -> PackageFile:
-        others = sorted(show(platform) for platform in platforms if not self._is_called(platform))
+        path, name = self.assembly.system, f"{SYSTEMS}/{self.system}.json"
+        others = sorted(platform for platform in platforms if platform and not self._is_called(platform))
         if others:
-            self.warnings.append(
-                f"submission_platform is {', '.join(others)} in the logs, but the system is {self.system}"
-            )
-        path = self.assembly.system
-        return PackageFile(f"{SYSTEMS}/{self.system}.json", str(path), partial(ANYWHERE.read, path, MAX_FILE_BYTES))
+            stated = f"submission_platform is {', '.join(map(show, others))} in the logs"
+            meant = quote("_".join(others[0].split()))
+            if not (self.assembly.name or self.mini or (self.root / name).exists()):
+                raise AssemblyError(
+                    f"{path}: the system would be named {self.system}, as this file is, but {stated}: rename it to "
+                    f"{meant}.json, or add --name {meant} (--name {self.system} keeps it); nothing was written"
+                )
+            self.warnings.append(f"{stated}, but the system is {self.system}")
+        return PackageFile(name, str(path), partial(ANYWHERE.read, path, MAX_FILE_BYTES))
 
     def _is_called(self, platform: str | None) -> bool:
         """Tell whether a platform, as in 256xNVIDIA DGX H100, is the system's name or one that its description has."""
@@ -255,7 +269,7 @@ class Packing:
         models = (f"{part}_model_name" for part in ("host_processor", "accelerator"))
         stated = [self.system, *map(self.description.fields.get, ("system_name", *models))]
         matches = any(name in letters_and_digits(text) for text in stated if isinstance(text, str))
-        return platform == self.system or (len(name) > 2 and matches)
+        return platform == self.system or (len(name) > 2 and matches and self.system.lower() not in VAGUE)
 
     def _plan_results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
         """Yield the logs, numbered: those in the package keep their numbers, new ones get the next."""

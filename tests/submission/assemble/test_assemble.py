@@ -403,7 +403,7 @@ def test_links_among_the_inputs_are_read_through(place):
 
 def test_logs_of_other_programs_without_their_code(place):
     place.run(1, SampleLog(run=1).set("submission_platform", "x"))
-    made = place.make(sources=None)
+    made = place.make(sources=None, name=SYSTEM)
     assert not (place.root / "benchmarks").exists() and "--sources" in made.warnings[1]
     assert "submission_platform" in made.warnings[0]
     log = read_provenance(place.root).logs[f"results/{SYSTEM}/strong/cosmoflow/result_0.txt"]
@@ -516,12 +516,24 @@ def test_the_official_package_checker_accepts_the_layout(place):
 
 
 @pytest.mark.parametrize(
-    ("platform", "warned"), [("256xNVIDIA DGX H100", False), (SYSTEM, False), ("512xNVIDIA DGX A100", True)]
+    ("platform", "file", "refused"),
+    [
+        ("256xNVIDIA DGX H100", f"{SYSTEM}.json", False),
+        (SYSTEM, f"{SYSTEM}.json", False),
+        ("512xNVIDIA DGX A100", f"{SYSTEM}.json", True),
+        ("256xNVIDIA DGX H100", "system.json", True),
+    ],
 )
-def test_a_platform_is_warned_about_unless_the_description_has_its_name(place, platform, warned):
+def test_a_system_of_another_name_than_the_platform_is_refused_unless_it_is_given(place, platform, file, refused):
     place.describe(system_name="NVIDIA DGX-H100 SuperPOD")
+    place.system = place.system.rename(place.system.with_name(file))
     place.run(1, SampleLog(run=1).set("submission_platform", platform))
-    assert any("submission_platform" in warning for warning in place.make().warnings) == warned
+    if refused:
+        platform = "_".join(platform.split())
+        with pytest.raises(AssemblyError, match=rf"{file}: .*rename it to {platform}\.json, or add --name {platform} "):
+            place.make()
+    place.make(name="H100" if refused else None)
+    assert (place.root / "systems/H100.json").exists() == refused
 
 
 def power_folder(place, number, scope="node", name="node_0.txt"):

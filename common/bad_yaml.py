@@ -10,9 +10,6 @@ from typing import Any, Final
 
 import yaml
 
-_CONFLICT: Final = re.compile(r"(?m)^(?:<{7} |={7}\r?$|>{7} )")
-_AT_BEGIN: Final = ("end of stream", "expected ',' or", "could not find expected")
-"""Messages about something that does not end; the place is where it begins."""
 _ROWS: Final = (
     ("'\\t'", "", "a tab; indent by blanks, not by tabs: `expand -t 2 < FILE > repaired.yaml`"),
     ("mapping values", r"\A *[\w.-]+:[^\s:]+\n", "a blank is missing after the colon in the line above"),
@@ -30,14 +27,11 @@ _ROWS: Final = (
 
 def find_fault(text: str, error: yaml.MarkedYAMLError) -> tuple[str, str]:
     """Return the place of a mistake, as `:line:column`, and what it is, in the reader's words if it is unknown."""
-    if conflict := _CONFLICT.search(text):
+    if conflict := re.search(r"(?m)^(?:<{7} |={7}\r?$|>{7} )", text):
         line = text.count("\n", 0, conflict.start()) + 1
-        return (
-            f":{line}:1",
-            "a conflict marker of git, as a merge was left unresolved; keep one side",
-        )
+        return f":{line}:1", "a conflict marker of git, as a merge was left unresolved; keep one side"
     problem, mark = str(error.problem), error.problem_mark
-    if any(words in problem for words in _AT_BEGIN):
+    if re.search("end of stream|expected ',' or|could not find", problem):  # of what does not end: where it begins
         mark = error.context_mark or mark
     if mark is None:
         return "", problem

@@ -8,7 +8,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,14 @@ def is_foreign(name: str) -> bool:
 def list_data(folder: Path) -> list[str]:
     """Return the sorted names in a folder of data, without those that are none of the data; OSError as os.listdir."""
     return sorted(name for name in os.listdir(folder) if not is_foreign(name))
+
+
+def suggest_folder(folder: Path, names: Sequence[str], verb: str = "name ") -> str:
+    """Return `; name …` if the folder above, or one in it, has files or folders of these names; "" if none has."""
+    above = folder.parent if folder.name else folder / ".."
+    below = sorted(folder.iterdir())[:100] if folder.is_dir() else []
+    near = next((path for path in (above, *below) if all((path / name).exists() for name in names)), None)
+    return f"; {verb}{near}, which has {' and '.join(names)}" if near else ""
 
 
 def instance_folder(job: Path, number: int) -> Path:

@@ -18,7 +18,7 @@ from common.config import load
 from common.data.build import BadItemError, BuildError, DatasetPlan, Item
 from common.data.manifest import read_variant_and_digest
 from common.errors import UsageError
-from common.files import is_foreign
+from common.files import is_foreign, suggest_folder
 from common.reference import SPLITS
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat, find_side
@@ -228,7 +228,9 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
         if not is_foreign(path.name)
     }
     if not sources:
-        raise BuildError(f"no *{ending} in {args.input_dir}/{SPLITS[0]} or {SPLITS[1]}: expected samples to repack")
+        places = " or ".join(str(args.input_dir / split) for split in SPLITS)
+        near = suggest_folder(args.input_dir, SPLITS)
+        raise BuildError(f"no *{ending} in {places}{near}: expected samples to repack")
     variant, source_digest = read_variant_and_digest(args.input_dir)
     shape = (args.sample_size,) * 3 + (CHANNELS,)
     check_size(next(iter(sources.values())), shape)

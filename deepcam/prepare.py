@@ -15,7 +15,7 @@ from common.command import UsageError
 from common.commands.prepare import PrepareCommand, add_build_command, build_and_compare, build_and_report, read_first
 from common.data.build import BuildError, DatasetPlan, Item
 from common.data.manifest import read_variant_and_digest
-from common.files import whole_file
+from common.files import suggest_folder, whole_file
 from common.reference import OWN
 from deepcam.data import netcdf, snapshot, values
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
@@ -155,11 +155,11 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
         for split in SPLITS
         if (folder / split).is_dir()
     }
-    for split in ("train", "validation"):
+    for split in (names := ("train", "validation")):
         if not splits.get(split):
-            raise BuildError(
-                f"no data*.h5 in {folder / split}: expected published snapshots in splits; run python -m deepcam.split"
-            )
+            near = suggest_folder(folder, names)
+            fix = "expected published snapshots in splits; run python -m deepcam.split"
+            raise BuildError(f"no data*.h5 in {folder / split}{near}: {fix}")
     return {split: paths for split, paths in splits.items() if paths}
 
 

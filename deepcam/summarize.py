@@ -14,6 +14,7 @@ import torch
 from common.command import CommandParser, run_command
 from common.console import open_bar, print_error
 from common.data.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
+from common.files import suggest_folder
 from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
@@ -49,7 +50,7 @@ def summarize_folder(folder: Path, dist: Dist) -> Stats:
     train = folder / "train"
     names = dist.broadcast_json(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
     if not names:
-        raise BuildError(f"no data-*.h5 in {train}: expected the training snapshots")
+        raise BuildError(f"no data-*.h5 in {train}{suggest_folder(folder, ['train'])}: expected the training snapshots")
     table = _gather_measures(train, names, dist)
     mean, sqmean = table[:, :2].mean(axis=0)
     result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))

@@ -15,6 +15,7 @@ from common.command import (
     NOTHING_WRITTEN,
     CommandParser,
     UsageError,
+    as_called,
     count,
     folder_path,
     positive,
@@ -38,6 +39,7 @@ from common.data.manifest import (
     LOST_LINK,
     NAME,
     Manifest,
+    ManifestEntry,
     SurveyFile,
     describe_file,
     read_manifest,
@@ -45,10 +47,12 @@ from common.data.manifest import (
     write_manifest,
 )
 from common.data.values import Content, Survey
-from common.files import list_data
+from common.file_kind import HEAD_BYTES, find_kind
+from common.files import list_data, suggest_folder
 from common.processes import in_processes, in_threads, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
+from common.tree import ANYWHERE
 
 T = TypeVar("T")
 Run = Callable[[argparse.Namespace], int]
@@ -239,9 +243,10 @@ class PrepareCommand:
         if not names:
             raise BuildError(
                 f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"
+                + suggest_folder(folder, self.folders)
             )
         names += [name for name in self.files if (folder / name).exists()]
-        entries = in_threads(describe_file, [folder / name for name in names], workers)
+        entries = in_threads(_describe_data, [folder / name for name in names], workers)
         files = dict(zip(names, open_bar(entries, total=len(names), unit=" files", disable=None), strict=True))
         return Manifest(benchmark=self.benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
@@ -279,6 +284,10 @@ class PrepareCommand:
             print_error(problem)
         result = (f"{len(problems):,} problems" if problems else "all match") + result
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
+        if problems:
+            when = "The manifest has their checksums" if survey and survey.errors else "If they are as they should be"
+            again = as_called(f"python -m {self.module} manifest {folder}")
+            print(f"Copy or fetch these files again. {when}: remove {folder / NAME}, and write it anew: {again}")
         return 1 if problems else 0
 
     def _find_lost_partners(self, folder: Path, manifest: Manifest) -> Iterator[str]:
@@ -315,6 +324,14 @@ class PrepareCommand:
         except ImportError as error:
             return [f"{folder}: whether this version of the generator made it is not known ({error})"]
         return synthesis.find_other_generator(folder, manifest)
+
+
+def _describe_data(path: Path) -> ManifestEntry:
+    """Return what `describe_file` does; BuildError for a page or a pointer that was fetched in place of the data."""
+    kind = find_kind(ANYWHERE.begin(path, HEAD_BYTES))
+    if kind and kind.fix and not kind.binary:
+        raise BuildError(f"{path}: this is {kind.name}, not data. {kind.fix} Nothing was written")
+    return describe_file(path)
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -86,5 +86,5 @@ def _check_filters(plan: Any, name: str) -> None:
 
 def explain_unopened(path: Path, error: Exception) -> str:
     """Return why a file was not opened: it is of another kind, or damaged."""
-    fix = "fetch it again, or generate it again"
+    fix = "copy, fetch or make it again"
     return f"{path}: " + (explain_file(path, HDF5) or f"not a readable HDF5 file ({error}); {fix}")

@@ -21,7 +21,7 @@ import msgspec
 
 from common.console import open_bar
 from common.file_kind import MANIFEST, explain_kind
-from common.files import list_data, write_whole_file
+from common.files import list_data, suggest_folder, write_whole_file
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 
@@ -100,9 +100,9 @@ def read_manifest(path: Path) -> Manifest:
         with ANYWHERE.open(path) as file:
             return decode_manifest(file.read(), path)
     except FileNotFoundError as error:
-        hint = f"; {path.parent.parent} has one" if (path.parent.parent / NAME).is_file() else ""
         raise ManifestError(
-            f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it{hint}"
+            f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"
+            + suggest_folder(path.parent, [NAME])
         ) from error
 
 

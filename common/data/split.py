@@ -13,7 +13,7 @@ import numpy as np
 
 from common.data.manifest import NAME, read_manifest
 from common.file_kind import HEAD_BYTES, find_kind
-from common.files import is_foreign, list_data
+from common.files import is_foreign, list_data, suggest_folder
 from common.settings.run import SamplesConfig
 from common.tree import ANYWHERE
 
@@ -195,17 +195,12 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
     try:
         names = frozenset(list_data(folder))
     except (FileNotFoundError, NotADirectoryError) as error:
-        data_dir = folder.absolute().parent
-        above = data_dir.parent
-        if data_dir.name in SPLITS and (above / folder.name).is_dir():
-            raise DatasetError(
-                f"{folder} is not a folder, but {above / folder.name} is: data.data_dir is one level too low; set "
-                f"data.data_dir={above}"
-            ) from error
-        raise DatasetError(
-            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; "
-            f"`python -m {benchmark}.fetch` downloads the published data (docs/guide/data.md), {between}"
+        fix = suggest_folder(folder.parent, [folder.name], "set data.data_dir=") or (
+            f"; `python -m {benchmark}.fetch` downloads the published data (docs/guide/data.md), {between}"
             f"`python -m {benchmark}.synthesize` generates some"
+        )
+        raise DatasetError(
+            f"{folder} is not a folder: data.data_dir must contain train/ and validation/{fix}"
         ) from error
     path = folder.parent / NAME
     if not path.exists():

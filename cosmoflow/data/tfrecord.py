@@ -40,7 +40,7 @@ GZIP_ERRORS: Final[tuple[Any, ...]] = (EOFError, gzip.BadGzipFile, zlib.error, i
 LABELS: Final = 4
 AS_GZIP: Final = 31  # zlib's wbits
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
-AGAIN: Final = "fetch or make it again"
+AGAIN: Final = "copy, fetch or make it again"
 _PORTION: Final = 1 << 16  # bytes that are read at once of what is skipped
 
 
@@ -91,7 +91,8 @@ def _read_record(file: BinaryIO, name: str, into: Sample, verify_crc: bool, bloc
         try:
             record.read_sample(into)
         except GZIP_ERRORS as error:
-            raise record.damage_error(f"the gzip data are damaged ({error})") from error
+            reason = "cut off: they end too early" if isinstance(error, EOFError) else f"damaged ({error})"
+            raise record.damage_error(f"the gzip data are {reason}") from error
     return into
 
 

@@ -129,11 +129,14 @@ def read_npy(data: Path, label: Path, buffer: SnapshotBuffer) -> None:
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one, OSError for no file."""
+def open_hdf5(path: Path, opened: Any = None) -> Iterator[Any]:
+    """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one, OSError for no file.
+
+    opened: the file object to read, for HDF5 itself opens no file that has no name.
+    """
     check_regular(path)
     try:
-        file = h5py.File(path, "r", locking=False)  # nobody writes to it, and not all file systems support locks
+        file = h5py.File(opened or path, "r", locking=False)  # nobody writes to it; not all file systems have locks
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # shorter than HDF5's message

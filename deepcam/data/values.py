@@ -172,12 +172,7 @@ def read_contents(folder: Path) -> Callable[[str, Path, str], Iterator[tuple[str
         if len(file.parts) < 2:
             return
         if file.suffix == ".h5":
-            # HDF5 itself opens no file that has no name, as the copy in memory.
-            with (
-                snapshot.name_errors(str(path)),
-                open(open_regular(path), "rb") as opened,
-                h5py.File(opened, "r") as snapshots,
-            ):
+            with open(open_regular(path), "rb") as opened, snapshot.open_hdf5(path, opened) as snapshots:
                 data, labels = (snapshot.hdf5_array(snapshots, key, path) for key in (snapshot.DATA, snapshot.LABELS))
                 buffer = SnapshotBuffer(np.empty(data.shape, np.float32), np.empty(labels.shape, np.uint8))
                 buffer.take_data(data, f"{path}: `{snapshot.DATA}`")

@@ -41,7 +41,7 @@ from typing import Final
 import numpy as np
 
 from common.data.build import BadItemError, BuildError, DatasetPlan, Item
-from common.files import list_data, write_whole_file
+from common.files import list_data, suggest_folder, write_whole_file
 from common.reference import SPLITS
 from common.values import group_pairs
 from oc20.data import compact, dataset, extxyz, records
@@ -244,7 +244,8 @@ def find_splits(folder: Path, edges: str = "nearest") -> dict[str, list[FrameSou
     for split, sources in splits.items():
         if not sources:
             raise BuildError(
-                f"no frames in {folder / split}: expected N.extxyz.xz with N.txt.xz as published, *.lmdb, or data.N.bin"
+                f"no frames in {folder / split}{suggest_folder(folder, SPLITS)}: expected N.extxyz.xz with N.txt.xz as "
+                "published, *.lmdb, or data.N.bin"
             )
     return splits
 

@@ -68,7 +68,9 @@ def find_pairs(folder: Path) -> list[Pair]:
             texts = [folder / f"{match[1]}.txt{ending}" for ending in (".xz", "")]
             there = [text for text in texts if text.exists()]
             if not there:
-                raise BuildError(f"{path}: {texts[0].name} is missing beside it; it has the reference energies")
+                raise BuildError(
+                    f"{path}: {texts[0].name} is missing beside it; unpack the archive again: it has the energies"
+                )
             pairs[number] = Pair(number, path, there[0])
     return [pairs[number] for number in sorted(pairs)]
 

@@ -212,3 +212,16 @@ def test_a_manifest_of_what_was_downloaded_covers_the_statistics(source, capsys)
     capsys.readouterr()
     error = read_errors(capsys, prepare.main(["verify", str(source)]))
     assert error == "error: train/data-more.h5: not in the manifest\n"
+
+
+def test_what_was_fetched_in_place_of_a_snapshot_is_named(source, capsys):
+    path = source / "train" / name_of(0)
+    good = path.read_bytes()
+    path.write_text("<!DOCTYPE html><title>403</title>")
+    assert f"{path}: this is a web page" in read_errors(capsys, prepare.main(["manifest", str(source)]))
+    path.write_bytes(good[:-1])
+    assert prepare.main(["manifest", str(source)]) == 0
+    assert prepare.main(["verify", str(source), "--values"]) == 1
+    said = capsys.readouterr()
+    assert f"{path}: not a readable HDF5 file" in said.err
+    assert f"remove {source / 'manifest.json'}, and write it anew: python -m deepcam.prepare manifest" in said.out

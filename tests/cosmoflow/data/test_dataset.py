@@ -70,7 +70,9 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(tmp_path):
     (tmp_path / "train" / "x.txt").touch()
     with pytest.raises(DatasetError, match=r"tfrecord .*found none among its 1 files, such as x.txt"):
         dataset(tmp_path / "train")
-    with pytest.raises(DatasetError, match=f"one level too low; set data.data_dir={tmp_path}$"):
+    with pytest.raises(
+        DatasetError, match=f"data.data_dir must contain .*; set data.data_dir={tmp_path}, which has train$"
+    ):
         dataset(tmp_path / "train" / "train")
     write(tmp_path / "train")
     with pytest.raises(DatasetError, match=r"has 7 samples.*asks for 524,288.*train_samples"):

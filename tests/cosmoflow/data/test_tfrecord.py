@@ -121,7 +121,7 @@ def test_without_isal_the_standard_library_does(monkeypatch, tmp_path):
     data = (tmp_path / "a").read_bytes()
     assert_sample(decode_sample(data, Sample.empty(SHAPE)))
     for damaged in (data[:-9], data[:30] + bytes(10) + data[40:]):
-        with pytest.raises(RecordError, match="gzip data are damaged"):
+        with pytest.raises(RecordError, match="gzip data are (damaged|cut off)"):
             decode_sample(damaged, Sample.empty(SHAPE))
 
 
@@ -143,11 +143,11 @@ HUGE = struct.pack("<Q", 2**60)
         (b"", "byte 0: the file is empty"),
         (GOOD[:9], "byte 9: the file ends in the middle"),
         (GOOD[:300], "byte 300: the file ends in the middle"),
-        (GOOD[:-1], "the file ends in the middle of the record; fetch or make it again"),
+        (GOOD[:-1], "the file ends in the middle of the record; copy, fetch or make it again"),
         (b"\x00" + GOOD[1:], "not a TFRecord: the CRC of its length"),
         (b"<html>Not Found</html>", "this is a web page (perhaps of a login), not a TFRecord file"),
         (GOOD + GOOD, "one record per file"),
-        (PACKED[:-9], "gzip data are damaged"),
+        (PACKED[:-9], "gzip data are cut off"),
         (PACKED[:-6] + bytes(6), "gzip data are damaged"),
         (framed(field(1, Y_ENTRY)), "no feature 'x'"),
         (framed(field(1, X_ENTRY)), "no feature 'y'"),

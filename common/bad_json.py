@@ -51,6 +51,7 @@ _ROWS: Final = (
         r"Put blanks there: `perl -CSD -pe 's/[\xa0\x{2000}-\x{200b}\x{202f}\x{feff}]/ /g' < FILE > repaired.json`",
     ),
     _Row("", r"\a\s*(?://|/\*|#)", "a comment, which JSON does not have", "Delete it"),
+    _Row("", r"\A[^\"{}]{0,80}\a[^{]*:::MLLOG \{", "a result log, not JSON", "Name the file that is meant"),
     _Row("", r"\A[^\"{}]{0,80}\a[^{]*\{", f"text before the JSON, {_MESSAGES}", _ELSEWHERE),
     _Row("", r"\A\s*\a[\w-]+\s*[:=]", "lines `name: value`, as in YAML", 'Write {"name": "value", ...}'),
     _Row("Expecting value", r"\A\s*\a\s*\S", "text, not JSON", 'Write an object, {"name": "value", ...}'),

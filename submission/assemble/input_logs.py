@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
+from common.file_kind import GZIPPED, explain_file
 from common.record import TOKEN
 from common.reference import OWN, ROUNDS
 from common.tree import ANYWHERE, Tree
@@ -73,6 +74,8 @@ def find_logs(path: Path, warnings: list[str]) -> list[Path]:
     Adds a warning of logs with other names beside result_*.txt. Raises AssemblyError for a folder without logs.
     """
     if not path.is_dir():
+        if problem := explain_file(path, "a log", GZIPPED):
+            raise AssemblyError(f"{path}: {problem.rstrip('.')}; leave it out")
         return [path]
     files = list(files_below(path))
     logs = [file for file in files if RESULT_NAME.fullmatch(file.name)]

@@ -23,6 +23,7 @@ from compliance.formats.style import Style
 from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import (
+    ALL_FIELDS,
     Node,
     check_description,
     check_names,
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "python -m submission.system",
         description=DESCRIPTION,
         epilog=EPILOG,
+        explain_option=_explain_option,
         statuses={
             0: "written, or checked without errors (warnings are possible)",
             1: "errors in the description, or a node is missing",
@@ -117,6 +119,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.timeout is not None:
         parser.error("--timeout is no option any more: --this-node prints lines on each node, and --merge reads them")
     return run_command(lambda: _check_file(args) if args.check else _describe(args), (OSError, LaunchError))
+
+
+def _explain_option(name: str, value: str) -> str:
+    """Return what to write in place of an option that is the name of a field."""
+    field = name.strip("-").replace("-", "_")
+    return f": write --set {quote(f'{field}={value}')}" if field in ALL_FIELDS else ""
 
 
 def _describe(args: argparse.Namespace) -> int:

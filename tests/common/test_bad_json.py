@@ -37,6 +37,7 @@ GOOD = '{\n  "nodes": "4",\n  "cores": 2,\n  "gpus": [1, 2],\n  "cooling": "air"
         ('"cores":', '\xa0"cores":', "3: a no-break"),
         ('"air"\n}\n', "", "5: the text ends before"),
         (GOOD, "", "1: the file is empty"),
+        (GOOD, ':::MLLOG {"namespace": ""}\n', "1: a result log, not JSON"),
         (GOOD, "nodes: 4\n", "1: .*YAML"),
     ],
 )

@@ -77,6 +77,7 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc):
             "train oc20 mini --gpus 2",
             "--gpus: a launcher starts the ranks: torchrun --nproc-per-node 2 -m oc20.train mini",
         ),
+        ("submit system --system-type edge", "--system-type: write --set system_type=edge"),
         ("data prepare deepcam verify --size x", "--size (did you mean '--sizes-only'?)"),
     ],
 )

@@ -121,7 +121,7 @@ def test_without_isal_the_standard_library_does(monkeypatch, tmp_path):
     data = (tmp_path / "a").read_bytes()
     assert_sample(decode_sample(data, Sample.empty(SHAPE)))
     for damaged in (data[:-9], data[:30] + bytes(10) + data[40:]):
-        with pytest.raises(RecordError, match="gzip data are (damaged|cut off)"):
+        with pytest.raises(RecordError, match=r"gzip data are (damaged|cut off)"):
             decode_sample(damaged, Sample.empty(SHAPE))
 
 

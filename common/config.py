@@ -31,7 +31,7 @@ import yaml
 from common.address import mask_secrets
 from common.bad_yaml import find_fault, suggest_section
 from common.command import suggest_name
-from common.errors import UsageError
+from common.errors import ConfigError as ConfigError
 from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
 from common.settings.keys import LENGTH as LENGTH
 from common.settings.keys import PLACE as PLACE
@@ -73,10 +73,6 @@ NUMBERS: Final = {
     float: re.compile(r"([-+]?(?:0,\d+|\d+(?:,\d{1,2}|\.\d+)?)(?:[eE][-+]?\d+)?)(?: +[a-z]{3,})?"),
 }
 """A number as text: in quotes, with a comma, or with a word, which may be a unit."""
-
-
-class ConfigError(UsageError):
-    """A configuration is wrong; the message names the file or override, the key, and what is expected."""
 
 
 class _Layer(NamedTuple):

@@ -8,3 +8,7 @@ NEEDS_POSIX: Final = "needs Linux or macOS"
 
 class UsageError(ValueError):
     """The arguments of a command are wrong; the message says which, and what was expected."""
+
+
+class ConfigError(UsageError):
+    """A configuration is wrong; the message names the file or override, the key, and what is expected."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from common.benchmarks import PACKAGES, ROOT, find_package, locate_package
 from common.command import as_called
 from common.console import print_error
-from common.errors import NEEDS_POSIX, UsageError
+from common.errors import NEEDS_POSIX, ConfigError, UsageError
 from common.files import whole_file
 from common.version import DISTRIBUTION
 
@@ -69,8 +69,6 @@ def find_config(benchmark: str, argument: str) -> Path:
     A name never depends on the files in the current folder: a file without a suffix is ./FILE. Raises ConfigError for
     an unknown name, and for a path that does not exist but was probably meant as a name.
     """
-    from common.config import ConfigError  # which needs YAML; the console script does without
-
     configs = named_configs(benchmark)
     if is_name(argument):
         if argument in configs:

@@ -156,7 +156,8 @@ def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespac
             return f": the configuration is an argument: {as_called(module)} {value or 'mini'}"
         if word in RANK_OPTIONS:
             return f": a launcher starts the ranks: torchrun --nproc-per-node {value or 4} -m {name}.train mini"
-        key = guess_key(import_module(f"{name}.settings").Config, word)
+        settings = f"{name}.settings"
+        key = guess_key(import_module(settings).Config, word)
         return f": a setting is an argument: write {key}={value or 'VALUE'}" if key else ""
 
     parser = CommandParser(

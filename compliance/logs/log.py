@@ -557,7 +557,7 @@ class LogReader:
         if name := repeated_field(text):
             self.log.problem("repeated field", line_number, name)
 
-    def _report_line(self, line: bytes, line_number: int, problem: str) -> None:
+    def _report_line(self, line: bytes, line_number: int, problem: str, kind: str = "json") -> None:
         """Report a line that is no record; of a known cause only the first, and count the others."""
         from compliance.logs.bad_lines import find_cause  # only damaged logs pay for it
 
@@ -565,7 +565,7 @@ class LogReader:
         if cause:
             self.log.note(cause, line_number, key)
         if not cause or self.log.oddities[cause].lines == 1:
-            self.log.problem("json", line_number, cause or problem)
+            self.log.problem(kind, line_number, cause or problem)
 
     def _decode_slowly(self, prefix: bytes, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder rejects, as the official parser would; None if it has a problem."""
@@ -583,7 +583,8 @@ class LogReader:
             self._report_line(prefix[-LONGEST_KEY:].rpartition(TOKEN)[2] + TOKEN + text, line_number, str(error))
             return None
         if not isinstance(fields, dict):
-            self._report_line(TOKEN + text, line_number, f"the record is a JSON {type(fields).__name__}, not an object")
+            text_of_type = f"the record is a JSON {type(fields).__name__}, not an object"
+            self._report_line(TOKEN + text, line_number, text_of_type, "json" if fields is None else "no object")
             return None
         missing = [name for name in ("time_ms", "key", "value", "metadata") if name not in fields]
         if missing:

@@ -79,9 +79,7 @@ def _rcp_crash(log: Log) -> str:
 
 def _log_crash(log: Log, round_: str) -> str:
     for problem in log.problems:
-        if problem.kind in ("missing field", "time type", "deep") or (
-            problem.kind == "no object" and problem.detail != "NoneType"
-        ):
+        if problem.kind in ("no object", "missing field", "time type", "deep"):
             return f"line {problem.line}: a record of another form"
     division = log.first("submission_division")
     if division is None:

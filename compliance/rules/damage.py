@@ -36,8 +36,8 @@ BY_RANK: Final = {
 """How to keep the lines of one of several ranks, and a command, by whether something precedes the records."""
 MOST_OF: Final = 0.9
 """Share of the events that several ranks repeat: the last ones may be missing."""
-COARSEST_MS: Final = 1000
-"""Of no published log are all times multiples of even 2 ms."""
+COARSEST_MS: Final = 10_000
+"""Of no published log are all times multiples of even 2 ms; a program may write whole seconds."""
 COPY_AGAIN: Final = (
     "Copy the whole file again from where the run wrote it. If lines are missing there as well, they are lost: repeat"
     " the run; one run of a time-to-train result may fail."
@@ -260,13 +260,13 @@ def _find_other_unit(log: Log) -> Damage | None:
 
 
 def _find_rounded_times(log: Log) -> Damage | None:
-    """Return the damage of a log whose times were rounded to more than a second."""
+    """Return the damage of a log whose times were rounded to ten seconds or more."""
     start, stop = clock(log)
     if start is None or stop is None or start % COARSEST_MS or stop % COARSEST_MS:
         return None  # the usual case
     times = [record.time_ms for record in chain.from_iterable(log.records.values()) if is_number(record.time_ms)]
     step = gcd(*map(int, times))
-    if step <= COARSEST_MS or any(time_ms % 1 for time_ms in times):
+    if step < COARSEST_MS or any(time_ms % 1 for time_ms in times):
         return None
     same = min(times) == max(times)
     return Damage(
@@ -291,7 +291,7 @@ def _repair(log: Log, command: str) -> str:
 
 def describe_repair(log: Log, cause: str, line: int = 0, key: str = "") -> tuple[str, str]:
     """Return what is wrong with lines that are no records, and how to repair them; see `explain`."""
-    from compliance.logs.bad_lines import explain  # only damaged logs pay for it
+    from compliance.logs.torn_records import explain  # only damaged logs pay for it
 
     text, fix, command = explain(log, cause, line, key)
     return text, f"{fix}:\n{_repair(log, command)}" if command else fix

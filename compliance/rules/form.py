@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from bisect import bisect_left
 from collections.abc import Iterator
 from math import isfinite
@@ -38,6 +39,7 @@ MESSAGES: Final = {
     "too many records": "too many records: only the first {} that rules need are judged",
     "encoding": "the encoding is {}",
     "json": "parse error: {}",
+    "no object": "parse error: {}",
     "missing field": "parse error: the record lacks the field {!r}",
     "deep": "parse error: the record is nested too deeply",
     "time type": "parse error: time_ms is {}, not a number",
@@ -138,9 +140,9 @@ class HoldsRecords(FormRule):
 
 def _find_log_beside(path: str) -> str:
     """Return a log in the folder of a file that has no name of a log, "" if there is none."""
-    folder, name = os.path.split(path)
-    names = ("result_0.txt", "result_1.txt") if folder and not name.startswith("result_") else ()
-    return next(filter(os.path.isfile, (os.path.join(folder, log) for log in names)), "")
+    folder, name = posixpath.split(path)
+    names = () if name.startswith("result_") else ("result_0.txt", "result_1.txt")
+    return next(filter(os.path.isfile, (posixpath.join(folder, log) for log in names)), "")
 
 
 class OneWriter(KindRule, strict_only=True):
@@ -220,7 +222,7 @@ class Parses(FormRule):
     fix = "Look at the line. If the log was edited, submit the original; else find out what writes such lines."
     differs = "strict also requires key to be a string and metadata an object"
     bad = (lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),)
-    KINDS = ("json", "missing field", "deep", "time type", "field type")
+    KINDS = ("json", "no object", "missing field", "deep", "time type", "field type")
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         kinds = [kind for kind in self.KINDS if case.strict or kind != "field type"]

@@ -225,7 +225,7 @@ REFUSED = {
     ),
     "another benchmark's log of another system": (
         lambda place: (place.run(1), place.run(2, SampleLog("openfold").set("number_of_nodes", 18))),
-        "size of the system.*RUN09.*leave out logs that are not of this system .*run_1.* of cosmoflow, .*run_2.* of openfold",
+        "size.*RUN09.*leave out logs that are not of this system .*run_1.* of cosmoflow, .*run_2.* of openfold",
     ),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),

@@ -19,6 +19,7 @@ import yaml
 
 from bench import site_pages
 from common.benchmarks import PACKAGES
+from common.command import CommandParser
 from common.installed import find_page
 from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
@@ -96,8 +97,12 @@ def test_commands_can_be_typed(words, monkeypatch, tmp_path, capsys):
 
         return parse_only
 
-    for name in ("parse_args", "parse_intermixed_args"):
-        monkeypatch.setattr(argparse.ArgumentParser, name, parsing(getattr(argparse.ArgumentParser, name)))
+    for cls, name in (
+        (CommandParser, "parse_args"),
+        (argparse.ArgumentParser, "parse_args"),
+        (argparse.ArgumentParser, "parse_intermixed_args"),
+    ):
+        monkeypatch.setattr(cls, name, parsing(getattr(cls, name)))
     with pytest.raises((ParsedError, SystemExit)) as ended:
         main_of(module)(arguments)
     assert ended.type is ParsedError or ended.value.code == 0  # such as --help

@@ -50,7 +50,7 @@ _ROWS: Final = (
         "a no-break or invisible space, as on a web page",
         r"Put blanks there: `perl -CSD -pe 's/[\xa0\x{2000}-\x{200b}\x{202f}\x{feff}]/ /g' < FILE > repaired.json`",
     ),
-    _Row("", r"\a\s*(?://|/\*|#)", "a comment, which JSON does not have", "Delete it"),
+    _Row("", r"\a\s*(?://|/\*|#)", "a comment, which JSON does not have", "Delete the comment"),
     _Row("", r"\A[^\"{}]{0,80}\a[^{]*:::MLLOG \{", "a result log, not JSON", "Name the file that is meant"),
     _Row("", r"\A[^\"{}]{0,80}\a[^{]*\{", f"text before the JSON, {_MESSAGES}", _ELSEWHERE),
     _Row("", r"\A\s*\a[\w-]+\s*[:=]", "lines `name: value`, as in YAML", 'Write {"name": "value", ...}'),

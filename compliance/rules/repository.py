@@ -127,7 +127,7 @@ class JudgedFiles(RepositoryRule):
         "A link out of the results is not followed, so its target is not judged; on another machine, links that are"
         " absolute or leave the package break, or lead to something else."
     )
-    fix = "Put the file itself into the package, on the machine that has the link's target: cp -L, rsync -L, tar -h."
+    fix = "Copy the file itself into the package, on the machine that has the link's target: cp -L, rsync -L, tar -h."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (lambda package: package().link("result_11.txt", "/var/log/result_1.txt"),)
 

@@ -387,7 +387,7 @@ ANSWERS = {
         "FAIL", "(blank|space).*'example_n64 '|'example_n64 '.*(blank|space)", "results/example_n64 ", "rename"
     ),
     "m45": Answer("FAIL", "RUN08.*open.*closed", f"{LOG}:5", "system description|division"),
-    "m46": Answer("WARN", "RCP07.*JSON.*comment", "deepcam/scaling.json:2", "correct"),
+    "m46": Answer("WARN", "RCP07.*JSON.*comment", "deepcam/scaling.json:2", "delete the comment"),
     "m47": Answer("FAIL", "PKG03.*result_1", "deepcam/result_1", "move .*result_"),
     "m48": Answer("WARN", "PKG32.*core", "deepcam/core.4711", "delete|remove"),
     "m49": Answer("FAIL", "PRV02.*token", "torch/run.sub:1", "revoke"),

@@ -410,11 +410,15 @@ def _guess_key(name: str, cls: type, prefix: str, section: bool) -> str | None:
     The last part decides: who writes `momentum` at the top is told `optim.momentum`. What is directly in the section
     comes first, so that `modle` is told `model` and not `staging.mode`. section: only what can have keys of its own.
     """
-    by_name: dict[str, str] = {}
+    names: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for dotted, entry, nested in _list_keys(cls, prefix):
         if nested or not section:
-            aliases = entry.metadata[Key].aliases if Key in entry.metadata else ()
-            by_name |= {dotted.rpartition(".")[2]: dotted} | {alias: by_name.get(alias, dotted) for alias in aliases}
+            called = dotted.rpartition(".")[2]
+            names[called] = dotted if dotted == prefix + called else names.get(called, dotted)
+            for alias in entry.metadata[Key].aliases if Key in entry.metadata else ():
+                aliases.setdefault(alias, dotted)
+    by_name = aliases | names
     inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
     near = (
         [called for called in by_name if called == name]

@@ -37,8 +37,10 @@ def stop_torchrun(run):
 
 
 def test_the_output_of_a_cancelled_job_says_so(cluster, tmp_path):
-    job = cluster.slurm("sbatch", "--parsable", f"--output={tmp_path}/job.txt", "--wrap", "srun sleep 100")
-    until(lambda: "RUNNING" in cluster.jobs(), "the job runs")
+    output = tmp_path / "job.txt"
+    job = cluster.slurm("sbatch", "--parsable", f"--output={output}", "--wrap", "echo started; srun sleep 100")
+    # Slurm says that a job runs before its script does; one that is cancelled then has no output.
+    until(lambda: output.is_file() and "started" in output.read_text(), "the script runs")
     cluster.slurm("scancel", job)
-    until(lambda: read_log(f"{tmp_path}/job.txt").end, "its output has the reason")
-    assert "Slurm cancelled the job" in read_log(f"{tmp_path}/job.txt").end.text
+    until(lambda: read_log(str(output)).end, "its output has the reason")
+    assert "Slurm cancelled the job" in read_log(str(output)).end.text

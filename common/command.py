@@ -130,7 +130,18 @@ class CommandParser(argparse.ArgumentParser):
         return as_called(f"{super().format_help()}\n{statuses}\n")
 
     def error(self, message: str) -> NoReturn:
-        """End the command with the error alone: argparse would print the whole usage before it."""
+        """End the command with the error alone: argparse would print the whole usage before it.
+
+        Of missing arguments it says what they are, and what the options are that were given instead.
+        """
+        _, required, names = message.partition("arguments are required: ")
+        if required:
+            missing = [
+                action for action in self._actions if not action.option_strings and action.metavar in names.split(", ")
+            ]
+            instead = [action for action in self._actions if {*action.option_strings} & {*sys.argv} and action.metavar]
+            message += "".join(f"; {action.metavar}: {action.help}" for action in missing if action.help)
+            message += "".join(f"; {action.option_strings[-1]}: {action.help}" for action in instead if action.help)
         print_error(f"{as_called(message)}{HELP_HINT}")
         sys.exit(2)
 

@@ -446,6 +446,12 @@ def _convert_value(hint: Any, layer: _Layer, dotted: str) -> Any:
         return msgspec.convert(layer.value, hint, dec_hook=_expand_path)
     except msgspec.ValidationError as error:
         part, value, inner = _find_misfit(hint, layer.value, ())
+        if value is None and inner and ":" in inner[-1]:
+            name, _, text = inner[-1].partition(":")
+            place = layer.locate(*dotted.split("."))
+            raise ConfigError(
+                f"{place}: {dotted}: a blank is missing after the colon: write {{{name}: {text}}}"
+            ) from error
         got = f"expected {_describe_type(part)}; got {quote_value(value)}{_propose_value(part, value)}"
         source, names = layer.locate(*dotted.split("."), *inner), ": ".join((dotted, *inner))
         raise ConfigError(f"{source}: {names}: {error.__cause__ or got}") from error
@@ -484,7 +490,12 @@ def _propose_value(hint: Any, value: Any) -> str:
             number = NUMBERS[kind].fullmatch(text.strip())
             proposal = number[1].replace(",", "" if kind is int else ".") if number else ""
         if proposal and len(proposal) <= SHOWN and _fits(kind, yaml.load(f"[{proposal}]", Loader=Loader)[0]):
-            return f"; write {proposal}"
+            only = (
+                " for this one value, or list them all"
+                if get_origin(kind) is tuple and get_args(kind)[-1] is ...
+                else ""
+            )
+            return f"; write {proposal}{only}"
     return f"; for example {_make_sample(hint)}" if get_origin(hint) in (tuple, dict) else ""
 
 

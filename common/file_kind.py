@@ -122,6 +122,11 @@ _TEXT: Final = (
         "Copy it again from where it was written. If it is so there as well, its content is lost.",
     ),
     (rb"(?:[a-z0-9+/]{76}\r?\n){2}", "text in base64", "Decode it: base64 -d < FILE > repaired.txt"),
+    (
+        rb'\{"mlperf_hpc_node":',
+        "lines of --this-node about nodes",
+        "Merge them: `mlperf-hpc submit system --merge FILE -o SYSTEM.json`.",
+    ),
     (rb'\{[^{}]*"time_ms"', "records without `:::MLLOG ` before each", ""),
 )
 """Pattern of the first characters, name and fix of each kind of text, after blanks, in any letter case."""

@@ -138,7 +138,10 @@ def find_universes(folder: Path) -> dict[str, Path]:
             raise BuildError(f"{universes[name]} and {path} would both become {name}_000; rename one of the folders")
         universes[name] = path
     if not universes:
-        raise BuildError(f"no *.hdf5 below {folder}: expected raw universes like 21688988/univ_ics_2019-03_a*.hdf5")
+        expected = "raw universes like 21688988/univ_ics_2019-03_a*.hdf5"
+        if record := next(folder.rglob(f"*{ENDINGS['tfrecord'][0]}"), None):
+            expected += f"; {record} is a sample already: train reads it as it is, `repack` writes it in another format"
+        raise BuildError(f"no *.hdf5 below {folder}: expected {expected}")
     return universes
 
 

@@ -189,10 +189,6 @@ def import_items(args: argparse.Namespace) -> int:
         if channel in renamed:
             raise UsageError(f"--variable {text}: the variable of {channel} is {renamed[channel]} already; name one")
         renamed[channel] = name
-    if not args.input_dir.is_dir():
-        raise UsageError(f"INPUT_DIR {args.input_dir} is not a folder; expected one with NetCDF files")
-    if args.input_dir.resolve() == args.output_dir.resolve():
-        raise UsageError(f"OUTPUT_DIR {args.output_dir} is INPUT_DIR; choose another folder")
     names = Names(tuple(renamed.get(channel, channel) for channel in channels), args.labels)
     return build_and_report(plan_import(args.input_dir, names, args.variant), args)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -74,7 +76,7 @@ def add_build_command(commands: Any, name: str, run: Run, texts: tuple[str, str,
     """
     short, description, input_help = texts
     command = commands.add_parser(name, help=short, description=description)
-    command.set_defaults(run=run)
+    command.set_defaults(run=partial(_run_build, run))
     command.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help=input_help)
     command.add_argument(
         "output_dir", type=folder_path, metavar="OUTPUT_DIR", help="where to write: new, or interrupted before"
@@ -90,6 +92,19 @@ def add_build_command(commands: Any, name: str, run: Run, texts: tuple[str, str,
     share.add_argument("--task", type=count, help="number of this task, from 0 (default: the rank)")
     share.add_argument("--n-tasks", type=positive, help="how many tasks share the work (default: the ranks)")
     return command
+
+
+def _run_build(run: Run, args: argparse.Namespace) -> int:
+    """Run a subcommand from INPUT_DIR to OUTPUT_DIR; UsageError unless the first has files and is not the second."""
+    source, target = args.input_dir, args.output_dir
+    if source.resolve() == target.resolve():
+        raise UsageError(f"OUTPUT_DIR {target} is INPUT_DIR; choose a new folder: the input stays as it is")
+    if not (source.is_dir() and any(source.iterdir())):
+        state = "is empty" if source.is_dir() else "is not a folder"
+        swapped = target.is_dir() and any(target.iterdir())
+        fix = f"; OUTPUT_DIR {target} has files: are the two exchanged? INPUT_DIR comes first" if swapped else ""
+        raise UsageError(f"INPUT_DIR {source} {state}{fix or '; expected a folder with the data to read'}")
+    return run(args)
 
 
 def workers_of(args: argparse.Namespace) -> Workers:
@@ -135,6 +150,14 @@ def build_and_compare(
         print_error(problem)
     print(f"compared {len(own_items):,} {plan.noun} with their sources: {len(problems):,} differences")
     return 1 if problems else 0
+
+
+def _advise_rename(folder: Path, part: str) -> str:
+    """Return how to rename what may be the missing folder of a part, such as `val`; "" if there is none like it."""
+    if (folder / part).exists():
+        return ""
+    near = (path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[:3].lower() == part[:3])
+    return next((f"is it {path}? mv {shlex.quote(str(path))} {folder / part}" for path in near), "")
 
 
 def read_first(paths: Sequence[Path], read: Callable[[Path], T], noun: str) -> T:
@@ -245,6 +268,9 @@ class PrepareCommand:
                 f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"
                 + suggest_folder(folder, self.folders)
             )
+        for part in self.folders:
+            if advice := _advise_rename(folder, part):
+                raise BuildError(f"there is no folder {folder / part}: {advice}; nothing was written")
         names += [name for name in self.files if (folder / name).exists()]
         entries = in_threads(_describe_data, [folder / name for name in names], workers)
         files = dict(zip(names, open_bar(entries, total=len(names), unit=" files", disable=None), strict=True))
@@ -258,6 +284,10 @@ class PrepareCommand:
             raise BuildError(
                 f"{folder} has data of {manifest.benchmark}: python -m {manifest.benchmark}.prepare verify {folder}"
             )
+        for part in sorted({name.partition("/")[0] for name in manifest.files if "/" in name}):
+            if not (folder / part).is_dir():
+                advice = _advise_rename(folder, part) or "copy or fetch it again"
+                raise BuildError(f"there is no folder {folder / part}, which the manifest lists: {advice}")
         workers = args.workers or usable_cores()
         survey = Survey() if args.values else None
         problems = verify_files(

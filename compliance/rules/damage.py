@@ -82,6 +82,7 @@ def find_damage(log: Log) -> Damage | None:
         or _find_disorder(log)
         or _find_cut(log)
         or _find_other_unit(log)
+        or _find_late_times(log)
         or _find_rounded_times(log)
     )
 
@@ -257,6 +258,21 @@ def _find_other_unit(log: Log) -> Damage | None:
                 _minutes_between(start and start * factor, stop and stop * factor),
             )
     return None
+
+
+def _find_late_times(log: Log) -> Damage | None:
+    """Return the damage of a log whose records got their times when they were written, all at once."""
+    start, stop = clock(log)
+    if start is None or stop is None or not 0 <= stop - start < log.record_count:
+        return None
+    return Damage(
+        log["run_start"][0].line,
+        f"the run takes {stop - start:g} ms, by {log.record_count} records: they have the time at which they were"
+        " written, not that of their events",
+        "the time of each event",
+        "Log each event when it happens, with mllog, not all from a list or another log at the end. The times of this"
+        " run are lost unless another log has them: repeat it.",
+    )
 
 
 def _find_rounded_times(log: Log) -> Damage | None:

@@ -21,6 +21,8 @@ from compliance.rules.rule import LogRule, show
 NEAR: Final = 0.02
 """Recorded rates are within this part of those of the header in all published logs that state both."""
 SAMPLED: Final = 8
+LONGEST: Final = 200
+"""Epochs of a schedule; the longest published one has 96. More are steps, unless the run has as many."""
 BESIDE: Final = 2
 """Steps by which implementations count differently."""
 
@@ -73,6 +75,11 @@ class LearningRate(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if PROVENANCE in log.records:
             return  # SET11
+        if record := _find_steps(log, case):
+            message = f"{record.key} is {show(record.value)}, more than the epochs of the run: these seem to be steps"
+            fix = f"Log {record.key} in epochs: steps * global_batch_size / train_samples."
+            yield self.finding_at(log, record, message, "epochs", fix=fix)
+            return
         rates = [(record, rate) for record, rate in _list_rates(log, case) if is_number(rate)]
         numbers = course_of(log, case).numbers if rates else []
         schedules = _read_schedules(log, case.benchmark) if numbers and case.benchmark else []
@@ -95,6 +102,17 @@ class LearningRate(LogRule, strict_only=True):
         message = f"the learning rate of epoch {show(record.meta('epoch_num'))} is {rate:.4g}, by the header {expected}"
         others = f" ({len(wrong)} of {len(rates)} records)" if len(wrong) > 1 else ""
         yield self.finding_at(log, record, message + others, expected)
+
+
+def _find_steps(log: Log, case: Case) -> Record | None:
+    """Return the record of a number of epochs that can only be one of steps."""
+    longest = max(LONGEST, len(course_of(log, case).numbers))
+    for key in KEYS.get(case.benchmark or "", ()):
+        record = log.first(key) if key.endswith("_epochs") else None
+        amounts = record.value if record and isinstance(record.value, list) else [record and record.value]
+        if any(is_number(amount) and amount > longest for amount in amounts):
+            return record
+    return None
 
 
 def _list_rates(log: Log, case: Case) -> list[tuple[Record, Any]]:

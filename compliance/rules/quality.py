@@ -79,6 +79,7 @@ class TargetReached(ResultRule):
     """An evaluation of the run reaches the quality target."""
 
     id = "QUA01"
+    follows = ("SET02",)
     cite = QUALITY
     why = "Time to train is the time to reach this quality; without it there is no result."
     fix = (

@@ -68,6 +68,11 @@ class NumberOfRuns(RunsRule):
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
         fixes = (
             (of_instances, f"Put back what was left out, or repeat all, {wanted} or more at once."),
+            (
+                count < wanted and results.label,
+                "Logs of one folder are runs of one result if they agree in submitter, system, division and batch "
+                "size: correct the log that differs, repeat its run, or give each result a folder of its own.",
+            ),
             (count < wanted, ""),
             (
                 results.pruned or results.at_once > 1,
@@ -102,6 +107,8 @@ def _missing_files(results: ResultSet) -> str:
     count is certain.
     """
     count, present = results.missing_runs, {result_name(run.path) for run in results.runs}
+    if results.label and len(present) < count:
+        return f": only {names_of(results.runs)} has {results.label}"
     free = [f"result_{at}.txt" for at in range(count + len(present)) if f"result_{at}" not in present]
     # Some may lie elsewhere, or be of another result.
     is_certain = not results.loose and (not present or "result_0" in present)

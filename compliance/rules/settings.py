@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from common.reference import ANY, FULL, MINI, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
 from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, describe_plugin, has_round, list_references, names_in_words, read_name
@@ -102,12 +104,34 @@ class KnownBenchmark(LogRule):
                 message = f"the benchmark name {show(first.value)} {ends if has_blank else 'is not in lower case'}"
                 fix = f"{'Remove the blank' if has_blank else 'Write it in lower case'}: {show(near)}."
             yield self.finding_at(log, first, message, " or ".join(names), fix=fix)
+        elif first and case.strict and (other := _find_other_benchmark(log, case)):
+            message = f"submission_benchmark is {show(first.value)}, but the log has the settings of {other}"
+            fix = f'If the run trained {other}, log "{other}" and ask the committee about finished logs.'
+            yield self.finding_at(log, first, message, show(other), fix=fix)
+
+
+def _find_other_benchmark(log: Log, case: Case) -> str:
+    """Return the benchmark whose required settings the log has, where it lacks most of its own; "" if there is none."""
+
+    def list_required(benchmark: str | None) -> set[str]:
+        settings = replace(case, benchmark=benchmark).settings
+        return {setting.key for setting in settings if setting.required and applies(setting, log)}
+
+    own = list_required(case.benchmark)
+    if own <= log.records.keys():
+        return ""  # the usual case
+    for other in benchmarks_of(case.round):
+        theirs = list_required(other)
+        if theirs - own <= log.records.keys() and 2 * len((own - theirs) & log.records.keys()) < len(own - theirs):
+            return other
+    return ""
 
 
 class SettingsLogged(LogRule):
     """Every required setting is logged exactly once, any other with one value."""
 
     id = "SET03"
+    follows = ("SET02",)
     cite = HYPERPARAMETERS
     why = "Reviewers compare the hyperparameters as logged; without a value, or with two, they cannot."
     fix = (
@@ -133,6 +157,7 @@ class SettingsAllowed(LogRule):
     """Every setting has a value that the rules of the division allow."""
 
     id = "SET04"
+    follows = ("SET02",)
     cite = HYPERPARAMETERS
     why = "The closed division compares systems, so it fixes the algorithm and bounds the hyperparameters."
     fix = "Run with an allowed value, or submit to the open division."
@@ -168,6 +193,7 @@ class Samples(LogRule):
     """A run trains and evaluates on the whole dataset."""
 
     id = "SET05"
+    follows = ("SET02",)
     cite = "hpc_training_rules.adoc#benchmarks (datasets)"
     why = "A smaller dataset makes epochs shorter and evaluations easier."
     fix = (

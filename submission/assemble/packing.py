@@ -192,6 +192,9 @@ class Packing:
         logs = (*assembly.runs, *assembly.pruned)
         refuse_missing((*logs, assembly.system, *([assembly.sources] if assembly.sources else [])))
         _check_outside(assembly.output, logs)
+        if all((assembly.output / name).is_dir() for name in (RESULTS, SYSTEMS)):
+            above = os.path.normpath(assembly.output / os.pardir)
+            raise UsageError(f"-o {assembly.output} is a package; give the folder above it, which has it: -o {above}")
         if assembly.implementation is not None and not FOLDER_NAME.fullmatch(assembly.implementation):
             raise UsageError(
                 f"--implementation {assembly.implementation}: expected letters, digits and . _ + & @ ( ) -"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from common.file_kind import JSON, SYSTEM, find_kind
+from common.file_kind import find_kind
 from common.tree import ANYWHERE, Tree
 from common.values import are_same, as_count
 from compliance.logs.file_kind import find_encoding
@@ -133,7 +133,8 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
             raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
     except json.JSONDecodeError as error:
-        if (kind := find_kind(data)) and kind.name not in (JSON, SYSTEM):
+        kind = find_kind(data)
+        if kind and (kind.fix or not text.lstrip().startswith("{")):
             description.problem, description.fix = f"is {kind.name}, not JSON", kind.fix
         else:
             from common.bad_json import find_fault  # only a bad file pays for it

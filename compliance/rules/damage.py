@@ -264,11 +264,15 @@ def _find_late_times(log: Log) -> Damage | None:
     """Return the damage of a log whose records got their times when they were written, all at once."""
     start, stop = clock(log)
     if start is None or stop is None or not 0 <= stop - start < log.record_count:
+        return None  # the usual case
+    times = [record.time_ms for record in chain.from_iterable(log.records.values()) if is_number(record.time_ms)]
+    span = max(times) - min(times)
+    if span >= log.record_count:
         return None
     return Damage(
         log["run_start"][0].line,
-        f"the run takes {stop - start:g} ms, by {log.record_count} records: they have the time at which they were"
-        " written, not that of their events",
+        f"the times of all {log.record_count} records lie within {span:g} ms: they were taken when the records were"
+        " written, not when their events happened",
         "the time of each event",
         "Log each event when it happens, with mllog, not all from a list or another log at the end. The times of this"
         " run are lost unless another log has them: repeat it.",

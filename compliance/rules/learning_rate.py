@@ -109,7 +109,8 @@ def _find_steps(log: Log, case: Case) -> Record | None:
     longest = max(LONGEST, len(course_of(log, case).numbers))
     for key in KEYS.get(case.benchmark or "", ()):
         record = log.first(key) if key.endswith("_epochs") else None
-        amounts = record.value if record and isinstance(record.value, list) else [record and record.value]
+        value: Any = record.value if record else None
+        amounts: list[Any] = value if isinstance(value, list) else [value]
         if any(is_number(amount) and amount > longest for amount in amounts):
             return record
     return None

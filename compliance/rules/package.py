@@ -96,7 +96,7 @@ class Layout(PackageRule):
         if name == os.path.basename(os.path.dirname(os.path.abspath(package.root))):
             message = f"layout: the package lies in a folder of its own name, {name}/{name}: one level too deep"
             fix = f"Move the contents of {name}/{name} one level up; submit one folder {name}."
-            yield self.finding(package.root, 0, message, f"{name}/results", severity=WARNING, fix=fix)
+            yield self.finding(package.root, 0, message, f"{name}/results", severity=NOTE, fix=fix)
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         results_folder = posixpath.join(package.root, "results")
         if package.flat and (package.round != "0.7" or late):

@@ -267,7 +267,15 @@ def test_another_split_of_the_input_is_refused(raw, tmp_path, capsys):
 def test_universes_of_one_name_are_refused(raw, tmp_path, capsys):
     write_raw(raw / "copy" / "111" / "univ_a1.hdf5", 99)
     assert "would both become 111_univ_a1" in read_errors(capsys, convert(raw, tmp_path / "out"))
-    assert "no *.hdf5 below" in read_errors(capsys, convert(tmp_path / "nowhere", tmp_path / "out"))
+
+
+def test_what_is_no_universe_is_said(raw, tmp_path, capsys):
+    empty, samples = tmp_path / "empty", tmp_path / "samples"
+    empty.mkdir()
+    assert "are the two exchanged?" in read_errors(capsys, convert(empty, raw), 2)
+    samples.mkdir()
+    (samples / "a.tfrecord").touch()
+    assert "a.tfrecord is a sample already" in read_errors(capsys, convert(samples, tmp_path / "out"))
 
 
 def test_universes_are_in_one_split_and_stay_there_when_others_come_or_go():

@@ -98,6 +98,7 @@ FILES = {
     "Inference": (b"=" * 48 + b"\nMLPerf Results Summary\n" + b"=" * 48 + b"\nSUT name : x", "Inference", "submission"),
     "no token": (VALID.replace(b":::MLLOG ", b""), "without `:::MLLOG `", "mllog"),
     "JSON": (b'{"epoch": 1}\n{"epoch": 2}\n', "a JSON object", "result_<i>.txt"),
+    "nodes": (b'{"mlperf_hpc_node":{"host":"n1"}}\n', "lines of --this-node", "--merge FILE"),
     "Slurm": (b"srun: job 12 queued\nslurmstepd: error: *** JOB 12 CANCELLED ***\n", "a job's output?", "in its place"),
     "empty": (b"", "an empty file", "repeat the run"),
     "zeros": (bytes(9000), "a file of NUL bytes", "Copy it again"),

@@ -148,6 +148,8 @@ def test_damaged_and_unknown_files_are_refused(tmp_path, capsys):
 def test_wrong_arguments_are_refused(tmp_path, capsys):
     assert f"INPUT_DIR {tmp_path}/nc is not a folder" in read_errors(capsys, convert(tmp_path), 2)
     (tmp_path / "nc").mkdir()
+    assert f"INPUT_DIR {tmp_path}/nc is empty" in read_errors(capsys, convert(tmp_path), 2)
+    (tmp_path / "nc" / "README").touch()
     for options, status, message in (
         ((), 1, "no files .nc or .nc4 in"),
         (("--variable", "rain=PRECT"), 2, "--variable rain=PRECT: expected CHANNEL=NAME, with a channel of TMQ"),
@@ -155,5 +157,5 @@ def test_wrong_arguments_are_refused(tmp_path, capsys):
     ):
         assert message in read_errors(capsys, convert(tmp_path, *options), status)
     (tmp_path / "out").symlink_to("nc")
-    assert "out is INPUT_DIR; choose another folder" in read_errors(capsys, convert(tmp_path), 2)
+    assert "out is INPUT_DIR; choose a new folder" in read_errors(capsys, convert(tmp_path), 2)
     (tmp_path / "out").unlink()  # nothing but the link

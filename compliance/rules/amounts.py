@@ -62,6 +62,8 @@ ACCUMULATION: Final = ("gradient_accumulation_frequency", "gradient_accumulation
 
 MOST_EVALUATE: Final = 16
 """Part of the ranks of a run that do not train: NVIDIA's openfold has 32 of 2,080, with a batch of 256."""
+EQUAL_STEPS: Final = 0.02
+"""Part by which the steps of an epoch differ where the batch of one rank was logged: the last batch may be left out."""
 SHARED: Final = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
 
 
@@ -129,7 +131,10 @@ class StepsOfEpoch(Amounts):
     id = "AMT01"
     cite = DATASET
     why = "An epoch trains on all samples. Fewer steps, or a smaller batch size than stated, change the convergence."
-    fix = "Log the batch size and the steps of the run; train each epoch on the whole dataset, without train.steps."
+    fix = (
+        "Log as global_batch_size the samples that all ranks together train on in a step, and the steps of the run; "
+        "train each epoch on the whole dataset, without train.steps."
+    )
     good = (lambda log: log(benchmark="deepcam").steps(),)
     bad = (lambda log: log(benchmark="deepcam").steps(55),)
     pair = "steps of an epoch, and train_samples / global_batch_size"
@@ -143,6 +148,12 @@ class StepsOfEpoch(Amounts):
         most, usual = ceil(implied), implied // 1 + find_range("steps", case.benchmark)[0] if course.epochs else 0
         for number, count, line, evaluated in count_steps(log, course, implied) if course.epochs else ():
             subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
+            shares = count * (count_accelerators(log) or log.value("number_of_ranks") or 0)
+            if shares > count and abs(shares / implied - 1) < EQUAL_STEPS:
+                subject = (
+                    f"global_batch_size seems to be the batch of one of {shares / count:g} accelerators: {subject}"
+                )
+                line = log["global_batch_size"][0].line
             if last and evaluated and (ends := _find_limits(log)):
                 subject += f" ({ends})"
             limits = (Limit(ERROR, min(usual, FULL_EPOCH * implied), most), Limit(WARNING, usual, most))
@@ -187,6 +198,12 @@ def _read_counts(log: Log, course: Course) -> Iterator[tuple[float, float, int, 
     if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch at its end
         rates = ((number, rate) for number, rate in log.rates.items() if is_number(rate.step))
         yield from ((number, rate.step, rate.line, True) for number, rate in rates)
+
+
+def count_accelerators(log: Log) -> float:
+    """Return the accelerators of a run; 0 if it has none, or does not say."""
+    nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
+    return nodes * each if is_number(nodes) and is_number(each) else 0
 
 
 def _find_limits(log: Log) -> str:
@@ -297,6 +314,7 @@ class OwnThroughput(Amounts):
     """The throughput that a log records of an epoch agrees with the time of the epoch."""
 
     id = "ORD19"
+    follows = ("AMT01",)
     why = (
         "If an epoch took less time than its throughput says, times were edited, or the speed has another unit. If it "
         "took more, something else was going on in it: a note."
@@ -338,9 +356,8 @@ class OwnThroughput(Amounts):
     @staticmethod
     def _find_unit(log: Log, ratio: float) -> float:
         """Return by which number the log divides its throughput, 1 if by none; ratio: how much too slow it seems."""
-        nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-        accelerators = nodes * each if is_number(nodes) and is_number(each) else 0
-        units = [accelerators, log.value("number_of_ranks"), log.value("global_batch_size"), nodes]
+        nodes = log.value("number_of_nodes")
+        units = [count_accelerators(log), log.value("number_of_ranks"), log.value("global_batch_size"), nodes]
         for unit in (unit for unit in units if is_number(unit) and unit > 1):
             least = SLOWER if unit >= OWN_UNIT and unit != nodes else 2 - EQUAL
             if least <= ratio / unit <= EQUAL:
@@ -430,20 +447,22 @@ class BatchOfRanks(Amounts):
     id = "AMT08"
     severity = WARNING
     why = "Each rank trains on as many samples of a batch as the others: of numbers that do not fit, one is wrong."
-    fix = "Log the number of ranks, and the samples that all of them together train on in a step."
+    fix = "Log the number of ranks, and the samples that all of them together, not one, train on in a step."
     good = (lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 128),)
     bad = (lambda log: log().add("number_of_ranks", 64).set("global_batch_size", 1001),)
     pair = "global_batch_size, and number_of_ranks (or a group of ranks, and their number)"
-    message = "{subject} is {stated:,.6g}, but there are {implied:,.6g} ranks"
+    message = "{subject} is {stated:,.6g}, but there are {implied:,.6g} ranks or accelerators"
     expected = "a whole number of samples for each rank"
     noun, key = "records", "global_batch_size"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        ranks = log.value("number_of_ranks")
-        if not is_integer(ranks) or not 1 <= ranks <= 10**6:  # no machine has more
-            return
+        ranks, accelerators = log.value("number_of_ranks"), count_accelerators(log)
         batch, each, group = (log.value(key) for key in SHARED)
         odd = (Limit(WARNING, inf, inf),)
+        if is_integer(batch) and 0 < batch < accelerators and ranks is None and not _means_other_things(log, case):
+            yield Pair(log["global_batch_size"][0].line, "global_batch_size", batch, accelerators, odd)
+        if not is_integer(ranks) or not 1 <= ranks <= 10**6:  # no machine has more
+            return
         if is_integer(batch) and batch > 0 and not log["spatial_extents"]:
             # Ranks that share a sample are few, or those of a node; those of some nodes may only evaluate.
             parts, node = ranks // gcd(int(batch), int(ranks)), max(1, int(each)) if is_number(each) else 1

@@ -46,10 +46,13 @@ class NumberedRule(LogRule):
         if missing:
             first = missing[0]
             stated = {"value": first.value, **(first.metadata if isinstance(first.metadata, dict) else {})}
-            numbers = (f"; its {name} is {show(number)}" for name, number in stated.items() if is_integer(number))
-            near = next((text for text in numbers if re.match(r"; its (?:value |\w*epoch)", text)), "")
-            message = f"epoch_num missing in the metadata of {key}{more(missing, noun)}{near}"
-            yield self.finding_at(log, first, message, '"epoch_num": n')
+            numbers = (name for name, number in stated.items() if is_integer(number))
+            near = next((name for name in numbers if re.match(r"value$|\w*epoch", name)), "")
+            message, fix = f"epoch_num missing in the metadata of {key}{more(missing, noun)}", ""
+            if near:
+                message += f" (is {near!r}, {show(stated[near])}, meant as it?)"
+                fix = f'Log {near} as the metadata "epoch_num" of the record; ask the committee about finished logs.'
+            yield self.finding_at(log, first, message, '"epoch_num": n', fix=fix)
         records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
         wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
         if wrong:

@@ -63,6 +63,7 @@ class LearningRate(LogRule, strict_only=True):
 
     id = "SET21"
     severity = WARNING
+    follows = ("AMT01", "AMT08")
     once = True
     cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
     divisions = ("closed",)

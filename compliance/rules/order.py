@@ -58,6 +58,10 @@ def has_field(record: Record, name: str) -> bool:
         return False
 
 
+MUCH_BACK_S = 60
+"""Synchronised clocks are set by less."""
+
+
 class TimingRule(LogRule):
     """Base of the rules about when a run begins and ends."""
 
@@ -285,7 +289,10 @@ class Forward(TimingRule, strict_only=True):
     id = "ORD09"
     differs = "the official tool compares no times except the length of the initialisation"
     why = "The score is a difference of times: setting the clock back improves it."
-    fix = "Log from one rank, with the times of time.time(), which knows no time zones; never edit times."
+    fix = (
+        "Repeat the run: log from one rank, with the times of time.time(), which knows no time zones, and let nothing "
+        "set the clock of the node meanwhile. Never edit times."
+    )
     good = (lambda log: log().shift("epoch_stop", -800),)
     bad = (lambda log: log().shift("run_stop", -7_200_000),)
 
@@ -298,6 +305,8 @@ class Forward(TimingRule, strict_only=True):
             others = f" ({len(steps)} such records)" if len(steps) > 1 else ""
             relation = f"{step.record.key} is earlier than {step.before.key} of line {step.before.line}{others}"
             message = f"time goes backwards by {back:.{1 if back >= 1 else 3}f} s: {relation}"
+            if others and back > MUCH_BACK_S:
+                message += "; the clock seems to have been set back: time zone, summer time or synchronisation"
             yield self.finding_at(log, step.record, message, "times that increase from record to record", severity)
         elif late := find_late_line(log):
             message = f"{late.record.key} was written {late.by_ms / 1000:.1f} s late, after {late.before.key}"

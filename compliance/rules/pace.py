@@ -54,6 +54,7 @@ class EpochTakesTime(LogRule, strict_only=True):
     """No epoch takes less than half the time of the others, and no two overlap."""
 
     id = "ORD18"
+    follows = ("ORD09",)
     cite = "hpc_training_rules.adoc#benchmarks; training_rules.adoc#run-time"
     severity = WARNING
     differs = "the official tool does not compare times"

@@ -411,7 +411,7 @@ ANSWERS = {
     "m67": Answer("FAIL", "PKG03.*copy of result_5.txt, unfinished", r"deepcam/\.result_5", "copy result_5.txt again"),
     "m68": Answer("FAIL", "PKG03.*'run1'", "deepcam/run1", "move .*run1/result_1.txt to result_1.txt"),
     "m69": Answer("FAIL", "PKG01.*'deepcam'", f"{SYSTEM}/deepcam", "swap .*deepcam/strong to strong/deepcam"),
-    "m70": Answer("WARN", "ORD07.*its epoch is 1", LOG, "epoch_num"),
+    "m70": Answer("WARN", "ORD07.*epoch.*, 1, meant", LOG, "epoch_num"),
     "m71": Answer("WARN", "FRM04.*8 lines.*tensor", f"{LOG}:35", r"float\(value\).*perl"),
     "m72": Answer("WARN", r"FRM08.*time.monotonic\(\)", f"{LOG}:1", r"time.time\(\)"),
     "m73": Answer("WARN", "FRM04.*71 lines.*date", f"{LOG}:1", "fromisoformat"),

@@ -101,6 +101,14 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unexpected argument {others[0]!r}{hint}")
         return arguments
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise ArgumentError for a value that is not among the choices, with the nearest one."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += suggest_name(str(value), map(str, action.choices or ()))
+            raise
+
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
         """End the command at the first option that it has not, before arguments that seem to be missing or too many.
 
@@ -433,8 +441,20 @@ RENAMED: Final = {
     "compare": "python -m submission.summary A --compare B (a measurement: python -m submission.summary fom.json)",
     "analysis": "python -m submission.report PATH... --data FOLDER",
     "cost": "python -m submission.summary PATH... --runs",
+    **{
+        f"data {word}": f"{PROGRAM} data prepare BENCHMARK {word}"
+        for word in ("convert", "repack", "import", "metadata", "manifest", "verify")
+    },
+    **dict.fromkeys(
+        ("verify", "validate"),
+        f"{PROGRAM} check PATH for logs and packages, {PROGRAM} data prepare BENCHMARK verify DATA_DIR for data",
+    ),
+    **dict.fromkeys(("package", "submit package"), f"{PROGRAM} submit assemble"),
+    "submit check": f"{PROGRAM} check",
+    "submit verify": f"{PROGRAM} submit manifest",
+    "resume": f"{PROGRAM} train BENCHMARK CONFIG --resume",
 }
-"""The present call of each command that had another name."""
+"""The call of each command that had another name, or is often looked for under one."""
 
 
 def replace_modules(text: str, program: str) -> str:

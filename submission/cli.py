@@ -192,7 +192,7 @@ def answer_renamed(name: str, rest: Sequence[str] = ()) -> int:
     """Print the present call of a command that had another name; return the exit status."""
     call = as_called(RENAMED[name])
     call += f" {shlex.join(rest)}" if rest and call.startswith(f"{PROGRAM} ") and call.count(" ") == 2 else ""
-    return _refuse_words(f"{name} is now {call}")
+    return _refuse_words(f"there is no command {name}; use {call}")
 
 
 def render_usage() -> str:
@@ -249,6 +249,8 @@ def resolve_command(words: Sequence[str]) -> tuple[Command, str, list[str]]:
     expected = " or ".join(["a benchmark"] * bool(benchmarks) + ["a command"] * bool(seconds))
     choices = [*benchmarks, *seconds]
     problem = f"{rest[0]!r} is not {expected}{suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
+    if rest and os.path.lexists(rest[0]):
+        problem = f"{rest[0]!r} is a file or folder: write {expected} before it"
     raise UsageError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
 
 

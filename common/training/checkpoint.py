@@ -25,7 +25,7 @@ import torch
 
 from common.console import print_warning
 from common.file_kind import CHECKPOINT, explain_file
-from common.files import CHECKPOINTS, link_whole_file, name_errors, open_whole_file
+from common.files import CHECKPOINTS, link_whole_file, name_errors, open_whole_file, suggest_folder
 from common.mllog import PUT_BACK, LogMismatchError
 from common.own_code import OWN_CODE, Code, read_codes
 from common.ranks.dist import Dist
@@ -303,7 +303,10 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept_any
     files = [location] if location.is_file() else list_checkpoints(location / CHECKPOINTS) or list_checkpoints(location)
     if not files:
         problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
-        raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
+        near = suggest_folder(location, [CHECKPOINTS])
+        raise CheckpointError(
+            f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/{near}"
+        )
     for path in reversed(files):
         STOP.check()
         try:
@@ -366,7 +369,8 @@ def read_checkpoint(path: Path, benchmark: str | None = None, file: io.BytesIO |
     except (msgspec.ValidationError, RecursionError) as error:
         raise CheckpointError(f"{path}: not as this suite writes checkpoints: {error}") from error
     if benchmark not in (None, content["benchmark"]):
-        raise CheckpointError(f"{path}: a checkpoint of {content['benchmark']!r}, expected one of {benchmark!r}")
+        name = content["benchmark"]
+        raise CheckpointError(f"{path}: a checkpoint of {name!r}; write {name} in place of {benchmark}, or another run")
     return content
 
 

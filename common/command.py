@@ -93,7 +93,8 @@ class CommandParser(argparse.ArgumentParser):
         """Parse the arguments; for FIELD=VALUE without its option, name --set if there is one."""
         arguments, others = self.parse_known_args(args, namespace)
         if others:
-            hint = ""
+            names = [action.option_strings[-1] for action in self._actions if action.option_strings and action.metavar]
+            hint = f"; options that take such a value: {', '.join(names[:8])}" if names else ""
             if "=" in others[0] and "--set" in self._option_string_actions:
                 hint = f"; write --set {shlex.quote(others[0])}"
             elif others[0] in (sys.argv[1:] if args is None else args)[1:]:

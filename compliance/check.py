@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from common.benchmarks import choose_plugins
 from common.command import CommandParser, UsageError, checked_output, count
 from common.console import use_styles
 from common.tree import is_device
@@ -21,7 +22,6 @@ from compliance.cli import (
     read_result_options,
     refuse_inside,
     refuse_missing,
-    use_plugin_options,
     write_text,
 )
 from compliance.engine import Options, check_paths
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_check(arguments: argparse.Namespace) -> int:
     settings = _read_settings(arguments)
-    use_plugin_options(arguments)
+    choose_plugins(arguments.benchmarks_from, arguments.no_plugins)
     load_rules(settings.rules)  # and those of installed packages, before ids are looked up
     if arguments.explain or arguments.list_rules:
         from compliance.explain import explain, list_rules

@@ -124,8 +124,7 @@ def _describe_progress(log: Log, task: LogTask) -> str:
         return f"initialising, {log.record_count} records"
     evaluations = log.derive(Course, reference.target.key).counted
     last = max((records[-1] for records in log.records.values()), key=lambda record: record.order)
-    minutes = (last.time_ms - start.time_ms) / 60_000
-    text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"
+    text = f"{len(log['epoch_start'])} epochs, {(last.time_ms - start.time_ms) / 60_000:.1f} min"
     if evaluations:
         value = clean(evaluations[-1].value)
         text += f", {reference.target.key} {value} (target {reference.target.range_text})"

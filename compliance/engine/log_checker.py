@@ -116,8 +116,6 @@ class Options(Struct, frozen=True):
 
 FOLLOW_LOSS = ("ORD01", "ORD03", "ORD04", "ORD06", "ORD07", "ORD11", "ORD12", "QUA06")
 """Rules that find something, if records were lost."""
-STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
-"""A log without any of these is that of a run that ended while it was initialised."""
 FINDINGS_KEPT = 100
 """Findings of a rule that are kept per severity and key; further ones are counted."""
 
@@ -175,7 +173,10 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     import_log_rules()
     applied = rules_of(LogRule, case.round, case.division, case.profile)
     rules = applied if prefixes == ("",) else tuple(rule for rule in applied if rule.id.startswith(prefixes))
-    started = judges_all or any(log[key] for key in STARTED)
+    # A log without any of these is that of a run that ended while it was initialised.
+    started = judges_all or any(
+        log[key] for key in ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
+    )
     for of_rule in filter(None, apply_each(rules, task.path, log, case)):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)

@@ -112,9 +112,10 @@ def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield (path, reason) for each file beside the logs that the official tool cannot read."""
-    for path in _matching_files(posixpath.join(root, SYSTEMS), "*.json"):
-        if os.path.isdir(path):
-            yield path, "is a folder with the name of a system description"
+    descriptions = _matching_files(posixpath.join(root, SYSTEMS), "*.json")
+    yield from (
+        (path, "is a folder with the name of a system description") for path in filter(os.path.isdir, descriptions)
+    )
     folders = [folder for system, _, benchmark in _benchmark_folders(root, tree) for folder in (system, benchmark)]
     for path in dict.fromkeys(posixpath.join(folder, PARAMETERS_FILE) for folder in folders):
         try:
@@ -128,10 +129,12 @@ def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield the folders of a system, a scaling and a benchmark that the official tool looks into."""
-    for system in subfolders(posixpath.join(root, RESULTS), tree):
-        for scaling in subfolders(system, tree):
-            for benchmark in subfolders(scaling, tree):
-                yield system, scaling, benchmark
+    yield from (
+        (system, scaling, benchmark)
+        for system in subfolders(posixpath.join(root, RESULTS), tree)
+        for scaling in subfolders(system, tree)
+        for benchmark in subfolders(scaling, tree)
+    )
 
 
 def _matching_files(folder: str, pattern: str) -> list[str]:

@@ -187,8 +187,7 @@ def find_end(tail: Iterable[tuple[int, bytes]], events: Sequence[Record], stop: 
     since = min(event.line for event in events[-RECENT:]) if len(events) > RECENT else 0
     ends = [End(line, cause, text) for line, text in tail if line > since and (cause := _find_cause(text))]
     first = min(ends, key=lambda end: (end.cause.rank, end.line), default=None)
-    is_certain = first and (first.cause.rank < FOLLOWED or (events and not stop))
-    return first if is_certain else None
+    return first if first and (first.cause.rank < FOLLOWED or (events and not stop)) else None
 
 
 def _find_cause(text: bytes) -> Cause | None:

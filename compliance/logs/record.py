@@ -20,9 +20,6 @@ MOST_LISTS: Final = 10_000  # and objects, in a record that is decoded
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 
 EPOCH_METADATA: Final = {"file", "lineno", "epoch_num"}
-COMPACT_BYTES: Final = 260
-LONGEST_COMPACT: Final = 400
-MOST_SHARED: Final = 1000
 
 
 class EpochRecord(msgspec.Struct, gc=False):
@@ -106,10 +103,10 @@ class Sharing:
 
         Bytes: also of what rules make of it. text: of the record.
         """
-        common = self._find_common(record) if len(text) <= LONGEST_COMPACT else None
+        common = self._find_common(record) if len(text) <= 400 else None  # longer ones are not mllog's
         if common is None:
             return record, memory_bytes(text)
-        return cast(Record, EpochRecord(record.time_ms, record.value, self._number, common)), COMPACT_BYTES
+        return cast(Record, EpochRecord(record.time_ms, record.value, self._number, common)), 260
 
     def _find_common(self, record: Record) -> Record | None:
         fields, value = record.metadata, record.value
@@ -121,7 +118,7 @@ class Sharing:
         if not is_usual or not all(type(text) is str for text in texts):
             return None
         common = self._common.get((*texts, line))
-        if common is None and len(self._common) < MOST_SHARED:
+        if common is None and len(self._common) < 1000:
             common = self._common[(*texts, line)] = record
             del fields["epoch_num"]
         if number != self._number:  # else it is one object

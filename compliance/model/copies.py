@@ -17,12 +17,6 @@ from compliance.logs.power import shared_readings
 from compliance.model.judging import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
 
-BUCKET: Final = 16
-"""Items that are remembered for a key: a key that more of them share says little."""
-COMPARED: Final = 4
-"""Items that an item is compared with: those that share most keys with it."""
-SIBLINGS: Final = 16
-"""The first runs of a result are compared with one another whatever keys they share, if their middles are near."""
 NEAR: Final = 1e-3
 """How far the middles of copies may be apart, as a share of the time: those of jittered runs hardly move."""
 
@@ -100,14 +94,14 @@ def _group_items(
             if first != number:
                 further = further_with.setdefault(key, [])
                 shared += [first, *further]
-                if len(further) < BUCKET:
+                if len(further) < 16:  # a key that more items share says little
                     further.append(number)
         for key in filter(first_with.__contains__, near_keys):
             shared += [first_with[key], *further_with.get(key, ())]
-        # Of so few, sorting all is faster than most_common().
-        alike = dict(sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED])
+        # Those that share most keys; of so few, sorting all is faster than most_common().
+        alike = dict(sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:4])
         beside = siblings.setdefault(id(owner), [])
-        if find_position is not None and len(beside) < SIBLINGS:
+        if find_position is not None and len(beside) < 16:  # the first ones, whatever keys they share
             here = find_position(item)
             near = (at for at, position in beside if abs(here - position) <= NEAR and at not in alike)
             alike |= dict.fromkeys(near, 0)

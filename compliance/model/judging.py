@@ -122,8 +122,7 @@ class Finding(NamedTuple):
 
 def lower_errors(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings of a tolerated run as they count for the verdict: errors are warnings."""
-    for finding in findings:
-        yield finding._replace(severity=WARNING) if finding.severity == ERROR else finding
+    yield from (finding._replace(severity=WARNING) if finding.severity == ERROR else finding for finding in findings)
 
 
 def worst(findings: Iterable[Finding]) -> str:
@@ -158,10 +157,6 @@ def choose_texts(cases: Iterable[tuple[object, str]]) -> list[str]:
 def first_text(cases: Iterable[tuple[object, str]]) -> str:
     """Return the first text that applies, "" if none does. cases: whether each applies, and its text."""
     return next(iter(choose_texts(cases)), "")
-
-
-DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
-"""Rules that find a file damaged as a whole; on it no rule about its records is applied."""
 
 
 class JudgedRun(Run, frozen=True, kw_only=True):
@@ -205,7 +200,8 @@ class JudgedRun(Run, frozen=True, kw_only=True):
         """What says that the file is damaged, so that it tells little of the run; None in the profile official."""
         if not self.case.strict:
             return None
-        rules = (self.only_rule,) if self.only_rule else DAMAGE_RULES
+        # These find a file damaged as a whole; on it no rule about its records is applied.
+        rules = (self.only_rule,) if self.only_rule else ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
         return next((finding for finding in self.findings if finding.rule in rules and finding.severity == ERROR), None)
 
     @property

@@ -25,9 +25,6 @@ from compliance.rules.rule import LogRule, show
 
 SAMPLED: Final = 3
 """Records of a key that are compared, spread over the log."""
-MANY_RESULTS: Final = 10
-MANY_ORGANISATIONS: Final = 3
-"""From so many on, what holds in all of them holds in general."""
 MOST_NOTES: Final = 4
 SOURCE: Final = ("file", "lineno")
 VALUE, TYPE, COURSE, MARKS, EQUAL = "value", "type", "course", "marks", "equal"
@@ -70,8 +67,8 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_general(self) -> bool:
-        """Whether enough results of enough organisations have it."""
-        return self.results >= MANY_RESULTS and self.organisations >= MANY_ORGANISATIONS
+        """Whether so many results of so many organisations have it that it holds in general."""
+        return self.results >= 10 and self.organisations >= 3
 
 
 class Table(msgspec.Struct, frozen=True):

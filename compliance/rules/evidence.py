@@ -43,8 +43,10 @@ class MachineAndData(SuiteRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
             if isinstance(record.value, dict):
-                for message, expected, severity in self._find_contradictions(log, case, record.value):
-                    yield self.finding_at(log, record, message, expected, severity)
+                yield from (
+                    self.finding_at(log, record, *contradiction)
+                    for contradiction in self._find_contradictions(log, case, record.value)
+                )
 
     def _find_contradictions(self, log: Log, case: Case, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         """Yield message, what was expected and severity of what a provenance says against its log."""

@@ -32,16 +32,8 @@ FOLLOWS_SHARE: Final = 0.4
 """Of the usual time from epoch to epoch; in the 1,545 published logs it takes at least 0.68 of it."""
 STEADY_SHARE: Final = 0.75
 """Of the other epochs take the usual time, within LEVEL_SPREAD: the machine did not change its speed."""
-FASTER_SHARE: Final = 0.7
-"""Of the time of the other evaluations: these were made on a faster machine."""
-LEAST_FASTER: Final = 0.6
-"""Of that share of time a faster machine trains at least."""
 FEW_SHARE: Final = 0.2
 """Of the epochs: if more take half of the usual time, the others may be those that are unusual."""
-THIRD: Final = 1 / 3
-"""Of the usual time: what an epoch takes at least that is slowed down by a busy machine no more than others are."""
-SLOW_RATIO: Final = 3
-"""Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
 """Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
 MOST_SHORT: Final = 1000
@@ -94,9 +86,8 @@ class EpochTakesTime(LogRule, strict_only=True):
             message = f"epoch {show(number)} {relation}{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
             overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
-            others = [advance[epoch] for epoch in advance.keys() - crowded]
             # Beside slow epochs, usual ones come soon.
-            is_odd = overlaps or _are_steady(usual, others)
+            is_odd = overlaps or _are_steady(usual, [advance[epoch] for epoch in advance.keys() - crowded])
             severity = first_text(((parallel, ERROR), (is_odd, WARNING), (True, NOTE)))
             yield self.finding_at(log, start, message, expected, severity)
 
@@ -113,7 +104,8 @@ class EpochTakesTime(LogRule, strict_only=True):
         shares = {epoch: times[epoch] / max(usual * parts[epoch], 1) for epoch in short}
         number = min(short, key=lambda epoch: shares[epoch])
         # Not as many as a busy machine leaves, and not the last, which the target may have ended.
-        few = len(short) <= FEW_SHARE * len(times) or shares[number] < THIRD
+        # An epoch that a busy machine slows down no more than others takes a third of the usual time at least.
+        few = len(short) <= FEW_SHARE * len(times) or shares[number] < 1 / 3
         kinds = (
             (shares[number] < NO_TIME_SHARE and not is_resumed(log), ERROR),
             (len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE, WARNING),
@@ -129,7 +121,8 @@ class EpochTakesTime(LogRule, strict_only=True):
     def _find_slow(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note if a few slow epochs take most of the time: the others may have been put in."""
         usual, times = course.usual_ms, course.training_ms
-        slow = sorted(number for number, time_ms in times.items() if time_ms > max(SLOW_RATIO * usual, NOISE_MS))
+        # In no published log two such epochs take most of the time.
+        slow = sorted(number for number, time_ms in times.items() if time_ms > max(3 * usual, NOISE_MS))
         if len(slow) > 1 and 2 * sum(times[number] for number in slow) > sum(times.values()):
             yield self._compare_epochs(log, times, slow, course.started[slow[0]], NOTE)
 
@@ -158,7 +151,8 @@ def _may_be_faster(course: Course, short: dict[float, float]) -> bool:
     others = times.keys() - short.keys()
     fast, slow = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short.keys(), others))
     share = fast[len(fast) // 2] / max(slow[len(slow) // 2], 1) if fast and slow else 1.0
-    faster = share < FASTER_SHARE and min(short.values()) >= LEAST_FASTER * share
+    # So much shorter evaluations were made on a faster machine.
+    faster = share < 0.7 and min(short.values()) >= 0.6 * share
     return faster or not _are_steady(course.usual_ms, [times[epoch] for epoch in others])
 
 

@@ -74,9 +74,11 @@ class PowerNumbers(SetRule):
         for name, texts in faults.items():
             folder = posixpath.join(results.folder, POWER, name)
             expected = "0 to n-1, each once, and the same in all runs"
-            for text in texts:
-                if text != NO_FOLDER:
-                    yield self.finding(folder, 0, text, expected, severity=severities[name])
+            yield from (
+                self.finding(folder, 0, text, expected, severity=severities[name])
+                for text in texts
+                if text != NO_FOLDER
+            )
 
 
 class AllNodesMeasured(SetRule, strict_only=True):

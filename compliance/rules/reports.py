@@ -53,8 +53,7 @@ class ReportsInTime(TimingRule, strict_only=True):
         of_epochs = (kept for kept in log.others.values() if kept and is_number(kept[-1].meta("epoch_num")))
         reports = max(of_epochs, key=len, default=[])
         if len(reports) >= FEWEST:
-            course = course_of(log, case)
-            yield from self._find_outside(log, course, reports)
+            yield from self._find_outside(log, course_of(log, case), reports)
             yield from self._find_rushed(log, reports)
             yield from self._find_evaluating(log, reports)
         most = min(OTHERS_KEPT // max(1, len(log.others)), len(log["epoch_start"]) + FEWEST)  # all were kept

@@ -15,7 +15,6 @@ from compliance.model.package import Package
 from compliance.model.package_files import FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
-LARGEST_HEAD = 16 << 10
 LOG_NAME = re.compile(r"(?:result_.*|(?:result|run)[_-]\d+)\.txt(?:\.gz)?", re.IGNORECASE)
 OF_TESTS = re.compile(r"benchmarks/[^/]+/implementations/(?:[^/]+/)+tests?/")
 """Logs there are samples."""
@@ -208,7 +207,7 @@ def _is_log(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a file has the name of a result log and begins like one."""
     if not entry.is_file or not LOG_NAME.fullmatch(entry.name) or OF_TESTS.match(entry.path):
         return False
-    return entry.name.lower().endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), LARGEST_HEAD)
+    return entry.name.lower().endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), 16 << 10)
 
 
 class NothingLeftOver(RepositoryRule, strict_only=True):

@@ -157,10 +157,8 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def _read_settings(arguments: argparse.Namespace) -> Settings:
     """Return the settings, and set by them, or by default, what the command line leaves open."""
-    if arguments.no_config:
-        settings = Settings()
-    else:
-        settings = find_settings() if arguments.config is None else read_settings(arguments.config)
+    find = Settings if arguments.no_config else find_settings
+    settings = find() if arguments.config is None else read_settings(arguments.config)
     for name, default in (
         ("round", None),
         ("profile", STRICT),

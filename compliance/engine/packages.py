@@ -32,8 +32,6 @@ from compliance.model.package_files import Code, ParameterFile, contents_of, rea
 from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 
-MOST_BYTES = 1 << 16
-
 
 def open_package(layout: PackagePlace, case: Case) -> tuple[Package, list[ResultSet]]:
     """Return a package and its results, still without runs. case: what the package is judged by."""
@@ -120,7 +118,7 @@ def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
     for path in dict.fromkeys(posixpath.join(folder, PARAMETERS_FILE) for folder in folders):
         try:
             if os.path.exists(path):
-                tree.read(path, MOST_BYTES).decode("utf-8")
+                tree.read(path, 1 << 16).decode("utf-8")
         except OSError as error:
             yield path, error.strerror or str(error)
         except ValueError:

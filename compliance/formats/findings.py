@@ -45,9 +45,6 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.rules.rule import FAMILIES, RULES, prefix
 
-MOST_SHORT = 5
-"""Above this many, results that lack runs are counted, not listed."""
-
 
 class Shown(NamedTuple):
     """A finding and the severity that it has for the verdict: errors in a tolerated run are warnings."""
@@ -251,13 +248,12 @@ def summary(report: Report, findings: list[Shown]) -> str:
 def shortage(report: Report) -> str:
     """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
     short = [results for results in report.sets if results.missing_runs]
-    if len(short) > MOST_SHORT:
+    parts = [
+        f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
+        for results in short
+    ]
+    if len(short) > 5:  # so many are counted, not listed
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
-    else:
-        parts = [
-            f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
-            for results in short
-        ]
     if logs := sum(len(results.runs) for results in report.sets if results.not_judged):
         parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     return ", ".join(parts) or "runs are missing"

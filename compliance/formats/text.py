@@ -43,12 +43,18 @@ from compliance.model.judging import (
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
-OPEN = dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), YELLOW)
-STYLES = {PASS: GREEN, FAIL: RED, ERROR: RED, NOTE: CYAN, SKIPPED: CYAN, "bold": BOLD, **OPEN}
+STYLES = {
+    PASS: GREEN,
+    FAIL: RED,
+    ERROR: RED,
+    NOTE: CYAN,
+    SKIPPED: CYAN,
+    "bold": BOLD,
+    **dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), YELLOW),
+}
 FEW = 3
 """How many places are listed if the same is found in more."""
 COMMAND = r"`[^`]+`|\$ .+|(?:python -m|mlperf-hpc) \S+(?: -\S+(?: [^\s-]\S*)?)*"  # for people to copy
-WIDTH = 100  # of prose where lines have no limit
 
 
 def render(report: Report, style: Style) -> str:
@@ -100,7 +106,7 @@ def _fit_line(line: str, style: Style) -> list[str]:
 def _wrap_line(text: str, width: int | None, indent: str, below: str) -> list[str]:
     """Return a text in lines with these indents, broken between words, but not inside commands."""
     whole = re.sub(COMMAND, lambda match: match[0].replace(" ", "\xa0"), text)  # at which no line is broken
-    wrapper = textwrap.TextWrapper(width or WIDTH, indent, below, break_on_hyphens=False, break_long_words=False)
+    wrapper = textwrap.TextWrapper(width or 100, indent, below, break_on_hyphens=False, break_long_words=False)
     return [line.replace("\xa0", " ") for line in wrapper.wrap(whole)]
 
 

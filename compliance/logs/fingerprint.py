@@ -44,7 +44,6 @@ a result to the last digit and none shares two in a row, not even rounded to six
 KEPT: Final = 12
 """Keys of each kind by which a run is found again: the smallest ones, so that copies keep the same."""
 STEPS: Final = 120
-MOST_STEPS: Final = 120_000
 """How finely shares of a sum are told apart: STEPS times the square of the number of intervals."""
 NEXT: Final = LENGTHS_KEPT + 1
 FAR: Final = NEXT << 17
@@ -257,7 +256,7 @@ def _pair_keys(numbers: Sequence[float]) -> list[int]:
 def _shape_key(lengths: array[float]) -> int:
     """Return the shares of the first quarter, half and three quarters in the sum of the lengths: scale cancels out."""
     count, sums = len(lengths), list(accumulate(lengths))
-    steps = min(MOST_STEPS, STEPS * count * count) / sums[-1]
+    steps = min(120_000, STEPS * count * count) / sums[-1]
     first, half, third = sums[count // 4] * steps, sums[count // 2] * steps, sums[3 * count // 4] * steps
     return -int(first) * FARTHER - int(half) * FAR - int(third) * NEXT - count
 

@@ -88,8 +88,6 @@ BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
 """How a record begins: each program writes it in one way, and so are all records of each published log."""
 MOST_TAIL: Final = 5_000
 """The last such lines that are kept."""
-TAIL_BYTES: Final = 16 << 10
-"""The last bytes whose lines are kept of a part without any record."""
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = tuple(
     "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
@@ -116,8 +114,6 @@ SETTINGS: Final = (
     *COMMON_SETTINGS,
     *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
 )
-RATES: Final = frozenset(("throughput", "tracked_stats"))
-"""Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
 REFERENCE_KEYS: Final = (
     "checkpoint",
     "data_oversampling_factor",
@@ -384,7 +380,7 @@ class LogReader:
             self._keep_keys(read_name(named[1].decode("utf-8", "replace")))
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
-            last = data[-TAIL_BYTES:].splitlines()
+            last = data[-(16 << 10) :].splitlines()  # enough of a part without any record
             self.log.tail.extend(enumerate(last, self.log.line_count - len(last) + 1))
         else:
             if not self._begin and (match := re.search(BEGIN, data)):
@@ -442,7 +438,7 @@ class LogReader:
                 if size <= LONGEST_OTHER:
                     record.line, record.order = line, order
                     other.append(record)
-                if record.key in RATES:
+                if record.key in ("throughput", "tracked_stats"):  # of a run's own speed
                     self._take_rate(record, line)
             else:
                 if not text.startswith(begin):

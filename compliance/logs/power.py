@@ -33,8 +33,6 @@ TIME_BACK_MS: Final = 1000
 """A larger step back in time is not jitter: the order of the readings is lost, and with it the energy."""
 SUCCESSIVE: Final = 10
 """How many successive readings are compared at once: measurements that vary do not share them."""
-DIFFERENT: Final = 5
-"""How many of them must differ: two meters of whole watts agree in readings that hardly vary."""
 SHARED: Final = 4
 RANGE: Final = 1 << 61
 COUNTERS: Final = {*PARTS_SOURCES, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
@@ -272,7 +270,8 @@ class _PowerReader(LogReader):
         self._latest_watts.append(watts)
         stretch = tuple(self._latest_watts)
         different = len(set(stretch))
-        if different >= DIFFERENT and len(stretch) == SUCCESSIVE:
+        # Two meters of whole watts agree in readings that hardly vary.
+        if different >= 5 and len(stretch) == SUCCESSIVE:
             # Equal readings have no order.
             order = sorted(range(SUCCESSIVE), key=stretch.__getitem__) if different == SUCCESSIVE else stretch
             key = hash(tuple(order)) % RANGE

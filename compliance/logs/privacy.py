@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 MAIL: Final = "mail address"
 HOME: Final = "home directory"
 KINDS: Final = (MAIL, HOME)
-CONTACT: Final = b'"submission_poc_email"'
 Span = tuple[int, int, str]
 
 # An address is found by its @, which few lines have. The top-level domain must be a country or a common one, or
@@ -116,7 +115,7 @@ class Watch:
             excerpt, seen = text[start:end], self._seen[kind]
             if excerpt not in seen and len(seen) < self.DIFFERENT:
                 seen.add(excerpt)
-                contact = kind == MAIL and CONTACT in text[text.rfind(b"\n", 0, start) + 1 : start]
+                contact = kind == MAIL and b'"submission_poc_email"' in text[text.rfind(b"\n", 0, start) + 1 : start]
                 at = line + text.count(b"\n", 0, start)
                 self.mentions.append(Mention(kind, at, masked(excerpt, kind), contact))
 
@@ -172,8 +171,6 @@ def _is_absolute(text: bytes, start: int) -> bool:
     return not url and (lead[:1] in (b"", b"/", b"-") or lead in (b"n", b"r", b"t"))
 
 
-MOST: Final = 5
-"""Secrets of one file that are reported."""
 PASSWORD: Final = "password"
 """How the kinds begin that are passwords, whose form is less certain than that of a token."""
 _SAMPLE: Final = (
@@ -264,6 +261,6 @@ def secrets(text: bytes) -> Iterator[Mention]:
             secret, end = match[match.lastindex or 0], match.end(match.lastindex or 0)
             least = 5 if kind.startswith(PASSWORD) else 10  # a secret of fewer different characters is a placeholder
             is_sample = len(set(secret)) < least or re.search(_SAMPLE, secret)
-            if len(ends) < MOST and not is_sample and end not in ends:
+            if len(ends) < 5 and not is_sample and end not in ends:
                 ends.append(end)
                 yield Mention(kind, text.count(b"\n", 0, match.start()) + 1, f"{match[0][:4].decode('latin-1')}…")

@@ -36,9 +36,6 @@ BAGGING: Final = "bagging"
 """The key of a log that says how the training samples of a member of an ensemble were drawn."""
 INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights from which the run started, if they were not random."""
-SPATIAL_EXTENTS: Final = "spatial_extents"
-"""The key of a log that says how many ranks share each sample along each of its axes, where several do."""
-MOST_AXES: Final = 3
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 DATA: Final = "data_sha256"
@@ -415,14 +412,14 @@ def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
         means if isinstance(means, dict) else {},
         flop if isinstance(flop, dict) else {},
         text_of(log.value("precision")) or "",
-        _sharing_ranks(log.value(SPATIAL_EXTENTS)),
+        _sharing_ranks(log.value("spatial_extents")),
         last.step if last and is_number(last.step) and last.step > 0 else None,
     )
 
 
 def _sharing_ranks(extents: Any) -> int:
-    """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
-    is_grid = isinstance(extents, list) and 0 < len(extents) <= MOST_AXES
+    """Return how many ranks share a sample by the extents of their grid of up to three axes; 1 for no such grid."""
+    is_grid = isinstance(extents, list) and 0 < len(extents) <= 3
     return prod(extents) if is_grid and all(type(n) is int and 0 < n <= 1 << 16 for n in extents) else 1
 
 

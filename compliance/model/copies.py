@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,9 +16,6 @@ from compliance.logs.fingerprint import Keys, alike, interval_keys, match_values
 from compliance.logs.power import shared_readings
 from compliance.model.judging import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
-
-NEAR: Final = 1e-3
-"""How far the middles of copies may be apart, as a share of the time: those of jittered runs hardly move."""
 
 
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
@@ -103,7 +100,8 @@ def _group_items(
         beside = siblings.setdefault(id(owner), [])
         if find_position is not None and len(beside) < 16:  # the first ones, whatever keys they share
             here = find_position(item)
-            near = (at for at, position in beside if abs(here - position) <= NEAR and at not in alike)
+            # The middles of jittered runs hardly move.
+            near = (at for at, position in beside if abs(here - position) <= 1e-3 and at not in alike)
             alike |= dict.fromkeys(near, 0)
             beside.append((number, here))
         fitting = (grouped[at][1] for at, count in alike.items() if belong(grouped[at][0], item, count))

@@ -93,10 +93,6 @@ LOOSE_RULE: Final = "RUN24"
 """The rule that loose logs can be told apart into results; of others in their folder nothing else is judged."""
 OFFICIAL_RULE: Final = "OFFICIAL"
 """The rule that tells where the official tool refuses what the written rules accept."""
-SHOWN: Final = 20
-"""Findings of one kind about a package that are shown one by one."""
-LISTED: Final = 5
-"""Names that a message lists."""
 
 
 class Finding(NamedTuple):
@@ -135,15 +131,15 @@ def worst(findings: Iterable[Finding]) -> str:
     return WARN if any(severity == WARNING for severity, _ in kinds) else PASS
 
 
-def few(findings: Iterable[Finding], most: int = SHOWN) -> Iterator[Finding]:
-    """Yield the first findings, and a count of the others."""
+def few(findings: Iterable[Finding], most: int = 20) -> Iterator[Finding]:
+    """Yield the first findings of one kind, and a count of the others."""
     kept = list(findings)
     yield from kept[:most]
     if len(kept) > most:
         yield kept[most]._replace(message=f"and {len(kept) - most} more such findings, starting with this one")
 
 
-def listed(names: Sequence[object], most: int = LISTED) -> str:
+def listed(names: Sequence[object], most: int = 5) -> str:
     """Return the first names, and how many more there are: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more

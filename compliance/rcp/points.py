@@ -201,10 +201,6 @@ def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[Re
     return tuple(kept)
 
 
-LOGGED_AS: Final = {"batchnorm_groupsize": "batchnorm_group_size"}
-"""Keys that the tables spell differently from the logs."""
-
-
 def compare_hyperparameters(
     point: ReferencePoint | RecordedPoint, logged: Mapping[str, Any]
 ) -> list[tuple[str, Any, Any]]:
@@ -215,7 +211,8 @@ def compare_hyperparameters(
     """
     differing = []
     for name, value in point.hyperparameters.items():
-        key = LOGGED_AS.get(name, name)
+        # The tables spell it differently from the logs.
+        key = "batchnorm_group_size" if name == "batchnorm_groupsize" else name
         # Workers say how a run was made, not how it converges.
         if name != "num_workers" and key in logged and not _points_agree(key, value, logged[key]):
             differing.append((key, value, logged[key]))

@@ -28,18 +28,11 @@ from compliance.rules.rule import LogRule, show
 
 MOST_RANKS: Final = 8
 """Of an accelerator that several share."""
-TABLE = "docs/reference/amounts.md"
 CLOCK_SET_S: Final = 0.5
 """So much in all is no gain: a clock may be set while a run goes on."""
 UNITS_S: Final = (1.0, 1e-3, 1e-6, 60.0, 3600.0)
 EQUAL, SLOWER = 1.01, 0.5
 """Of the time by such a rate: an epoch takes as long, or longer, as its data are waited for."""
-LARGEST: Final = 1e15
-"""Steps of an epoch, of which more make no sense."""
-UNUSUAL: Final = 3
-"""Times the fastest evaluation of the benchmark."""
-
-SHARED: Final = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
 
 
 class Pair(NamedTuple):
@@ -68,7 +61,7 @@ class Amounts(LogRule, strict_only=True):
     expected: the same. forgiven: what all of them together may differ before it is more than a note.
     """
 
-    cite = TABLE
+    cite = "docs/reference/amounts.md"
     differs = "the official tool does not compare the two"
     pair: ClassVar[str]
     message: ClassVar[str]
@@ -134,7 +127,7 @@ def read_steps(log: Log, samples: float) -> float:
     """Return the steps of an epoch by samples and batch size, with a fraction; 0 if they are unknown."""
     batch_size = log.value("global_batch_size")
     steps_of_epoch = samples / batch_size if is_number(batch_size) and batch_size > 0 else 0
-    return steps_of_epoch if 0 < steps_of_epoch <= LARGEST else 0
+    return steps_of_epoch if 0 < steps_of_epoch <= 1e15 else 0  # more make no sense
 
 
 def count_steps(log: Log, course: Course, implied: float) -> Iterator[tuple[float, float, int, bool]]:
@@ -356,7 +349,8 @@ class EvaluationTakesTime(Amounts):
         known = is_number(share) and is_number(samples) and samples > 0 < share
         implied = share * min(course.training_ms.values(), default=0) / samples / 1000 if known else 0
         usual = sorted(lengths.values())[len(lengths) // 2] / 1000
-        least = max(find_range("evaluation", case.benchmark)[0] / UNUSUAL * implied, 0.2 * usual)
+        # Unusual are three times the fastest evaluation of the benchmark, and a fifth of the usual time of this log.
+        least = max(find_range("evaluation", case.benchmark)[0] / 3 * implied, 0.2 * usual)
         # In 3,753 published logs, an evaluation is at most 9.1 times as fast as training.
         bounds = ((ERROR, 0.001), (WARNING, implied / 30), (NOTE, least))
         limits = tuple(Limit(severity, bound, inf) for severity, bound in bounds)
@@ -426,7 +420,8 @@ class BatchOfRanks(Amounts):
         ranks = log.value("number_of_ranks")
         if not is_integer(ranks) or not 1 <= ranks <= 10**6:  # no machine has more
             return
-        batch, each, group = (log.value(key) for key in SHARED)
+        shared = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
+        batch, each, group = (log.value(key) for key in shared)
         odd = (Limit(WARNING, inf, inf),)
         if is_integer(batch) and batch > 0 and not log["spatial_extents"]:
             # Ranks that share a sample are few, or those of a node; those of some nodes may only evaluate: NVIDIA's

@@ -23,8 +23,6 @@ from compliance.logs.run import PROVENANCE, read_mark, variant_of
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule, show
 
-SAMPLED: Final = 3
-"""Records of a key that are compared, spread over the log."""
 MOST_NOTES: Final = 4
 SOURCE: Final = ("file", "lineno")
 VALUE, TYPE, COURSE, MARKS, EQUAL = "value", "type", "course", "marks", "equal"
@@ -97,7 +95,7 @@ def records_of(log: Log, key: str) -> list[Record]:
     return log.records.get(key) or log.others.get(key) or []
 
 
-def sample(records: list[Record], about: int = SAMPLED) -> list[Record]:
+def sample(records: list[Record], about: int = 3) -> list[Record]:
     """Return about so many of the records, with the first and the last."""
     return records if len(records) <= about else [*records[:: len(records) // about], records[-1]]
 

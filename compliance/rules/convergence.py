@@ -75,8 +75,9 @@ class Convergence(ConvergenceRule):
             return
         if ours.passed is not theirs.passed or abs(ours.normalization - theirs.normalization) > 1e-9:
             own, official = (f"{'pass' if v.passed else 'fail'}, factor {v.normalization:.4f}" for v in (ours, theirs))
-            message = f"true envelope: {own}; official pruning and interpolation: {official}"
-            message += f" ({theirs.official_message})"
+            message = (
+                f"true envelope: {own}; official pruning and interpolation: {official} ({theirs.official_message})"
+            )
             fix = "Nothing to fix; expect another verdict from the official tool."
             yield self.finding(results.folder, 0, message, severity=NOTE, fix=fix)
 

@@ -27,7 +27,6 @@ HOUR_S: Final = 3600
 DAY_S: Final = 24 * HOUR_S
 FEWEST_CLOCKS: Final = 3
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
-MARK = ("file", "lineno")
 NAME_OF_COPY = r"(?i)result_(?!\d+\.txt)|.*(?:\(\d+\)|\bcopy|copy\b|kopie|~$|\.(?:bak|orig)\b)"
 """What browsers, file managers and editors call a copy of result_0.txt."""
 Pair = tuple[JudgedRun, JudgedRun]
@@ -121,8 +120,10 @@ class SeedsUnique(SeedRule):
                 cause = "RUN05" if all(id(run) in copied for run in runs) else ""
                 yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix, cause=cause)
             elif len(places) > 1 and not run.damage:
-                message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
-                message += " as that of two runs"
+                message = (
+                    f"seed {show(number)} is logged {len(places)} times; the official package checker takes it as that"
+                    " of two runs"
+                )
                 severity = WARNING if results.strict else ERROR
                 yield self.finding(run.path, line, message, "one seed record, from rank 0", "seed", severity)
         for run in results.runs:
@@ -194,7 +195,7 @@ def _seed_key(strict: bool, file: Any, source_line: Any, value: Any) -> Hashable
 
 def _official_problem(file: Any, source_line: Any, value: Any) -> str:
     """Return on what the official seed checker fails, "" if it can read the seed."""
-    for name, field in zip(MARK, (file, source_line), strict=True):
+    for name, field in (("file", file), ("lineno", source_line)):
         if field is None or not isinstance(field, Hashable):
             return f"the seed's {name} is {show(field)}, which the official tool cannot compare"
     try:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from common.command import counted
 from common.reference import Target
@@ -19,9 +19,6 @@ from compliance.rules.epochs import counts_samples, course_of, more, numbers_los
 from compliance.rules.pace import SHORTEST_SHARE
 from compliance.rules.quality import ResultRule
 from compliance.rules.rule import show
-
-ROUNDING: Final = 1e-6
-"""Relative difference of one result as several ranks compute it, in other orders and 32-bit numbers."""
 
 
 class EvaluationsReport(ResultRule, strict_only=True):
@@ -182,8 +179,11 @@ def _competing_results(
 
 
 def _differ_by_rounding(first: Any, second: Any, target: Target) -> bool:
-    """Tell whether two results are as good as one, and both meet the target or neither does."""
-    close = is_number(first) and is_number(second) and abs(first - second) <= ROUNDING * abs(first)
+    """Tell whether two results are as good as one, and both meet the target or neither does.
+
+    Several ranks compute one in other orders, and in 32-bit numbers.
+    """
+    close = is_number(first) and is_number(second) and abs(first - second) <= 1e-6 * abs(first)
     return close and target.met(first) == target.met(second)
 
 

@@ -18,7 +18,6 @@ from compliance.rules.rule import SetRule
 SLOWEST_HZ, SLOW_HZ = 0.95, 0.99
 """Lower rates are an error or a warning; a loop that sleeps one second takes slightly longer."""
 LEAST_READINGS = 60
-PLAUSIBLE_WATTS = (10, 100_000)
 EFFICIENCY_FIX = (
     f"Log {CONVERSION_EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where"
     " alternating current was measured, else 1."
@@ -201,7 +200,7 @@ class PowerValues(FileRule):
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
-        low, high = PLAUSIBLE_WATTS
+        low, high = 10, 100_000
         accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
         least = min(max(low, 25 * accelerators), high)  # what they draw at rest, with their share of the node
         watts = log.watt_ms / log.timed_ms if log.timed_ms else least

@@ -334,8 +334,10 @@ class StopsAtTarget(LogRule, strict_only=True):
             )
             yield self.finding_at(log, first, message, "run_stop after this evaluation", NOTE)
         else:
-            message = f"last evaluation misses the quality target: {target.key} {show(last.value)}"
-            message += f" (it was met in line {first.line})"
+            message = (
+                f"last evaluation misses the quality target: {target.key} {show(last.value)} (it was met in line"
+                f" {first.line})"
+            )
             yield self.finding_at(log, last, message, target.range_text)
 
 

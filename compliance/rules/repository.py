@@ -16,10 +16,9 @@ from compliance.model.package_files import FOLDER, LINK, MOST, OTHER, PackageEnt
 from compliance.rules.rule import PackageRule
 
 LOG_NAME = re.compile(r"(?:result_.*|(?:result|run)[_-]\d+)\.txt(?:\.gz)?", re.IGNORECASE)
+LONGEST_PATH = 200
 OF_TESTS = re.compile(r"benchmarks/[^/]+/implementations/(?:[^/]+/)+tests?/")
 """Logs there are samples."""
-LONGEST_PATH = 200
-UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
 LEFT_OVER = re.compile(
     r"(?P<cache>__pycache__|.*\.egg-info|Thumbs\.db)|(?P<compiled>.*\.(?:py[co]|o|obj|class))"
@@ -105,7 +104,7 @@ class RepositoryNames(RepositoryRule, strict_only=True):
 
     def _find_unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
-            if UNPORTABLE.search(entry.name) or RESERVED.fullmatch(entry.name):
+            if re.search(r'[^ -~]|[<>:"|?*\\]|\.$', entry.name) or RESERVED.fullmatch(entry.name):
                 message = f"not every file system can store the name {entry.name!a}"
                 expected = "letters a-z, digits, dot, dash, underscore, plus"
                 yield self.finding(package.path(entry), 0, message, expected, severity=WARNING)

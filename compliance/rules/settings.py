@@ -120,11 +120,8 @@ class SettingsLogged(LogRule):
             records = log.records.get(setting.key, [])
             if not setting.required and case.strict and any(record.value != records[0].value for record in records):
                 yield from (finding._replace(severity=WARNING) for finding in self.exactly_once(log, setting.key))
-            if setting.required and len(records) != 1:
-                if check_of(setting, case) is None or not applies(setting, log):
-                    continue
-                if case.strict and setting.key == "seed":
-                    continue  # SET08, RUN03
+            is_needed = setting.required and check_of(setting, case) is not None and applies(setting, log)
+            if is_needed and len(records) != 1 and not (case.strict and setting.key == "seed"):  # SET08, RUN03
                 yield from self.exactly_once(log, setting.key, NOTE if case.strict else WARNING)
 
 

@@ -117,10 +117,11 @@ def _import_own_facts(name: str) -> ModuleType:
         if error.name not in (name, f"{name}.reference"):
             raise
     folder = os.path.join(ROOT, name)
-    if os.path.exists(folder):
-        fix = f"Python does not find {folder}: repeat `pip install --editable .`, or run from its parent folder"
-    else:
-        fix = f"there is no {folder}: bring it back, or remove its line from that file"
+    fix = (
+        f"Python does not find {folder}: repeat `pip install --editable .`, or run from its parent folder"
+        if os.path.exists(folder)
+        else f"there is no {folder}: bring it back, or remove its line from that file"
+    )
     sys.exit(f"error: common/benchmarks.py lists {name!r}, but {fix}")
 
 

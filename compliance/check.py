@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from common.benchmarks import choose_plugins
 from common.command import CommandParser, UsageError, checked_output, count
 from common.console import use_styles
 from common.tree import is_device
@@ -21,7 +22,6 @@ from compliance.cli import (
     read_result_options,
     refuse_inside,
     refuse_missing,
-    use_plugin_options,
     write_text,
 )
 from compliance.engine import Options, check_paths
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_check(arguments: argparse.Namespace) -> int:
     settings = _read_settings(arguments)
-    use_plugin_options(arguments)
+    choose_plugins(arguments.benchmarks_from, arguments.no_plugins)
     load_rules(settings.rules)  # and those of installed packages, before ids are looked up
     if arguments.explain or arguments.list_rules:
         from compliance.explain import explain, list_rules
@@ -157,10 +157,8 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def _read_settings(arguments: argparse.Namespace) -> Settings:
     """Return the settings, and set by them, or by default, what the command line leaves open."""
-    if arguments.no_config:
-        settings = Settings()
-    else:
-        settings = find_settings() if arguments.config is None else read_settings(arguments.config)
+    find = Settings if arguments.no_config else find_settings
+    settings = find() if arguments.config is None else read_settings(arguments.config)
     for name, default in (
         ("round", None),
         ("profile", STRICT),

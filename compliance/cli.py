@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from common.benchmarks import choose_plugins
 from common.command import OUTPUT_ERRORS, WRONG_PLACES, suggest_name
 from common.console import print_error
 from common.errors import UsageError
@@ -74,7 +73,7 @@ def read_result_options(arguments: argparse.Namespace, details: bool = False) ->
 
 
 def add_plugin_options(parser: Parser) -> None:
-    """Add `--benchmarks-from` and `--no-plugins`, which `use_plugin_options` obeys."""
+    """Add `--benchmarks-from` and `--no-plugins`, which `choose_plugins` takes."""
     parser.add_argument(
         "--benchmarks-from",
         action="append",
@@ -83,11 +82,6 @@ def add_plugin_options(parser: Parser) -> None:
         help="also use the benchmark packages in DIR (runs their code if a log names one); may be repeated",
     )
     parser.add_argument("--no-plugins", action="store_true", help="use only the suite's own benchmarks")
-
-
-def use_plugin_options(arguments: argparse.Namespace) -> None:
-    """Look for benchmarks where the options say; PluginError for both, and for a folder that cannot be taken."""
-    choose_plugins(arguments.benchmarks_from, arguments.no_plugins)
 
 
 def add_rules_option(parser: Parser) -> None:

@@ -133,8 +133,8 @@ def judge_log_example(example: Callable[[Any], Any], profile: str) -> list[Findi
 
     result = example(sample)
     log = parse_log(result if isinstance(result, bytes) else result.bytes(), LOG_NAME)
-    case = Case(samples[-1].round if samples else ROUNDS[-1], profile)
-    return judge_log(log, LogTask(LOG_NAME, case)).findings
+    round_ = samples[-1].round if samples else ROUNDS[-1]
+    return judge_log(log, LogTask(LOG_NAME, Case(round_, profile))).findings
 
 
 def judge_package_example(example: Callable[[Any], Any], profile: str) -> list[Finding]:

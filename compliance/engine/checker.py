@@ -322,8 +322,7 @@ def _judge_results(results: ResultSet, copies: list[Copies], judging: Judging) -
             cause="PKG02",
         )
         return replace(results, findings=[nothing])
-    inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
-    results = replace(results, copies=inside)
+    results = replace(results, copies=[pairs for pairs in copies if pairs.first is pairs.second is results])
     if results.not_judged:
         # Copies are copies, whatever results they are of.
         certain = (RULES[LOOSE_RULE](), RULES["RUN05"]()) if results.strict else ()
@@ -411,8 +410,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     reference = REFERENCES.get(first.benchmark) if isinstance(first.benchmark, str) else None
     if reference is None or results.round not in reference.rounds:
         return no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")
-    points = load_points(reference.name, results.round)
-    return judge(points, first.batch_size, epochs, reference.runs, "official")
+    return judge(load_points(reference.name, results.round), first.batch_size, epochs, reference.runs, "official")
 
 
 def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:

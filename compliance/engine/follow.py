@@ -23,8 +23,6 @@ POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
 """Rules that only a complete log can pass or fail."""
 _print_now = partial(print, flush=True)
-HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
-"""Rules about records before run_start: what is missing then will not follow."""
 
 
 class _Watched(Struct):
@@ -113,7 +111,8 @@ def _is_certain(finding: Finding, log: Log) -> bool:
     is_final = finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
     if finding.rule == "ORD05" and log.end:
         return log.end.cause.rank == DECIDED
-    is_header = bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)
+    # What is missing before run_start will not follow.
+    is_header = bool(log["run_start"]) and finding.rule.startswith(("SET", "ORD01", "ORD02", "ORD04"))
     return is_final if finding.rule in LATE_RULES else finding.line > 0 or is_header
 
 
@@ -124,8 +123,7 @@ def _describe_progress(log: Log, task: LogTask) -> str:
         return f"initialising, {log.record_count} records"
     evaluations = log.derive(Course, reference.target.key).counted
     last = max((records[-1] for records in log.records.values()), key=lambda record: record.order)
-    minutes = (last.time_ms - start.time_ms) / 60_000
-    text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"
+    text = f"{len(log['epoch_start'])} epochs, {(last.time_ms - start.time_ms) / 60_000:.1f} min"
     if evaluations:
         value = clean(evaluations[-1].value)
         text += f", {reference.target.key} {value} (target {reference.target.range_text})"

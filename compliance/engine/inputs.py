@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -117,15 +117,11 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     return Inputs(packages, folders, tasks)
 
 
-MOST_BYTES: Final = 1 << 16
-TIME: Final = rb'"time_ms": *([0-9]{13})\b'
-
-
 def _find_dated_round(logs: Iterable[str], tree: Tree) -> str | None:
     """Return the round in whose time the newest of the logs was written; None if no log states a time."""
     newest_ms = 0
     for log in logs:
-        times = re.search(TIME, tree.begin(log, MOST_BYTES)) if os.path.isfile(log) else None
+        times = re.search(rb'"time_ms": *([0-9]{13})\b', tree.begin(log, 1 << 16)) if os.path.isfile(log) else None
         newest_ms = max(newest_ms, int(times[1]) if times else 0)
         if newest_ms >= FIRST_RUNS_MS[ROUNDS[-1]]:
             break  # further logs change nothing

@@ -114,10 +114,6 @@ class Options(Struct, frozen=True):
         return kept, ignored
 
 
-FOLLOW_LOSS = ("ORD01", "ORD03", "ORD04", "ORD06", "ORD07", "ORD11", "ORD12", "QUA06")
-"""Rules that find something, if records were lost."""
-STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
-"""A log without any of these is that of a run that ended while it was initialised."""
 FINDINGS_KEPT = 100
 """Findings of a rule that are kept per severity and key; further ones are counted."""
 
@@ -175,7 +171,10 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     import_log_rules()
     applied = rules_of(LogRule, case.round, case.division, case.profile)
     rules = applied if prefixes == ("",) else tuple(rule for rule in applied if rule.id.startswith(prefixes))
-    started = judges_all or any(log[key] for key in STARTED)
+    # A log without any of these is that of a run that ended while it was initialised.
+    started = judges_all or any(
+        log[key] for key in ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
+    )
     for of_rule in filter(None, apply_each(rules, task.path, log, case)):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
@@ -193,8 +192,13 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     if only_rule:
         empty = extract_run(Log(log.path), None, None, (), task.options.details)
         return replace(_judge_run(empty, task, case, findings), only_rule=only_rule)
-    same_facts = earlier and case.reference is earlier.case.reference and case.settings is earlier.case.settings
-    same = earlier and same_facts and case.benchmark == earlier.benchmark and order_by_time(log) is log
+    same = (
+        earlier
+        and case.reference is earlier.case.reference
+        and case.settings is earlier.case.settings
+        and case.benchmark == earlier.benchmark
+        and order_by_time(log) is log
+    )
     run = (
         earlier
         if earlier and same
@@ -252,7 +256,8 @@ def _is_missing(finding: Finding) -> bool:
 
 def _tells_of_loss(finding: Finding) -> bool:
     """Tell whether a record that was lost may be why there is this finding."""
-    return finding.rule.startswith(FOLLOW_LOSS) or _is_missing(finding)
+    rules = ("ORD01", "ORD03", "ORD04", "ORD06", "ORD07", "ORD11", "ORD12", "QUA06")
+    return finding.rule.startswith(rules) or _is_missing(finding)
 
 
 def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:

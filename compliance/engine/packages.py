@@ -32,8 +32,6 @@ from compliance.model.package_files import Code, ParameterFile, contents_of, rea
 from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 
-MOST_BYTES = 1 << 16
-
 
 def open_package(layout: PackagePlace, case: Case) -> tuple[Package, list[ResultSet]]:
     """Return a package and its results, still without runs. case: what the package is judged by."""
@@ -112,14 +110,15 @@ def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield (path, reason) for each file beside the logs that the official tool cannot read."""
-    for path in _matching_files(posixpath.join(root, SYSTEMS), "*.json"):
-        if os.path.isdir(path):
-            yield path, "is a folder with the name of a system description"
+    descriptions = _matching_files(posixpath.join(root, SYSTEMS), "*.json")
+    yield from (
+        (path, "is a folder with the name of a system description") for path in filter(os.path.isdir, descriptions)
+    )
     folders = [folder for system, _, benchmark in _benchmark_folders(root, tree) for folder in (system, benchmark)]
     for path in dict.fromkeys(posixpath.join(folder, PARAMETERS_FILE) for folder in folders):
         try:
             if os.path.exists(path):
-                tree.read(path, MOST_BYTES).decode("utf-8")
+                tree.read(path, 1 << 16).decode("utf-8")
         except OSError as error:
             yield path, error.strerror or str(error)
         except ValueError:
@@ -128,10 +127,12 @@ def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield the folders of a system, a scaling and a benchmark that the official tool looks into."""
-    for system in subfolders(posixpath.join(root, RESULTS), tree):
-        for scaling in subfolders(system, tree):
-            for benchmark in subfolders(scaling, tree):
-                yield system, scaling, benchmark
+    yield from (
+        (system, scaling, benchmark)
+        for system in subfolders(posixpath.join(root, RESULTS), tree)
+        for scaling in subfolders(system, tree)
+        for benchmark in subfolders(scaling, tree)
+    )
 
 
 def _matching_files(folder: str, pattern: str) -> list[str]:

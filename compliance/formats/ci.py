@@ -173,7 +173,6 @@ def _finding_lines(findings: Iterable[Shown], style: Style) -> str:
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "none"}
-ROOT = "%SRCROOT%"
 
 
 def render_sarif(report: Report, style: Style) -> str:
@@ -250,7 +249,7 @@ def _location_object(path: str, line: int, style: Style) -> dict[str, Any]:
     """Return the location; code scanning rejects results without one, so the default is the base folder."""
     path = relative(path, style) or "."
     uri = quote(os.fsencode(path))
-    artifact = {"uri": f"file://{uri}"} if os.path.isabs(path) else {"uri": uri, "uriBaseId": ROOT}
+    artifact = {"uri": f"file://{uri}"} if os.path.isabs(path) else {"uri": uri, "uriBaseId": "%SRCROOT%"}
     location: dict[str, Any] = {"artifactLocation": artifact if path != "-" else {"uri": "stdin"}}
     if line > 0:
         location["region"] = {"startLine": line}

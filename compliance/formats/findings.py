@@ -45,11 +45,6 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.rules.rule import FAMILIES, RULES, prefix
 
-MOST_SHORT = 5
-"""Above this many, results that lack runs are counted, not listed."""
-NOT_APPLIED = "nothing about runs, seeds, settings, copies and convergence (RUN, RCP) or a package (PKG)"
-TOLERATED = "[tolerated: one run of a result may fail]"
-
 
 class Shown(NamedTuple):
     """A finding and the severity that it has for the verdict: errors in a tolerated run are warnings."""
@@ -62,7 +57,11 @@ class Shown(NamedTuple):
     def text(self) -> str:
         """The message, what was expected, and whether it is tolerated; safe to print."""
         expected = f" (expected: {clean(self.finding.expected)})" if self.finding.expected else ""
-        return clean(self.finding.message) + expected + (f" {TOLERATED}" if self.tolerated else "")
+        return (
+            clean(self.finding.message)
+            + expected
+            + (" [tolerated: one run of a result may fail]" if self.tolerated else "")
+        )
 
     @property
     def fix(self) -> str:
@@ -70,11 +69,6 @@ class Shown(NamedTuple):
         rule = RULES.get(self.finding.rule)
         fix = self.finding.fix or (rule.fix if rule else "")
         return "\n".join(clean(line) for line in fix.split("\n"))
-
-    @property
-    def fix_of_any(self) -> str:
-        """The fix with FILE for the name of the file that its command reads: one fix for the files of a folder."""
-        return self.fix.replace(f"< {os.path.basename(self.finding.path)} ", "< FILE ")
 
 
 def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
@@ -135,7 +129,9 @@ def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
 
     def rank(entry: Shown) -> tuple[int, bool, int, str, str]:
         rule, family = entry.finding.rule, families.get(prefix(entry.finding.rule), len(families))
-        return SEVERITIES.index(entry.severity), not entry.tolerated, family, rule, entry.fix_of_any
+        # With FILE for the name of the file that its command reads: one fix for the files of a folder.
+        fix_of_any = entry.fix.replace(f"< {os.path.basename(entry.finding.path)} ", "< FILE ")
+        return SEVERITIES.index(entry.severity), not entry.tolerated, family, rule, fix_of_any
 
     wanted = (entry for entry in findings if not severities or entry.severity in severities)
     groups = group_pairs((rank(entry), entry) for entry in wanted)
@@ -187,7 +183,11 @@ def describe_unjudged(report: Report) -> list[str]:
     groups = [(f" in {clean(results.name)}", len(results.runs)) for results in report.sets if results.not_judged]
     single = sum(not run.only_rule for run in alone(report))
     groups += [("", single)] if single else []
-    return [f"{counted(number, 'log')}{where} {NOT_A_RESULT}: {NOT_APPLIED}" for where, number in groups]
+    return [
+        f"{counted(number, 'log')}{where} {NOT_A_RESULT}: nothing about runs, seeds, settings, copies and convergence"
+        " (RUN, RCP) or a package (PKG)"
+        for where, number in groups
+    ]
 
 
 def describe_limits(report: Report) -> list[str]:
@@ -248,13 +248,12 @@ def summary(report: Report, findings: list[Shown]) -> str:
 def shortage(report: Report) -> str:
     """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
     short = [results for results in report.sets if results.missing_runs]
-    if len(short) > MOST_SHORT:
+    parts = [
+        f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
+        for results in short
+    ]
+    if len(short) > 5:  # so many are counted, not listed
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
-    else:
-        parts = [
-            f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {_name_benchmark(results)}"
-            for results in short
-        ]
     if logs := sum(len(results.runs) for results in report.sets if results.not_judged):
         parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     return ", ".join(parts) or "runs are missing"

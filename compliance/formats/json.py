@@ -27,10 +27,6 @@ from compliance.rules.rule import RULES
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict
 
-SCHEMA = 2
-LARGEST = 1 << 64
-"""Larger whole numbers become null: few JSON readers accept them."""
-
 
 def render(report: Report, style: Style) -> str:
     """Return the report as JSON text; equal reports give equal texts."""
@@ -48,7 +44,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
     official = report if report.profile == OFFICIAL else report.official
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
     return {
-        "schema": SCHEMA,
+        "schema": 2,
         "version": VERSION,
         "profile": report.profile,
         "verdict": report.verdict,
@@ -182,7 +178,7 @@ def finite(value: Any) -> Any:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return value if abs(value) < LARGEST else None
+        return value if abs(value) < 1 << 64 else None  # few JSON readers accept larger ones
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -35,7 +35,6 @@ HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not chec
 MARKUP = re.compile(r"[&<>|`*~\[\]\\@#$]|:(?=\S)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Signs that can be markup; a colon only inside a link or an emoji, an underline only at the ends of a word."""
 LINK = re.compile(r"www\.|gh-\d", re.IGNORECASE)
-NOT_IN_CODE = frozenset("&<>|`@\\")
 MOST_TEXTS = 20
 MOST_LOGS = 100
 MOST_CHARACTERS = 60_000
@@ -85,7 +84,7 @@ def code(text: object) -> str:
     visible = clean(text).strip()
     if not visible:
         return ""
-    return f"`{visible}`" if NOT_IN_CODE.isdisjoint(visible) else f"<code>{escaped(visible)}</code>"
+    return f"<code>{escaped(visible)}</code>" if set(visible) & set("&<>|`@\\") else f"`{visible}`"
 
 
 def readable(text: object) -> str:

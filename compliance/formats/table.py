@@ -11,8 +11,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from compliance.formats.words import aligned
 
 GAP: Final = "  "
-MIN_COLUMN: Final = 8
-"""Characters below which no column is cut."""
 CUT: Final = "..."
 """What stands for the part of a text that is cut, on terminals without UTF-8, too."""
 NOTE_WIDTH: Final = 120
@@ -87,7 +85,7 @@ def plain_text(table: TextTable, width: int | None = None) -> str:
     widths = [max(map(len, column)) for column in zip(*heads, *table.rows, strict=True)]
     available = sum(widths) if width is None else width - len(GAP) * (len(widths) - 1)
     while sum(widths) > available:
-        texts = [at for at, right in enumerate(table.numeric) if not right and widths[at] > MIN_COLUMN]
+        texts = [at for at, right in enumerate(table.numeric) if not right and widths[at] > 8]  # shorter ones stay
         if not texts:
             break
         widths[max(texts, key=lambda at: widths[at])] -= 1

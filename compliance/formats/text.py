@@ -43,15 +43,18 @@ from compliance.model.judging import (
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
-OPEN = dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), YELLOW)
-STYLES = {PASS: GREEN, FAIL: RED, ERROR: RED, NOTE: CYAN, SKIPPED: CYAN, "bold": BOLD, **OPEN}
+STYLES = {
+    PASS: GREEN,
+    FAIL: RED,
+    ERROR: RED,
+    NOTE: CYAN,
+    SKIPPED: CYAN,
+    "bold": BOLD,
+    **dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), YELLOW),
+}
 FEW = 3
 """How many places are listed if the same is found in more."""
-MANY_TEXTS = 10
-MANY_LOGS = 40
-"""Above these numbers, further texts of a rule and further passing logs are counted, not listed."""
 COMMAND = r"`[^`]+`|\$ .+|(?:python -m|mlperf-hpc) \S+(?: -\S+(?: [^\s-]\S*)?)*"  # for people to copy
-WIDTH = 100  # of prose where lines have no limit
 
 
 def render(report: Report, style: Style) -> str:
@@ -103,7 +106,7 @@ def _fit_line(line: str, style: Style) -> list[str]:
 def _wrap_line(text: str, width: int | None, indent: str, below: str) -> list[str]:
     """Return a text in lines with these indents, broken between words, but not inside commands."""
     whole = re.sub(COMMAND, lambda match: match[0].replace(" ", "\xa0"), text)  # at which no line is broken
-    wrapper = textwrap.TextWrapper(width or WIDTH, indent, below, break_on_hyphens=False, break_long_words=False)
+    wrapper = textwrap.TextWrapper(width or 100, indent, below, break_on_hyphens=False, break_long_words=False)
     return [line.replace("\xa0", " ") for line in wrapper.wrap(whole)]
 
 
@@ -147,7 +150,7 @@ def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
 def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
     passing = sum(run.verdict == PASS for run in runs)
-    collapse = passing > MANY_LOGS and not style.verbose
+    collapse = passing > 40 and not style.verbose
     foreign = sum(bool(run.only_rule) for run in runs)
     count_foreign = foreign > FEW and not style.verbose
     rows = [
@@ -181,7 +184,7 @@ def _finding_lines(group: Group, style: Style) -> list[str]:
     lines: list[str] = []
     texts = group.texts()
     for at, (text, findings) in enumerate(texts.items()):
-        if at == MANY_TEXTS and not style.verbose:
+        if at == 10 and not style.verbose:
             lines.append(f"  and {len(texts) - at} other findings of {group.rule} (--verbose lists them)")
             break
         if len(findings) <= FEW:

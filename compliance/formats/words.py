@@ -90,16 +90,12 @@ def matters(staging_minutes: float | None) -> bool:
 
 def staging_cell(staging_minutes: float | None, clock: str) -> str:
     """Return the minutes of staging for a column, and whether they lie in the time or out of it; "" without any."""
-    if staging_minutes is None or not matters(staging_minutes):
-        return ""
-    return f"{staging_minutes:,.2f} {clock:<3}"
+    return "" if staging_minutes is None or not matters(staging_minutes) else f"{staging_minutes:,.2f} {clock:<3}"
 
 
 def plain(value: object) -> str:
     """Return a number without trailing zeros, with thousands separators; `–` if it is not a number."""
-    if not is_number(value):
-        return "–"
-    return f"{value:,.2f}".rstrip("0").rstrip(".")
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if is_number(value) else "–"
 
 
 def score_text(results: ResultSet) -> str:

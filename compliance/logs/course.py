@@ -19,12 +19,7 @@ from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
-LEVEL_SHARE: Final = 0.4
-"""Of the epochs: so many that take the same time, within LEVEL_SPREAD, show how long an epoch takes."""
 LEVEL_SPREAD: Final = 1.25
-LEVEL_RATIO: Final = 2
-"""Times the median: above it, a level shows that most epochs may be parts of others."""
-NO_TIME_MS: Final = 1000
 NO_TIME_SHARE: Final = 0.02
 """Of the time of an epoch: nothing was trained."""
 
@@ -171,8 +166,7 @@ class Course:
         """How long each epoch was trained: from epoch_start to eval_start or epoch_stop, whichever comes first."""
         ends = {number: stop.time_ms for number, stop in reversed(self.epoch_stops)}
         for number, evaluation in reversed(self.evaluations):
-            if number not in ends or evaluation.time_ms < ends[number]:
-                ends[number] = evaluation.time_ms
+            ends[number] = min(ends.get(number, evaluation.time_ms), evaluation.time_ms)
         return {number: ends[number] - start.time_ms for number, start in self.started.items() if number in ends}
 
     @cached_property
@@ -207,11 +201,12 @@ class Course:
         if not lengths:
             return 0
         slow = lengths[int(0.9 * (len(lengths) - 1))]
-        lengths = lengths[bisect_left(lengths, min(NO_TIME_SHARE * slow, NO_TIME_MS)) :] or lengths
-        median, width = lengths[(len(lengths) - 1) // 2], ceil(LEVEL_SHARE * len(lengths))
+        lengths = lengths[bisect_left(lengths, min(NO_TIME_SHARE * slow, 1000)) :] or lengths
+        # So many epochs that take the same time, within LEVEL_SPREAD, show how long an epoch takes.
+        median, width = lengths[(len(lengths) - 1) // 2], ceil(0.4 * len(lengths))
         for begin in range(len(lengths) - width, -1, -1):
             lowest = lengths[begin]
-            if lowest <= LEVEL_RATIO * median:
+            if lowest <= 2 * median:  # a level above it shows that most epochs may be parts of others
                 break
             if lengths[begin + width - 1] <= LEVEL_SPREAD * lowest:
                 return lowest

@@ -160,7 +160,6 @@ EXCEPTION: Final = rb"(?:\W{0,3}\w{1,12}\W{1,3})?[A-Za-z_][\w.]{0,99}(?:Error|Ex
 """The begin of the line with which a traceback ends, perhaps after the label of its rank."""
 RECENT: Final = 10
 """Events of the course, since the first of which the text may tell of the end: other ranks still log for a while."""
-LONGEST: Final = 160
 
 
 class End(NamedTuple):
@@ -173,7 +172,7 @@ class End(NamedTuple):
     @property
     def text(self) -> str:
         """The cause, and the words that say so."""
-        return f'{self.cause.text}: "{self.said.decode("utf-8", "replace").strip(" =-")[:LONGEST]}"'
+        return f'{self.cause.text}: "{self.said.decode("utf-8", "replace").strip(" =-")[:160]}"'
 
 
 def find_end(tail: Iterable[tuple[int, bytes]], events: Sequence[Record], stop: Record | None) -> End | None:
@@ -187,8 +186,7 @@ def find_end(tail: Iterable[tuple[int, bytes]], events: Sequence[Record], stop: 
     since = min(event.line for event in events[-RECENT:]) if len(events) > RECENT else 0
     ends = [End(line, cause, text) for line, text in tail if line > since and (cause := _find_cause(text))]
     first = min(ends, key=lambda end: (end.cause.rank, end.line), default=None)
-    is_certain = first and (first.cause.rank < FOLLOWED or (events and not stop))
-    return first if is_certain else None
+    return first if first and (first.cause.rank < FOLLOWED or (events and not stop)) else None
 
 
 def _find_cause(text: bytes) -> Cause | None:

@@ -103,9 +103,7 @@ def find_encoding(head: bytes) -> str:
         if head.startswith(mark):
             return name
     head = head[:HEAD_BYTES]
-    if head.count(b"\0") > len(head) // 3:
-        return "UTF-16 or UTF-32 without a byte order mark, or binary data"
-    return ""
+    return "UTF-16 or UTF-32 without a byte order mark, or binary data" if head.count(b"\0") > len(head) // 3 else ""
 
 
 # -- logs of other suites ----------------------------------------------------------------------------------
@@ -116,14 +114,6 @@ _TRAINING: Final = frozenset(
     "unet3d".split()
 )
 """Benchmarks of MLPerf Training 0.6 to 6.1: mlperf_logging/benchmark_meta.py of mlperf-logging 4.1.68."""
-_JUDGE_TRAINING: Final = (
-    "Its checker judges it: `python -m mlperf_logging.compliance_checker --usage training --ruleset <round>.0 FILE`."
-)
-_SCIENCE: Final = frozenset(("cloudmask", "earthquake", "stemdl", "uno"))
-"""What the codes in github.com/mlcommons/science log."""
-_NO_JUDGE: Final = "See github.com/mlcommons/science; no tool judges it."
-_LOADGEN: Final = frozenset(("loadgen_version", "effective_scenario", "result_validity"))
-"""Keys that the load generator of MLPerf Inference logs."""
 
 
 def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
@@ -133,8 +123,21 @@ def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
     """
     name = benchmark.strip().lower() if isinstance(benchmark, str) else ""
     suites = (
-        (name in _TRAINING, f"a log of MLPerf Training ({name})", _JUDGE_TRAINING),
-        (name in _SCIENCE, f"a log of MLCommons Science ({name})", _NO_JUDGE),
-        (benchmark is None and keys & _LOADGEN, "a log of MLPerf Inference", INFERENCE),
+        (
+            name in _TRAINING,
+            f"a log of MLPerf Training ({name})",
+            "Its checker judges it:"
+            " `python -m mlperf_logging.compliance_checker --usage training --ruleset <round>.0 FILE`.",
+        ),
+        (
+            name in ("cloudmask", "earthquake", "stemdl", "uno"),
+            f"a log of MLCommons Science ({name})",
+            "See github.com/mlcommons/science; no tool judges it.",
+        ),
+        (
+            benchmark is None and keys & {"loadgen_version", "effective_scenario", "result_validity"},
+            "a log of MLPerf Inference",
+            INFERENCE,
+        ),
     )
     return next((FileKind(what, fix) for is_of_suite, what, fix in suites if is_of_suite), None)

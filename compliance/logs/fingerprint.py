@@ -26,43 +26,24 @@ from msgspec.structs import replace
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER
 
-SHORTEST_MS: Final = 20
-"""Shorter intervals hardly differ between runs."""
 SHORT: Final = 50
 """Neither do intervals of which this many make a long one."""
-LONGEST_MS: Final = 1e11  # three years
 LENGTHS_KEPT: Final = 4096
 EXACT_MS: Final = 1.1  # the ends of a scaled interval are rounded to whole milliseconds
 LEVELS: Final = ((EXACT_MS, 0.25, 24.0), (10.0, 0.5, 32.0), (25.0, 0.6, 40.0), (60.0, 0.8, 40.0))
 """Tolerance in ms, the smallest share of the intervals that agree within it, and the evidence that it takes."""
 LEVELS_OF_PERIODS: Final = LEVELS[:2]
 """Epochs of different runs may be alike within more, where some of them do more than others."""
-SOME: Final = 12
-"""Intervals of which a quarter agrees roughly where many agree."""
 SAME_VALUES: Final = (0.5, 40.0)
 """The smallest share of results that agree, and the evidence that it takes."""
 SAME_VALUE: Final = 1e-4
 """By which part of itself a result may differ: half of those of different published runs differ by far more."""
-BITS_OF_A_VALUE: Final = 16.0  # so that three values are needed
-DOUBT_BITS: Final = 2.0  # of a value: results of runs may be closer than those of one run
-VALUE_STEP: Final = 4e-4
-"""Of the logarithm of results with one key: so much more than copies differ by that they share most of their keys."""
 FEW_DIGITS: Final = ".6g"
 """Two results in a row with more digits are never shared by chance: of 1.2 million pairs of published runs, 87 share
 a result to the last digit and none shares two in a row, not even rounded to six digits; 45 do with five digits."""
-RESULTS_KEPT: Final = 512
-"""Results, the last ones, by which a run is found that has a part of another: all, in published logs."""
-COARSE_MS: Final = 100  # logs whose times are multiples of it have no milliseconds
-SAME_SCALE: Final = 2e-5
-DISPLACEMENTS: Final = range(1, 7)
 KEPT: Final = 12
 """Keys of each kind by which a run is found again: the smallest ones, so that copies keep the same."""
-FEW_PERIODS: Final = 4
-MANY_PERIODS: Final = 12
-"""With this many, only they give keys."""
-SPAN_MS: Final = 50
 STEPS: Final = 120
-MOST_STEPS: Final = 120_000
 """How finely shares of a sum are told apart: STEPS times the square of the number of intervals."""
 NEXT: Final = LENGTHS_KEPT + 1
 FAR: Final = NEXT << 17
@@ -107,9 +88,9 @@ def fingerprint(log: Log) -> Fingerprint:
 
 
 def _interval_lengths(times: list[float]) -> list[float]:
-    """Return the intervals between times, the first ones of many."""
+    """Return the intervals between times, the first ones of many; of 20 ms, as shorter ones hardly differ, to years."""
     lengths = map(sub, islice(times, 1, None), times)
-    return list(islice((length for length in lengths if SHORTEST_MS <= length < LONGEST_MS), LENGTHS_KEPT))
+    return list(islice((length for length in lengths if 20 <= length < 1e11), LENGTHS_KEPT))
 
 
 # -- how alike two runs are ---------------------------------------------------------------------------------
@@ -138,9 +119,8 @@ def same_times(first: Fingerprint, second: Fingerprint) -> bool:
 
     Where times are whole seconds, runs that started together may have them; their results differ.
     """
-    if first.times != second.times or first.events != second.events:
-        return False
-    return first.values == second.values or any(length % 1000 for length in first.lengths)
+    same = first.times == second.times and first.events == second.events
+    return same and (first.values == second.values or any(length % 1000 for length in first.lengths))
 
 
 # -- the intervals -----------------------------------------------------------------------------------------
@@ -173,7 +153,7 @@ def _unmoved_alignments(first: array[float], second: array[float]) -> Iterator[t
     yield 0, 1.0
     if len(first) == len(second) and len(first):
         scale = sum(first) / sum(second)
-        if abs(scale - 1) >= SAME_SCALE:
+        if abs(scale - 1) >= 2e-5:  # else it is the same
             yield 0, scale
 
 
@@ -181,8 +161,7 @@ def _likely_alignments(first: array[float], second: array[float]) -> Iterator[tu
     """Yield by how many places, and by which factor, the intervals of the other run may be moved."""
     yield from _unmoved_alignments(first, second)
     places = {pair: at for at, pair in enumerate(pairwise(first))}
-    pairs = enumerate(pairwise(second))
-    shifts = Counter(places[pair] - at for at, pair in pairs if pair in places)
+    shifts = Counter(places[pair] - at for at, pair in enumerate(pairwise(second)) if pair in places)
     yield from ((shift, 1.0) for shift, _ in shifts.most_common(2))
 
 
@@ -190,7 +169,8 @@ def _compare_lengths(
     ours: array[float], theirs: Sequence[float], scale: float, levels: Levels, usual: array[float]
 ) -> Likeness | None:
     """Compare the lengths of one run with `scale` times those of another; usual: all lengths of a run."""
-    stride, roughly = 1 + len(ours) // SOME, levels[-1][0]
+    # Where many agree, a quarter of a dozen agrees roughly.
+    stride, roughly = 1 + len(ours) // 12, levels[-1][0]
     sample = [-roughly <= a - b * scale <= roughly for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
     if 4 * sum(sample) < len(sample):
         return None
@@ -214,7 +194,8 @@ def _upper_median(numbers: Sequence[float]) -> float:
 def _chance_agreement(lengths: array[float], tolerance: float) -> float:
     """Return how often intervals at different places of a run agree."""
     least = 1 / (2 * len(lengths) + 2)
-    if tolerance > EXACT_MS or sum(length % COARSE_MS == 0 for length in lengths) > len(lengths) / 10:
+    # Logs whose times are multiples of 100 ms have no milliseconds.
+    if tolerance > EXACT_MS or sum(length % 100 == 0 for length in lengths) > len(lengths) / 10:
         return max(least, _displaced_agreement(lengths, tolerance))
     # Of few intervals none may agree to the millisecond: how many nearly agree tells more.
     return max(_displaced_agreement(lengths, tolerance), max(least, _displaced_agreement(lengths, 10 * tolerance)) / 5)
@@ -223,7 +204,7 @@ def _chance_agreement(lengths: array[float], tolerance: float) -> float:
 def _displaced_agreement(lengths: array[float], tolerance: float) -> float:
     """Return the largest share of intervals that agree with those some places further."""
     most, count = 0.0, len(lengths)
-    for places in DISPLACEMENTS:
+    for places in range(1, 7):
         if places <= count // 2:
             near = sum(abs(apart) <= tolerance for apart in map(sub, lengths[places:], lengths))
             most = max(most, near / (count - places))
@@ -247,12 +228,12 @@ def interval_keys(run: Fingerprint) -> Keys:
         return (), ()
     lengths = run.lengths
     keys = {run.times, *_pair_keys(run.periods)}
-    if len(run.periods) < MANY_PERIODS:
+    if len(run.periods) < 12:  # many give enough keys
         keys.update(_pair_keys(lengths))
     if not lengths:
         return list(keys), ()
     steady = _steady_intervals(run)
-    span, shape = int(sum(steady) / SPAN_MS) * NEXT + len(steady), _shape_key(steady)
+    span, shape = int(sum(steady) / 50) * NEXT + len(steady), _shape_key(steady)
     return [*keys, span, shape], (span - NEXT, span + NEXT, *map(shape.__add__, NEXT_SHAPES))
 
 
@@ -264,7 +245,7 @@ def middle(run: Fingerprint) -> float:
 
 def _steady_intervals(run: Fingerprint) -> array[float]:
     """Return the intervals of which copies keep the number: short ones may come and go."""
-    return run.periods if len(run.periods) >= FEW_PERIODS else run.lengths
+    return run.periods if len(run.periods) >= 4 else run.lengths
 
 
 def _pair_keys(numbers: Sequence[float]) -> list[int]:
@@ -275,7 +256,7 @@ def _pair_keys(numbers: Sequence[float]) -> list[int]:
 def _shape_key(lengths: array[float]) -> int:
     """Return the shares of the first quarter, half and three quarters in the sum of the lengths: scale cancels out."""
     count, sums = len(lengths), list(accumulate(lengths))
-    steps = min(MOST_STEPS, STEPS * count * count) / sums[-1]
+    steps = min(120_000, STEPS * count * count) / sums[-1]
     first, half, third = sums[count // 4] * steps, sums[count // 2] * steps, sums[3 * count // 4] * steps
     return -int(first) * FARTHER - int(half) * FAR - int(third) * NEXT - count
 
@@ -287,8 +268,9 @@ def value_keys(run: Fingerprint) -> Keys:
     """Return the keys of a run by roughly the results, and the last results and the losses themselves."""
     # Copies have results at the same places, so that some of many do.
     some = run.values[:: 1 + len(run.values) // (2 * KEPT)]
-    rough = _pair_keys([log2(abs(value) or 1.0) // VALUE_STEP for value in some])
-    return {*rough, *run.values[-RESULTS_KEPT:], *run.losses}, ()
+    # Copies differ by so much less than a step of the logarithm that they share most of these keys.
+    rough = _pair_keys([log2(abs(value) or 1.0) // 4e-4 for value in some])
+    return {*rough, *run.values[-512:], *run.losses}, ()  # in published logs, these are all
 
 
 def match_values(first: Fingerprint, second: Fingerprint) -> list[tuple[float, float]]:
@@ -330,7 +312,8 @@ def _near_values(first: Fingerprint, second: Fingerprint) -> list[tuple[float, f
 def _bits_of_values(first: float, second: float, step: float) -> float:
     """Return how much two results that agree prove, where others differ by `step`: 0 if they are rounded to that."""
     apart = max(abs(first - second), _last_decimal(first), _last_decimal(second))
-    return min(BITS_OF_A_VALUE, max(0.0, log2(step / apart) - DOUBT_BITS)) if step > 0 else 0.0
+    # At most 16, so that three values are needed; less 2, as results of runs may be closer than those of one.
+    return min(16.0, max(0.0, log2(step / apart) - 2.0)) if step > 0 else 0.0
 
 
 def _last_decimal(value: float) -> float:

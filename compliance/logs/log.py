@@ -63,8 +63,6 @@ MAX_LOG_BYTES: Final = 2 << 30
 MAX_HEAD_BYTES: Final = 64 << 20  # what has no record by then is no log, and may have no end
 EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
 LATEST_MS: Final = 4_100_000_000_000  # 2099
-PROBLEMS_KEPT: Final = 100
-OTHER_KEYS_KEPT: Final = 500
 MOST_BACK_MS: Final = 1000
 """By which a record may be earlier than one before it; in published logs only some of the header are."""
 OTHERS_KEPT: Final = 4000
@@ -88,23 +86,13 @@ MOST_COMPARED: Final = 1000
 
 BEGIN: Final = TOKEN + rb'(\s*\{\s*"\w+"\s*:\s*(?:""\s*,\s*"\w+"\s*:\s*)?)'
 """How a record begins: each program writes it in one way, and so are all records of each published log."""
-TEXT_OF_HEADER: Final = 500
-"""Such lines that are kept in any case."""
-TEXT_OF_GAP: Final = 3
-"""Such lines that are kept of each gap between records."""
-MOST_TEXT: Final = 10_000
-"""Such lines that are kept in all."""
 MOST_TAIL: Final = 5_000
 """The last such lines that are kept."""
-TAIL_BYTES: Final = 16 << 10
-"""The last bytes whose lines are kept of a part without any record."""
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = tuple(
     "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop epoch_start epoch_stop "
     "eval_start eval_stop eval_error eval_accuracy cache_clear".split()
 )
-UNORDERED: Final = ("init_start", "cache_clear")
-COURSE_KEYS: Final = frozenset(STRUCTURE)
 BENCHMARK: Final = "submission_benchmark"
 NAMED_BENCHMARK: Final = rb'"submission_benchmark"[^\n]{1,99}?"value"\s*:\s*"([^"\n]{1,99})"'
 SUBMISSION: Final = tuple(f"submission_{name}" for name in ("benchmark", "org", "division", "status", "platform"))
@@ -126,8 +114,6 @@ SETTINGS: Final = (
     *COMMON_SETTINGS,
     *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
 )
-RATES: Final = frozenset(("throughput", "tracked_stats"))
-"""Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
 REFERENCE_KEYS: Final = (
     "checkpoint",
     "data_oversampling_factor",
@@ -136,7 +122,6 @@ REFERENCE_KEYS: Final = (
     "precision",
 )
 """Keys of the reference implementations that are no settings."""
-MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
     ("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
 )
@@ -253,7 +238,11 @@ class Log:
     @cached_property
     def ordered(self) -> list[Record]:
         """The events whose times have an order; each rank may log init_start, and caches are cleared at any time."""
-        return [event for event in self.events if event.key not in UNORDERED and is_number(event.time_ms)]
+        return [
+            event
+            for event in self.events
+            if event.key not in ("init_start", "cache_clear") and is_number(event.time_ms)
+        ]
 
     @cached_property
     def is_in_order(self) -> bool:
@@ -287,7 +276,7 @@ class Log:
     def problem(self, kind: str, line: int, detail: str = "") -> None:
         """Record a problem; keep the first hundred of each kind."""
         self._problem_counts[kind] += 1
-        if self._problem_counts[kind] <= PROBLEMS_KEPT:
+        if self._problem_counts[kind] <= 100:
             self.problems.append(FormProblem(kind, line, detail))
 
     def list_problems(self, *kinds: str) -> list[FormProblem]:
@@ -391,7 +380,7 @@ class LogReader:
             self._keep_keys(read_name(named[1].decode("utf-8", "replace")))
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
-            last = data[-TAIL_BYTES:].splitlines()
+            last = data[-(16 << 10) :].splitlines()  # enough of a part without any record
             self.log.tail.extend(enumerate(last, self.log.line_count - len(last) + 1))
         else:
             if not self._begin and (match := re.search(BEGIN, data)):
@@ -449,7 +438,7 @@ class LogReader:
                 if size <= LONGEST_OTHER:
                     record.line, record.order = line, order
                     other.append(record)
-                if record.key in RATES:
+                if record.key in ("throughput", "tracked_stats"):  # of a run's own speed
                     self._take_rate(record, line)
             else:
                 if not text.startswith(begin):
@@ -466,7 +455,7 @@ class LogReader:
     def _open_other(self, key: str) -> list[Record]:
         """Return where the records of a further key are kept, or a list for nobody."""
         others = self.log.others
-        return others.setdefault(key, []) if len(others) < OTHER_KEYS_KEPT and len(key) <= LONGEST_KEY else []
+        return others.setdefault(key, []) if len(others) < 500 and len(key) <= LONGEST_KEY else []
 
     def _limit_others(self) -> None:
         """Of the records of further keys, keep the first and the last."""
@@ -487,7 +476,7 @@ class LogReader:
     def _note_earlier(self, record: Record, line_number: int, newest: Record) -> None:
         """Note a record after a later one of another kind; all ranks may write the header."""
         seen = self._slots.get(record.key) or self.log.others.get(record.key)
-        if not {record.key, newest.key} <= COURSE_KEYS and (not seen or self._slots.get("run_start")):
+        if not {record.key, newest.key}.issubset(STRUCTURE) and (not seen or self._slots.get("run_start")):
             seconds = (newest.time_ms - record.time_ms) / 1000
             detail = f"{record.key} is {seconds:,.1f} s earlier than a record of {newest.key} before it"
             self.log.note("time order", line_number, detail)
@@ -498,7 +487,8 @@ class LogReader:
         if b"{" in whole and any(mark in whole for mark in MARKS):
             meant = (pair for pair in texts if b"{" in pair[1] and any(mark in pair[1] for mark in MARKS))
             for line, text in islice(meant, MOST_COMPARED):
-                if _is_near_record(text):
+                plain = unicodedata.normalize("NFKC", _head_of(text))  # as people see it
+                if re.search(NEAR_RECORD, "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
                     from compliance.logs.bad_lines import find_cause  # only damaged logs pay for it
 
                     self.log.note("near record", line, find_cause(text)[0] or "it only resembles `:::MLLOG {…}`")
@@ -515,9 +505,9 @@ class LogReader:
     def _keep_text(self, texts: list[tuple[int, bytes]]) -> None:
         """Keep the first lines of text before and after each record: many in the header, few later."""
         text, of_gap, before = self.log.text, 0, 0
-        for line, content in texts if len(text) < MOST_TEXT else ():
+        for line, content in texts if len(text) < 10_000 else ():
             of_gap, before = of_gap + 1 if line == before + 1 else 1, line
-            if content and (of_gap <= TEXT_OF_GAP or len(text) < TEXT_OF_HEADER):
+            if content and (of_gap <= 3 or len(text) < 500):  # those of a header in any case
                 text.append((line, content[:LONGEST_OTHER]))
 
     def _limit_memory(self, kept_bytes: int) -> None:
@@ -534,7 +524,7 @@ class LogReader:
         """Keep the speed of an epoch."""
         value, number, rates = record.value, record.meta("epoch_num"), self.log.rates
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
-        if is_number(rate) and rate > 0 and is_number(number) and len(rates) < MOST_RATES:
+        if is_number(rate) and rate > 0 and is_number(number) and len(rates) < 100_000:
             kept = rates.setdefault(number, Rate(rate, record.meta("step"), line_number))
             if kept.per_second != rate:
                 rates[number] = kept._replace(alone=False)
@@ -621,12 +611,6 @@ class LogReader:
 
 def _head_of(text: bytes) -> str:
     return text[:LONGEST_HEAD].decode("utf-8", "replace")
-
-
-def _is_near_record(text: bytes) -> bool:
-    """Tell whether people take a line for a record."""
-    plain = unicodedata.normalize("NFKC", _head_of(text))
-    return re.search(NEAR_RECORD, "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")) is not None
 
 
 def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None) -> Log:

@@ -6,6 +6,7 @@ A traceback on one log leaves the whole package without a verdict, so that the p
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,8 +16,6 @@ from compliance.logs.log import METRICS, Log
 from compliance.logs.record import FILE_ORDER
 
 SCHEDULES: Final = ("multistep", "cosine_annealing", "lamb")
-OPTION_FILES: Final = tuple(f"deepcam_{name}" for name in SCHEDULES)
-"""Files of rules for the closed division beside those of the benchmarks."""
 
 
 class OfficialReading(Struct, frozen=True):
@@ -38,8 +37,8 @@ def read_officially(log: Log, round_: str) -> OfficialReading:
     return OfficialReading(
         size.value if size else -1,  # what the RCP checker takes for the size where a log states none
         benchmark.value if benchmark else None,
-        _log_crash(log, round_),
-        _rcp_crash(log),
+        next(_find_log_crashes(log, round_), ""),
+        next(_find_rcp_crashes(log), ""),
     )
 
 
@@ -63,41 +62,44 @@ def _round_officially(epoch: Any) -> float | None:
         return None
 
 
-def _rcp_crash(log: Log) -> str:
-    for record in log.in_order(*(key for key in METRICS if len(log.numbered(key)) < len(log[key]))):
-        if _round_officially(record.meta("epoch_num")) is None:
-            return f"line {record.line}: the epoch_num of {record.key} is not a number"
+def _find_rcp_crashes(log: Log) -> Iterator[str]:
+    """Yield why the RCP checker ends with a traceback."""
+    records = log.in_order(*(key for key in METRICS if len(log.numbered(key)) < len(log[key])))
+    yield from (
+        f"line {record.line}: the epoch_num of {record.key} is not a number"
+        for record in records
+        if _round_officially(record.meta("epoch_num")) is None
+    )
     for stop in log["run_stop"]:
         if not isinstance(stop.metadata, dict) or "status" not in stop.metadata:
-            return f"line {stop.line}: run_stop has no status"
-        if stop.meta("status") == "success" and not any(r.order < stop.order for key in METRICS for r in log[key]):
-            return f"line {stop.line}: run_stop says success, and there is no evaluation before it"
+            yield f"line {stop.line}: run_stop has no status"
+        elif stop.meta("status") == "success" and not any(r.order < stop.order for key in METRICS for r in log[key]):
+            yield f"line {stop.line}: run_stop says success, and there is no evaluation before it"
     if math.isnan(log.derive(official_convergence) or 0):  # the mean then depends on the order of the files
-        return "the last epoch_num is NaN"
-    return ""
+        yield "the last epoch_num is NaN"
 
 
-def _log_crash(log: Log, round_: str) -> str:
-    for problem in log.problems:
-        if problem.kind in ("no object", "missing field", "time type", "deep"):
-            return f"line {problem.line}: a record of another form"
-    division = log.first("submission_division")
-    if division is None:
-        return ""
-    if str(division.value) not in ("closed", "open"):
-        return f"line {division.line}: there are no rules of this division"
-    named = log.first("submission_benchmark")
-    if named is None:
-        return ""
+def _find_log_crashes(log: Log, round_: str) -> Iterator[str]:
+    """Yield why the log checker ends with a traceback."""
+    for problem in log.list_problems("no object", "missing field", "time type", "deep"):
+        yield f"line {problem.line}: a record of another form"
+    division, named = log.first("submission_division"), log.first("submission_benchmark")
+    if division and str(division.value) not in ("closed", "open"):
+        yield f"line {division.line}: there are no rules of this division"
+    if division is None or named is None:
+        return
     closed, benchmark = division.value == "closed", str(named.value)
-    if benchmark not in benchmarks_of(round_):
-        has_options = closed and benchmark in OPTION_FILES
-        return "" if has_options else f"line {named.line}: there are no rules of this benchmark"
-    for record in log[REFERENCES[benchmark].target.key]:
-        if not isinstance(record.value, (int, float)):
-            return f"line {record.line}: {record.key} is not a number"
+    if benchmark in benchmarks_of(round_):
+        yield from (
+            f"line {record.line}: {record.key} is not a number"
+            for record in log[REFERENCES[benchmark].target.key]
+            if not isinstance(record.value, (int, float))
+        )
+    elif not closed or benchmark not in [f"deepcam_{name}" for name in SCHEDULES]:  # files of rules, for closed
+        yield f"line {named.line}: there are no rules of this benchmark"
     if closed and benchmark == "deepcam":
-        for record in log["scheduler_type"]:
-            if isinstance(record.value, str) and record.value.lower() not in SCHEDULES:
-                return f"line {record.line}: there are no rules of this schedule"
-    return ""
+        yield from (
+            f"line {record.line}: there are no rules of this schedule"
+            for record in log["scheduler_type"]
+            if isinstance(record.value, str) and record.value.lower() not in SCHEDULES
+        )

@@ -29,19 +29,10 @@ from compliance.logs.record import Record, show_json
 
 ESTIMATE: Final = "interconnect_power_est"
 KEYS: Final = (POWER_START, POWER_STOP, POWER_READING, ESTIMATE, CONVERSION_EFFICIENCY)
-GAP_MS: Final = 2000
-"""A longer time without a reading is a gap: meters with whole seconds may validly show a step of two."""
 TIME_BACK_MS: Final = 1000
 """A larger step back in time is not jitter: the order of the readings is lost, and with it the energy."""
-VALUES_KEPT: Final = 3
 SUCCESSIVE: Final = 10
 """How many successive readings are compared at once: measurements that vary do not share them."""
-DIFFERENT: Final = 5
-"""How many of them must differ: two meters of whole watts agree in readings that hardly vary."""
-SAME_COURSE: Final = 0.01
-"""The largest part of the variation of readings by which those of a copy may differ, once scaled and moved."""
-SKETCH: Final = 16
-"""Of how many stretches of readings the smallest keys are kept: copies share some, and memory is bounded."""
 SHARED: Final = 4
 RANGE: Final = 1 << 61
 COUNTERS: Final = {*PARTS_SOURCES, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
@@ -135,7 +126,8 @@ def _fit_line(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """Tell whether readings are a linear function of others, but for a small part of their variation."""
     x, y = ([watts - sum(readings) / SUCCESSIVE for watts in readings] for readings in (ours, theirs))
     together = sum(map(mul, x, y))
-    return bool(x) and together * together >= (1 - SAME_COURSE**2) * sum(map(mul, x, x)) * sum(map(mul, y, y))
+    # Readings of a copy differ by at most 1 % of their variation, once scaled and moved.
+    return bool(x) and together * together >= (1 - 0.01**2) * sum(map(mul, x, x)) * sum(map(mul, y, y))
 
 
 class RunPower(Struct):
@@ -238,7 +230,7 @@ class _PowerReader(LogReader):
 
     def _note_problem(self, values: dict[Any, int], record: Record) -> None:
         value = record.value if is_number(record.value) else show_json(record.value)
-        if len(values) < VALUES_KEPT:
+        if len(values) < 3:
             values.setdefault(value, record.line)
 
     def _fold_timed(self, record: Record) -> None:
@@ -278,12 +270,13 @@ class _PowerReader(LogReader):
         self._latest_watts.append(watts)
         stretch = tuple(self._latest_watts)
         different = len(set(stretch))
-        if different >= DIFFERENT and len(stretch) == SUCCESSIVE:
+        # Two meters of whole watts agree in readings that hardly vary.
+        if different >= 5 and len(stretch) == SUCCESSIVE:
             # Equal readings have no order.
             order = sorted(range(SUCCESSIVE), key=stretch.__getitem__) if different == SUCCESSIVE else stretch
             key = hash(tuple(order)) % RANGE
             self._stretches[key] = () if key in self._stretches else stretch
-            if len(self._stretches) > SKETCH:
+            if len(self._stretches) > 16:  # copies share some of the smallest keys, and memory is bounded
                 del self._stretches[max(self._stretches)]
 
     def _count_energy(self, record: Record, watts: float | None) -> None:
@@ -291,7 +284,7 @@ class _PowerReader(LogReader):
         power = self.power
         begin, end = max(self._until_ms, self._window[0]), min(record.time_ms, self._window[1])
         timed_ms = max(end - begin, 0.0)
-        if timed_ms > GAP_MS:
+        if timed_ms > 2000:  # meters with whole seconds may validly show a step of two
             power.gaps.note(record.line, timed_ms, largest=True)
         if watts is not None:
             power.timed_ms += timed_ms

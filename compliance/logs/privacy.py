@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 MAIL: Final = "mail address"
 HOME: Final = "home directory"
 KINDS: Final = (MAIL, HOME)
-CONTACT: Final = b'"submission_poc_email"'
 Span = tuple[int, int, str]
 
 # An address is found by its @, which few lines have. The top-level domain must be a country or a common one, or
@@ -34,9 +33,6 @@ _DOMAIN: Final = (
     rb"(?![\w(\[/-]|\.[0-9a-z]|:[\w~/.])"
 )
 _LOCAL: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.%+-"
-_LONGEST_LOCAL: Final = 64
-_STRETCH: Final = 4 << 10
-_ESCAPE: Final = rb"u[0-9A-Fa-f]{4}|[nrtbf]"
 _NOBODYS_MAIL: Final = (
     rb"(?i:no-?reply|do-?not-?reply|git|ci|root|admin|info|support|contact|help|security|legal|press|ipo|mlperf)@"
     rb"|[^@]*@(?:[^@]*\.)?no-?reply\."
@@ -60,7 +56,6 @@ _UNIX_HOME: Final = re.compile(rb"/[hUu](?:ome(?:s|\d{1,2})?|sers)\\?/(?:(?:[A-Z
 _WINDOWS_HOME: Final = rb"\\(?<=[A-Za-z]:\\)\\?Users\\{1,2}" + _NAME
 _BREAKS: Final = b"\t\r\n\v\f\"'`=:,;()[]{}<>|&\\"
 _WORDS: Final = bytes.maketrans(_BREAKS, b" " * len(_BREAKS))
-_LONGEST_PATH: Final = 256
 
 
 class Mention(NamedTuple):
@@ -120,7 +115,7 @@ class Watch:
             excerpt, seen = text[start:end], self._seen[kind]
             if excerpt not in seen and len(seen) < self.DIFFERENT:
                 seen.add(excerpt)
-                contact = kind == MAIL and CONTACT in text[text.rfind(b"\n", 0, start) + 1 : start]
+                contact = kind == MAIL and b'"submission_poc_email"' in text[text.rfind(b"\n", 0, start) + 1 : start]
                 at = line + text.count(b"\n", 0, start)
                 self.mentions.append(Mention(kind, at, masked(excerpt, kind), contact))
 
@@ -129,7 +124,7 @@ def _find_mails(text: bytes) -> Iterator[Span]:
     begin = text.find(b"@")  # much faster than the pattern
     while begin >= 0:
         find_domains, is_nobodys = re.compile(_DOMAIN).finditer, re.compile(_NOBODYS_MAIL).match  # once, if at all
-        line_end = text.find(b"\n", begin + _STRETCH)
+        line_end = text.find(b"\n", begin + (4 << 10))
         end = line_end if line_end >= 0 else len(text)
         for domain in find_domains(text, begin, end):
             start = _local_start(text, domain.start())
@@ -140,10 +135,10 @@ def _find_mails(text: bytes) -> Iterator[Span]:
 
 def _local_start(text: bytes, at: int) -> int:
     """Return where the part before the @ starts; the position of the @ if it is not an address."""
-    head = text[max(0, at - _LONGEST_LOCAL) : at]
+    head = text[max(0, at - 64) : at]
     start = at - len(head) + len(head.rstrip(_LOCAL))
     if text[start - 1 : start] == b"\\":
-        escape = re.match(_ESCAPE, text[start : start + 5])
+        escape = re.match(rb"u[0-9A-Fa-f]{4}|[nrtbf]", text[start : start + 5])
         start += escape.end() if escape else 0
     start = at - len(text[start:at].lstrip(b".%+-"))
     return at if text[max(0, start - 3) : start] == b"://" else start
@@ -169,15 +164,13 @@ def _name_end(home: re.Match[bytes]) -> int:
 
 def _is_absolute(text: bytes, start: int) -> bool:
     """Tell whether the path at this position is absolute: /gpfs/home/…, not src/home/… or https://host/home/…."""
-    head = text[max(0, start - _LONGEST_PATH) : start].translate(_WORDS)
+    head = text[max(0, start - 256) : start].translate(_WORDS)
     lead = head[head.rfind(b" ") + 1 :]
     url = lead.startswith(b"//") and len(lead) > 2
     # Before the path there may be an option (-I/home/…) or the rest of a newline in JSON (\n/home/…).
     return not url and (lead[:1] in (b"", b"/", b"-") or lead in (b"n", b"r", b"t"))
 
 
-MOST: Final = 5
-"""Secrets of one file that are reported."""
 PASSWORD: Final = "password"
 """How the kinds begin that are passwords, whose form is less certain than that of a token."""
 _SAMPLE: Final = (
@@ -268,6 +261,6 @@ def secrets(text: bytes) -> Iterator[Mention]:
             secret, end = match[match.lastindex or 0], match.end(match.lastindex or 0)
             least = 5 if kind.startswith(PASSWORD) else 10  # a secret of fewer different characters is a placeholder
             is_sample = len(set(secret)) < least or re.search(_SAMPLE, secret)
-            if len(ends) < MOST and not is_sample and end not in ends:
+            if len(ends) < 5 and not is_sample and end not in ends:
                 ends.append(end)
                 yield Mention(kind, text.count(b"\n", 0, match.start()) + 1, f"{match[0][:4].decode('latin-1')}…")

@@ -19,11 +19,6 @@ LONG_RECORD_BYTES: Final = 2 << 20  # longer records are not decoded
 MOST_LISTS: Final = 10_000  # and objects, in a record that is decoded
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 
-EPOCH_METADATA: Final = {"file", "lineno", "epoch_num"}
-COMPACT_BYTES: Final = 260
-LONGEST_COMPACT: Final = 400
-MOST_SHARED: Final = 1000
-
 
 class EpochRecord(msgspec.Struct, gc=False):
     """A `Record` of an epoch as mllog writes it, in a quarter of the memory. common: what other records have, too."""
@@ -106,14 +101,14 @@ class Sharing:
 
         Bytes: also of what rules make of it. text: of the record.
         """
-        common = self._find_common(record) if len(text) <= LONGEST_COMPACT else None
+        common = self._find_common(record) if len(text) <= 400 else None  # longer ones are not mllog's
         if common is None:
             return record, memory_bytes(text)
-        return cast(Record, EpochRecord(record.time_ms, record.value, self._number, common)), COMPACT_BYTES
+        return cast(Record, EpochRecord(record.time_ms, record.value, self._number, common)), 260
 
     def _find_common(self, record: Record) -> Record | None:
         fields, value = record.metadata, record.value
-        if type(fields) is not dict or fields.keys() != EPOCH_METADATA:
+        if type(fields) is not dict or fields.keys() != {"file", "lineno", "epoch_num"}:
             return None
         file, line, number = fields["file"], fields["lineno"], fields["epoch_num"]
         texts = (record.key, record.namespace, record.event_type, file)
@@ -121,7 +116,7 @@ class Sharing:
         if not is_usual or not all(type(text) is str for text in texts):
             return None
         common = self._common.get((*texts, line))
-        if common is None and len(self._common) < MOST_SHARED:
+        if common is None and len(self._common) < 1000:
             common = self._common[(*texts, line)] = record
             del fields["epoch_num"]
         if number != self._number:  # else it is one object
@@ -134,7 +129,6 @@ FILE_ORDER: Final = attrgetter("order")
 STRING: Final = rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 LEVELS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 """How each bracket changes the depth, as signed bytes: by 1 or by -1."""
-NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def repeated_field(text: bytes) -> str:
@@ -160,7 +154,7 @@ def find_excess(text: bytes) -> str:
     """Return the problem of a record that takes too much time, memory or depth to be decoded; "" if it has none."""
     lists = text.count(b"[") + text.count(b"{")  # or more, since brackets in strings count
     if lists > MAX_DEPTH and len(text) <= LONG_RECORD_BYTES:
-        brackets = re.sub(STRING, b"", text).translate(LEVELS, NO_BRACKETS)
+        brackets = re.sub(STRING + rb'|[^][{}"]+', b"", text).translate(LEVELS)
         if max(accumulate(memoryview(brackets).cast("b"), initial=0)) > MAX_DEPTH:
             return "deep"
     return "long record" if len(text) > LONG_RECORD_BYTES or lists > MOST_LISTS else ""

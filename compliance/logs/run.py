@@ -36,10 +36,6 @@ BAGGING: Final = "bagging"
 """The key of a log that says how the training samples of a member of an ensemble were drawn."""
 INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights from which the run started, if they were not random."""
-SPATIAL_EXTENTS: Final = "spatial_extents"
-"""The key of a log that says how many ranks share each sample along each of its axes, where several do."""
-MOST_AXES: Final = 3
-MOST_EXTENT: Final = 1 << 16
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 DATA: Final = "data_sha256"
@@ -50,7 +46,6 @@ SEEDS_KEPT: Final = 10_000
 MARKED: Final = (*STRUCTURE, BENCHMARK, "global_batch_size", "train_samples", "seed")
 """Keys of which it is compared what code wrote them."""
 Shared = TypeVar("Shared", bound=Hashable)
-MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
 NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
 """Settings in a log about machine and data, or drawn for each run."""
@@ -211,9 +206,7 @@ class Run(Struct, frozen=True):
     @property
     def minutes(self) -> float | None:
         """Time to train in minutes, or None."""
-        if self.start_ms is None or self.stop_ms is None:
-            return None
-        return (self.stop_ms - self.start_ms) / 60 / 1000
+        return None if self.start_ms is None or self.stop_ms is None else (self.stop_ms - self.start_ms) / 60 / 1000
 
     @property
     def staging_inside_ms(self) -> float:
@@ -395,7 +388,7 @@ def _read_software(log: Log) -> dict[str, str]:
     texts = [
         (name, str(to_plain(value))) for name, value in stated.items() if isinstance(value, str) or is_number(value)
     ]
-    return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
+    return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), 20))
 
 
 def text_of(value: Any) -> str | None:
@@ -419,17 +412,15 @@ def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
         means if isinstance(means, dict) else {},
         flop if isinstance(flop, dict) else {},
         text_of(log.value("precision")) or "",
-        _sharing_ranks(log.value(SPATIAL_EXTENTS)),
+        _sharing_ranks(log.value("spatial_extents")),
         last.step if last and is_number(last.step) and last.step > 0 else None,
     )
 
 
 def _sharing_ranks(extents: Any) -> int:
-    """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
-    if not isinstance(extents, list) or not 0 < len(extents) <= MOST_AXES:
-        return 1
-    fits = all(type(extent) is int and 0 < extent <= MOST_EXTENT for extent in extents)
-    return prod(extents) if fits else 1
+    """Return how many ranks share a sample by the extents of their grid of up to three axes; 1 for no such grid."""
+    is_grid = isinstance(extents, list) and 0 < len(extents) <= 3
+    return prod(extents) if is_grid and all(type(n) is int and 0 < n <= 1 << 16 for n in extents) else 1
 
 
 # -- convergence -------------------------------------------------------------------------------------------

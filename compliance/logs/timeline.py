@@ -27,8 +27,6 @@ PARTS: Final = ("init", "staging", "train", "eval", "rest")
 """The parts of a run's time, in the order in which they are shown."""
 INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch", "block"), "init": ("init",)}
 """The intervals that make up the parts; time in several of them belongs to the first."""
-SHORTEST_S: Final = 0.001
-"""The resolution of the times of a log; of a shorter training, the rate takes it for this long."""
 OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "init_stop": (),
     "run_start": ("init_stop",),
@@ -39,10 +37,6 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
 """The events that belong to no epoch, with what must precede them."""
 RANKS: Final = {"epoch_start": 0, "block_start": 0, "eval_start": 1}
 """The events of an epoch that come one after another; what follows them has no order."""
-LATE_MS: Final = 500
-"""Lines of several processes mix within this time."""
-COPY_MS: Final = 1000
-"""Ranks log one event within this time."""
 Span = tuple[float, float]
 
 
@@ -160,7 +154,7 @@ def find_late_line(log: Log) -> StepBack | None:
     written = sorted(log.ordered, key=attrgetter("line"))
     latest = accumulate(written, partial(max, key=attrgetter("time_ms")))
     late = (StepBack(event, last, last.time_ms - event.time_ms) for event, last in zip(written, latest, strict=True))
-    return next((step for step in late if step.by_ms > LATE_MS), None)
+    return next((step for step in late if step.by_ms > 500), None)  # lines of several processes mix within this time
 
 
 def order_by_time(log: Log) -> Log:
@@ -212,7 +206,8 @@ def _find_earliest(events: list[Record]) -> Iterator[Moment]:
         moment = max([(event.time_ms, event), *filter(None, after)], key=itemgetter(0))
         yield moment
         first_ms = logged.setdefault((event.key, number), event.time_ms)
-        if event.time_ms == first_ms or event.time_ms - first_ms > COPY_MS:
+        # Ranks log one event within a second.
+        if event.time_ms == first_ms or event.time_ms - first_ms > 1000:
             for key in (part, (number, rank)):
                 latest[key] = max(latest.get(key, moment), (moment[0], event), key=itemgetter(0))
 
@@ -227,7 +222,8 @@ def samples_per_second(log: Log, reference: Reference) -> float | None:
     if not starts or not samples or end_ms is None:
         return None
     seconds = (end_ms - starts[0].time_ms) / 1000
-    return samples / max(seconds, SHORTEST_S) if is_number(seconds) and seconds >= 0 else None
+    # A log has its times to the millisecond: a shorter training is taken for one.
+    return samples / max(seconds, 0.001) if is_number(seconds) and seconds >= 0 else None
 
 
 def _trained_samples(log: Log, reference: Reference, course: Course) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,15 +16,6 @@ from compliance.logs.fingerprint import Keys, alike, interval_keys, match_values
 from compliance.logs.power import shared_readings
 from compliance.model.judging import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
-
-BUCKET: Final = 16
-"""Items that are remembered for a key: a key that more of them share says little."""
-COMPARED: Final = 4
-"""Items that an item is compared with: those that share most keys with it."""
-SIBLINGS: Final = 16
-"""The first runs of a result are compared with one another whatever keys they share, if their middles are near."""
-NEAR: Final = 1e-3
-"""How far the middles of copies may be apart, as a share of the time: those of jittered runs hardly move."""
 
 
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
@@ -100,16 +91,17 @@ def _group_items(
             if first != number:
                 further = further_with.setdefault(key, [])
                 shared += [first, *further]
-                if len(further) < BUCKET:
+                if len(further) < 16:  # a key that more items share says little
                     further.append(number)
         for key in filter(first_with.__contains__, near_keys):
             shared += [first_with[key], *further_with.get(key, ())]
-        # Of so few, sorting all is faster than most_common().
-        alike = dict(sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:COMPARED])
+        # Those that share most keys; of so few, sorting all is faster than most_common().
+        alike = dict(sorted(Counter(shared).items(), key=itemgetter(1), reverse=True)[:4])
         beside = siblings.setdefault(id(owner), [])
-        if find_position is not None and len(beside) < SIBLINGS:
+        if find_position is not None and len(beside) < 16:  # the first ones, whatever keys they share
             here = find_position(item)
-            near = (at for at, position in beside if abs(here - position) <= NEAR and at not in alike)
+            # The middles of jittered runs hardly move.
+            near = (at for at, position in beside if abs(here - position) <= 1e-3 and at not in alike)
             alike |= dict.fromkeys(near, 0)
             beside.append((number, here))
         fitting = (grouped[at][1] for at, count in alike.items() if belong(grouped[at][0], item, count))

@@ -18,8 +18,6 @@ Facts = tuple[Any, ...]
 NAMES: Final = ("organisation", "benchmark", "problem", "division", "platform", "nodes", "accelerators", "batch size")
 """What the runs of one result have in common, in words; it tells apart the published results of a round but for five
 of 51, which have the facts of another one."""
-AT_ONCE_MS: Final = 60_000
-"""Instances of a throughput result start within seconds; runs of other published results, but for two, 16 min apart."""
 LONGEST: Final = 40
 """Characters of a fact in a label."""
 
@@ -60,7 +58,8 @@ def find_scaling(runs: Sequence[Run], required: int, names: Collection[str]) -> 
     unnamed = scaling not in names
     kinds = Counter(frozenset((key, identity(value)) for key, value in run.settings.items()) for run in runs)
     clocks = sorted((run.start_ms, run.stop_ms or inf) for run in runs if run.start_ms is not None)
-    at_once = any(later < min(stop, start + AT_ONCE_MS) for (start, stop), (later, _) in pairwise(clocks))
+    # Instances start within seconds; runs of other published results, but for two, 16 min apart.
+    at_once = any(later < min(stop, start + 60_000) for (start, stop), (later, _) in pairwise(clocks))
     why_not = first_text(
         (
             (

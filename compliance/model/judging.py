@@ -93,10 +93,6 @@ LOOSE_RULE: Final = "RUN24"
 """The rule that loose logs can be told apart into results; of others in their folder nothing else is judged."""
 OFFICIAL_RULE: Final = "OFFICIAL"
 """The rule that tells where the official tool refuses what the written rules accept."""
-SHOWN: Final = 20
-"""Findings of one kind about a package that are shown one by one."""
-LISTED: Final = 5
-"""Names that a message lists."""
 
 
 class Finding(NamedTuple):
@@ -122,8 +118,7 @@ class Finding(NamedTuple):
 
 def lower_errors(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings of a tolerated run as they count for the verdict: errors are warnings."""
-    for finding in findings:
-        yield finding._replace(severity=WARNING) if finding.severity == ERROR else finding
+    yield from (finding._replace(severity=WARNING) if finding.severity == ERROR else finding for finding in findings)
 
 
 def worst(findings: Iterable[Finding]) -> str:
@@ -136,15 +131,15 @@ def worst(findings: Iterable[Finding]) -> str:
     return WARN if any(severity == WARNING for severity, _ in kinds) else PASS
 
 
-def few(findings: Iterable[Finding], most: int = SHOWN) -> Iterator[Finding]:
-    """Yield the first findings, and a count of the others."""
+def few(findings: Iterable[Finding], most: int = 20) -> Iterator[Finding]:
+    """Yield the first findings of one kind, and a count of the others."""
     kept = list(findings)
     yield from kept[:most]
     if len(kept) > most:
         yield kept[most]._replace(message=f"and {len(kept) - most} more such findings, starting with this one")
 
 
-def listed(names: Sequence[object], most: int = LISTED) -> str:
+def listed(names: Sequence[object], most: int = 5) -> str:
     """Return the first names, and how many more there are: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more
@@ -158,10 +153,6 @@ def choose_texts(cases: Iterable[tuple[object, str]]) -> list[str]:
 def first_text(cases: Iterable[tuple[object, str]]) -> str:
     """Return the first text that applies, "" if none does. cases: whether each applies, and its text."""
     return next(iter(choose_texts(cases)), "")
-
-
-DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
-"""Rules that find a file damaged as a whole; on it no rule about its records is applied."""
 
 
 class JudgedRun(Run, frozen=True, kw_only=True):
@@ -205,7 +196,8 @@ class JudgedRun(Run, frozen=True, kw_only=True):
         """What says that the file is damaged, so that it tells little of the run; None in the profile official."""
         if not self.case.strict:
             return None
-        rules = (self.only_rule,) if self.only_rule else DAMAGE_RULES
+        # These find a file damaged as a whole; on it no rule about its records is applied.
+        rules = (self.only_rule,) if self.only_rule else ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
         return next((finding for finding in self.findings if finding.rule in rules and finding.severity == ERROR), None)
 
     @property

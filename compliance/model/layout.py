@@ -48,7 +48,6 @@ DATED = "its logs are of that time; --round chooses another"
 """Why a round is that of the folder; NEWEST: nothing says it."""
 MAX_FILE_BYTES = 50 << 20
 MAX_DEPTH = 12
-REPOSITORY_DEPTH = 4
 MOST_FOLDERS = 100_000  # the trees of all rounds together have a hundredth of them
 
 
@@ -155,7 +154,7 @@ def round_of_path(path: str) -> str | None:
 
 def _discover_folder(path: str, places: Places) -> None:
     packages, unread = [], []
-    for folder, below, names in _walk_sorted(path, REPOSITORY_DEPTH):
+    for folder, below, names in _walk_sorted(path, most_levels=4):  # as deep as packages are in a repository
         is_package = SYSTEMS in below or (RESULTS in below and _has_logs(posixpath.join(folder, RESULTS)))
         pattern = LOG_NAME if folder == path and not is_package else RESULT_NAME
         files = [posixpath.join(folder, name) for name in names if pattern.fullmatch(name)]

@@ -160,7 +160,6 @@ def letters_and_digits(name: str) -> str:
 
 RCP_BYPASS: Final = "rcp-bypass"
 SEED_BYPASS: Final = "seed-checker-bypass"
-MAX_BYTES: Final = 64 << 10
 
 
 class Bypass(NamedTuple):
@@ -199,7 +198,7 @@ def read_parameters(root: str, contents: list[PackageEntry], tree: Tree = ANYWHE
 
 def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
     path = posixpath.join(root, entry.path)
-    data = tree.begin(path, MAX_BYTES)  # nothing of what is not a readable regular file
+    data = tree.begin(path, 64 << 10)  # nothing of what is not a readable regular file
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     lines = re.split("\r\n?|\n", data.decode("utf-16" if wide else "utf-8", "replace"))
     bypasses = tuple(

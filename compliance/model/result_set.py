@@ -239,9 +239,8 @@ class ResultSet(Struct, frozen=True):
     @property
     def states_whole_system(self) -> bool:
         """Whether the log of each of several simultaneous instances states the size of the whole system."""
-        if self.scaling != WEAK or not self.strict or self.stated_scale is None:
-            return False
-        return self.stated_scale == self.system_scale and self.at_once > 1
+        may_state = self.scaling == WEAK and self.strict and self.stated_scale is not None
+        return may_state and self.stated_scale == self.system_scale and self.at_once > 1
 
     @property
     def at_once(self) -> int:

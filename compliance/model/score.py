@@ -68,9 +68,7 @@ class TimeToTrain(Score, frozen=True, kw_only=True):
     @property
     def scaled(self) -> float | None:
         """Minutes after the committee's scaling, or None if there is no scaling.json."""
-        if self.minutes is None or self.committee_factor is None:
-            return None
-        return self.minutes * self.committee_factor
+        return None if self.minutes is None or self.committee_factor is None else self.minutes * self.committee_factor
 
 
 class Throughput(Score, frozen=True, kw_only=True):

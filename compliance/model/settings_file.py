@@ -21,7 +21,6 @@ from compliance.model.judging import FAIL_ON, PROFILES, STRICT
 from compliance.model.layout import name_below, write_slashes
 from compliance.model.waivers import Waiver, check_waivers, read_text, read_waivers
 
-OWN_FILE: Final = "mlperf-hpc.toml"
 SHARED_FILE: Final = "pyproject.toml"
 TABLE: Final = "mlperf-hpc"
 MAX_BYTES: Final = 1 << 18
@@ -74,7 +73,7 @@ def find_settings() -> Settings:
     except FileNotFoundError:  # the folder was removed
         return Settings()
     for folder in (here, *map(str, Path(here).parents)):
-        for name in (OWN_FILE, SHARED_FILE):
+        for name in ("mlperf-hpc.toml", SHARED_FILE):
             path = name_below(here, os.path.join(folder, name))
             if not os.path.lexists(path):
                 continue

@@ -15,8 +15,6 @@ from common.tree import ANYWHERE, Tree
 from common.values import are_same, as_count
 from compliance.logs.file_kind import find_encoding
 
-MAX_DESCRIPTION_BYTES = 4 << 20
-MOST_REPEATED = 20
 OPEN = "TO BE FILLED IN"
 """Start of a value that must still be filled in by hand."""
 STATUSES = {
@@ -123,7 +121,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     """Return the system description in a file of the tree; never raises."""
     description = SystemDescription(path, os.path.basename(path).removesuffix(".json"))
     try:
-        data = tree.read(path, MAX_DESCRIPTION_BYTES)
+        data = tree.read(path, 4 << 20)
         description.encoding = _foreign_bytes(data)
         if encoding := find_encoding(data):
             raise ValueError(f"has the encoding {encoding}; convert it: iconv -f {encoding[:6]} -t UTF-8")
@@ -152,7 +150,7 @@ def _last_members(text: str, repeated: list[RepeatedMember], pairs: list[tuple[s
     """Return the object with these members, the last of each name as every reader takes it; note those named again."""
     members: dict[str, Any] = {}
     for name, value in pairs:
-        if name in members and len(repeated) < MOST_REPEATED:
+        if name in members and len(repeated) < 20:
             line = text.count("\n", 0, text.rfind(f'"{name}"')) + 1
             repeated.append(RepeatedMember(name, line, are_same(members[name], value)))
         members[name] = value

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FORM: Final = "round/organisation/system/scaling/benchmark"
 EXAMPLE: Final = "3.0/Example/example_n64/strong/cosmoflow"
-MAX_BYTES: Final = 1 << 20
 
 
 class Waiver(NamedTuple):
@@ -69,7 +68,7 @@ def read_waivers(path: str) -> dict[str, Waiver]:
     """Return the waivers of a file by the name of their result; raise UsageError with file and line if it is broken."""
     import yaml  # only with --waivers
 
-    text = read_text(path, "waivers", MAX_BYTES)
+    text = read_text(path, "waivers", 1 << 20)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from common.benchmarks import choose_plugins
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
 from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_reference
-from compliance.cli import add_plugin_options, round_name, use_plugin_options
+from compliance.cli import add_plugin_options, round_name
 from compliance.formats.table import Column, make_table, plain_text
 from compliance.rcp.points import Mode, ReferencePoint, list_points, locate_table, prune
 from compliance.rcp.record import record
@@ -40,7 +41,6 @@ a mini problem (dataset_variant mini or mini2) make separate points.
 To add runs, call it again: it skips logs already in the table (same sha256), removes nothing, and leaves the old table
 if interrupted. It skips runs without run_stop for now; runs that did not converge stand in the table and do not count.
 """
-MODE_HELP: Final = "mark the points kept by the written rules, by the official tool, or both (default: both)"
 FOOTNOTE: Final = """
 mean: without the lowest and the highest run. std: of all runs. min mean: a result below it does not pass.
 max speedup: mean / min mean. kept: results are compared with this point. Those not kept converge later than
@@ -89,7 +89,12 @@ def _make_parser() -> argparse.ArgumentParser:
     choice.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
     show.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
     show.add_argument("--variant", choices=VARIANTS, help="of the problem (default: all)")
-    show.add_argument("--mode", choices=("envelope", "official", "both"), default="both", help=MODE_HELP)
+    show.add_argument(
+        "--mode",
+        choices=("envelope", "official", "both"),
+        default="both",
+        help="mark the points kept by the written rules, by the official tool, or both (default: both)",
+    )
 
     recorded = commands.add_parser("record", help="make or extend a table")
     recorded.description, recorded.epilog = RECORD_HELP, EXAMPLES
@@ -109,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    use_plugin_options(arguments)
+    choose_plugins(arguments.benchmarks_from, arguments.no_plugins)
     path = arguments.runs if arguments.command == "record" else arguments.table
     refuse_plugins_in([path] if path else [])
     if arguments.benchmark:

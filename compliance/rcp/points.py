@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SIGNIFICANCE: Final = 0.05
 """One-sided probability of rejecting a valid result."""
-OFFICIAL_STEP: Final = 1e-4
-"""Width (epochs or samples) at which the official bisection stops; its result is within half of it."""
 
 
 def _central_probability(angle: float, df: int) -> float:
@@ -127,7 +125,7 @@ class ReferencePoint:
         """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
         if mode == "envelope" or self.std == 0:
             return self.min_mean
-        return sum(_bisect(0.0, self.mean, lambda middle: middle > self.min_mean, OFFICIAL_STEP)) / 2
+        return sum(_bisect(0.0, self.mean, lambda middle: middle > self.min_mean, width=1e-4)) / 2
 
 
 def _line_value(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:
@@ -203,12 +201,6 @@ def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[Re
     return tuple(kept)
 
 
-LOGGED_AS: Final = {"batchnorm_groupsize": "batchnorm_group_size"}
-"""Keys that the tables spell differently from the logs."""
-NO_INFLUENCE: Final = frozenset({"num_workers"})
-"""Keys of the tables that say how a run was made, not how it converges."""
-
-
 def compare_hyperparameters(
     point: ReferencePoint | RecordedPoint, logged: Mapping[str, Any]
 ) -> list[tuple[str, Any, Any]]:
@@ -219,8 +211,10 @@ def compare_hyperparameters(
     """
     differing = []
     for name, value in point.hyperparameters.items():
-        key = LOGGED_AS.get(name, name)
-        if name not in NO_INFLUENCE and key in logged and not _points_agree(key, value, logged[key]):
+        # The tables spell it differently from the logs.
+        key = "batchnorm_group_size" if name == "batchnorm_groupsize" else name
+        # Workers say how a run was made, not how it converges.
+        if name != "num_workers" and key in logged and not _points_agree(key, value, logged[key]):
             differing.append((key, value, logged[key]))
     return differing
 

@@ -35,7 +35,6 @@ from common.tree import NAMED
 from common.values import LARGEST, to_plain
 from compliance.benchmarks import find_reference, names_in_words
 
-MOST_LEVELS: Final = 20
 DIGEST: Final = "^[0-9a-f]{64}$"
 Name = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Digest = Annotated[str, msgspec.Meta(pattern=DIGEST)]
@@ -113,7 +112,7 @@ def read_table(path: Path) -> RcpTable:
         depth = 0
         for event in yaml.parse(text, Loader=loader):  # to load deep nesting takes stack, to show aliases memory
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MOST_LEVELS or isinstance(event, yaml.AliasEvent):
+            if depth > 20 or isinstance(event, yaml.AliasEvent):
                 raise yaml.YAMLError("it is nested too deeply, or has aliases")
         document = yaml.load(text, Loader=loader)
     except OSError as error:

@@ -26,45 +26,13 @@ from compliance.rules.epochs import counts_samples, course_of, samples_per_epoch
 from compliance.rules.order import TIMING
 from compliance.rules.rule import LogRule, show
 
-DATASET = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
 MOST_RANKS: Final = 8
 """Of an accelerator that several share."""
-TABLE = "docs/reference/amounts.md"
-IGNORED = "the official tool does not compare the two"
-FULL_EPOCH: Final = 0.97
-"""Of the steps of an epoch: with fewer, it did not train on the dataset."""
 CLOCK_SET_S: Final = 0.5
 """So much in all is no gain: a clock may be set while a run goes on."""
 UNITS_S: Final = (1.0, 1e-3, 1e-6, 60.0, 3600.0)
-LONGER_UNIT: Final = 1.5
-"""Times the records: what is longer in minutes or hours is another time, in seconds."""
-OWN_UNIT: Final = 16
-"""From so many on, a rate of one accelerator, or of steps, is no rate of samples of the whole run."""
 EQUAL, SLOWER = 1.01, 0.5
 """Of the time by such a rate: an epoch takes as long, or longer, as its data are waited for."""
-UNKNOWN_UNIT: Final = 5
-"""Times the usual time of an epoch: of a throughput that is so low, nobody knows the unit: no error."""
-BLOCK_SHARE: Final = 0.4
-"""Of the usual time of an epoch: what an epoch of a block takes at least."""
-LEAST_SHARE: Final = 0.1
-"""Of the time of the longer of two blocks, which may have had cold caches."""
-NOISE_S: Final = 1.0
-LARGEST: Final = 1e15
-"""Steps of an epoch, of which more make no sense."""
-FASTEST_EVALUATION: Final = 30
-"""Times the speed of training; in 3,753 published logs at most 9.1."""
-UNUSUAL: Final = 3
-"""Times the fastest evaluation of the benchmark."""
-EVALUATION_SHARE: Final = 0.2
-"""Of the time of the median evaluation of the log."""
-ACCUMULATION: Final = ("gradient_accumulation_frequency", "gradient_accumulation_steps")
-"""Keys that say how many batches of a rank a step accumulates."""
-
-MOST_EVALUATE: Final = 16
-"""Part of the ranks of a run that do not train: NVIDIA's openfold has 32 of 2,080, with a batch of 256."""
-EQUAL_STEPS: Final = 0.02
-"""Part by which the steps of an epoch differ where the batch of one rank was logged: the last batch may be left out."""
-SHARED: Final = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
 
 
 class Pair(NamedTuple):
@@ -93,8 +61,8 @@ class Amounts(LogRule, strict_only=True):
     expected: the same. forgiven: what all of them together may differ before it is more than a note.
     """
 
-    cite = TABLE
-    differs = IGNORED
+    cite = "docs/reference/amounts.md"
+    differs = "the official tool does not compare the two"
     pair: ClassVar[str]
     message: ClassVar[str]
     expected: ClassVar[str] = "{implied:,.6g}"
@@ -129,7 +97,7 @@ class StepsOfEpoch(Amounts):
     """The steps of an epoch, times the batch size, are the samples of the dataset."""
 
     id = "AMT01"
-    cite = DATASET
+    cite = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
     why = "An epoch trains on all samples. Fewer steps, or a smaller batch size than stated, change the convergence."
     fix = (
         "Log as global_batch_size the samples that all ranks together train on in a step, and the steps of the run; "
@@ -149,14 +117,15 @@ class StepsOfEpoch(Amounts):
         for number, count, line, evaluated in count_steps(log, course, implied) if course.epochs else ():
             subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
             shares = count * (count_accelerators(log) or log.value("number_of_ranks") or 0)
-            if shares > count and abs(shares / implied - 1) < EQUAL_STEPS:
+            if shares > count and abs(shares / implied - 1) < 0.02:  # the last batch may be left out
                 subject = (
                     f"global_batch_size seems to be the batch of one of {shares / count:g} accelerators: {subject}"
                 )
                 line = log["global_batch_size"][0].line
             if last and evaluated and (ends := _find_limits(log)):
                 subject += f" ({ends})"
-            limits = (Limit(ERROR, min(usual, FULL_EPOCH * implied), most), Limit(WARNING, usual, most))
+            # With fewer of its steps, an epoch did not train on the dataset.
+            limits = (Limit(ERROR, min(usual, 0.97 * implied), most), Limit(WARNING, usual, most))
             # The target may end the last epoch at any step; a run without is no result, as QUA01 says.
             may_be_cut = last and (not evaluated or bool(find_completion(log)))
             cut = Pair(line, subject, count, implied, (Limit(ERROR, 0, most),))
@@ -167,7 +136,7 @@ def read_steps(log: Log, samples: float) -> float:
     """Return the steps of an epoch by samples and batch size, with a fraction; 0 if they are unknown."""
     batch_size = log.value("global_batch_size")
     steps_of_epoch = samples / batch_size if is_number(batch_size) and batch_size > 0 else 0
-    return steps_of_epoch if 0 < steps_of_epoch <= LARGEST else 0
+    return steps_of_epoch if 0 < steps_of_epoch <= 1e15 else 0  # more make no sense
 
 
 def count_steps(log: Log, course: Course, implied: float) -> Iterator[tuple[float, float, int, bool]]:
@@ -177,7 +146,8 @@ def count_steps(log: Log, course: Course, implied: float) -> Iterator[tuple[floa
     """
     if not implied:
         return
-    factors = [log.value(key) for key in ACCUMULATION]
+    # How many batches of a rank a step accumulates.
+    factors = [log.value(key) for key in ("gradient_accumulation_frequency", "gradient_accumulation_steps")]
     factor, most = max((value for value in factors if is_number(value)), default=1), ceil(implied)
     batch_size = log.value("global_batch_size")
     for number, count, line, evaluated in _read_counts(log, course):
@@ -239,7 +209,8 @@ class TimeOfBlock(Amounts):
         ascending = sorted(seconds for *_, seconds in lengths)
         usual, longer = (ascending[(len(lengths) - odd) // 2] if lengths else 0 for odd in (1, 0))
         for first, last, start, seconds in lengths:
-            least = min(max(BLOCK_SHARE * usual, LEAST_SHARE * longer), longer - NOISE_S)
+            # The longer of two blocks may have had cold caches.
+            least = min(max(0.4 * usual, 0.1 * longer), longer - 1.0)
             subject = f"epochs {show(first)} to {show(last)}"
             yield Pair(start.line, subject, seconds, longer, (Limit(WARNING, least, inf),))
 
@@ -303,7 +274,8 @@ class StatedTimes(Amounts):
         length = (stop.time_ms - start.time_ms) / 1000
         ratio = stated / length if length > 0 else 0
         unit = min(units, key=lambda unit: abs(logarithm(unit * ratio))) if ratio > 0 else 1
-        if unit > 1 and unit * ratio > LONGER_UNIT:
+        # What is longer than the records in minutes or hours is another time, in seconds.
+        if unit > 1 and unit * ratio > 1.5:
             unit = 1
         digit = next((10**-digits for digits in range(6) if round(stated, digits) == stated), 0)
         limits = limit_duration(kind, case, length, unit * digit + grain)
@@ -350,7 +322,8 @@ class OwnThroughput(Amounts):
         unit = self._find_unit(log, usual)
         grain = measure_grain(log) if timed else 0
         for number, rate, seconds, length in timed:
-            limits = limit_duration("throughput", case, length, grain)[usual > UNKNOWN_UNIT * unit :]
+            # Of a throughput that is so low, nobody knows the unit: no error.
+            limits = limit_duration("throughput", case, length, grain)[usual > 5 * unit :]
             yield Pair(rate.line, f"epoch {show(number)}", seconds / unit, length, limits, "throughput")
 
     @staticmethod
@@ -359,7 +332,8 @@ class OwnThroughput(Amounts):
         nodes = log.value("number_of_nodes")
         units = [count_accelerators(log), log.value("number_of_ranks"), log.value("global_batch_size"), nodes]
         for unit in (unit for unit in units if is_number(unit) and unit > 1):
-            least = SLOWER if unit >= OWN_UNIT and unit != nodes else 2 - EQUAL
+            # From so many on, a rate of one accelerator, or of steps, is no rate of samples of the whole run.
+            least = SLOWER if unit >= 16 and unit != nodes else 2 - EQUAL
             if least <= ratio / unit <= EQUAL:
                 return float(unit)
         return 1.0
@@ -390,8 +364,10 @@ class EvaluationTakesTime(Amounts):
         known = is_number(share) and is_number(samples) and samples > 0 < share
         implied = share * min(course.training_ms.values(), default=0) / samples / 1000 if known else 0
         usual = sorted(lengths.values())[len(lengths) // 2] / 1000
-        least = max(find_range("evaluation", case.benchmark)[0] / UNUSUAL * implied, EVALUATION_SHARE * usual)
-        bounds = ((ERROR, 0.001), (WARNING, implied / FASTEST_EVALUATION), (NOTE, least))
+        # Unusual are three times the fastest evaluation of the benchmark, and a fifth of the usual time of this log.
+        least = max(find_range("evaluation", case.benchmark)[0] / 3 * implied, 0.2 * usual)
+        # In 3,753 published logs, an evaluation is at most 9.1 times as fast as training.
+        bounds = ((ERROR, 0.001), (WARNING, implied / 30), (NOTE, least))
         limits = tuple(Limit(severity, bound, inf) for severity, bound in bounds)
         number = min(lengths, key=lengths.__getitem__)
         stop = next(record for epoch, record in course.evaluation_stops if epoch == number)
@@ -457,16 +433,18 @@ class BatchOfRanks(Amounts):
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         ranks, accelerators = log.value("number_of_ranks"), count_accelerators(log)
-        batch, each, group = (log.value(key) for key in SHARED)
+        shared = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
+        batch, each, group = (log.value(key) for key in shared)
         odd = (Limit(WARNING, inf, inf),)
         if is_integer(batch) and 0 < batch < accelerators and ranks is None and not _means_other_things(log, case):
             yield Pair(log["global_batch_size"][0].line, "global_batch_size", batch, accelerators, odd)
         if not is_integer(ranks) or not 1 <= ranks <= 10**6:  # no machine has more
             return
         if is_integer(batch) and batch > 0 and not log["spatial_extents"]:
-            # Ranks that share a sample are few, or those of a node; those of some nodes may only evaluate.
+            # Ranks that share a sample are few, or those of a node; those of some nodes may only evaluate: NVIDIA's
+            # openfold has 32 such ranks of 2,080, with a batch of 256.
             parts, node = ranks // gcd(int(batch), int(ranks)), max(1, int(each)) if is_number(each) else 1
-            trainers = range(int(ranks), int(ranks - ranks // MOST_EVALUATE) - 1, -node)
+            trainers = range(int(ranks), int(ranks - ranks // 16) - 1, -node)
             if parts > max(node, MOST_RANKS) and all(batch % count and count % batch for count in trainers):
                 yield Pair(log["global_batch_size"][0].line, "global_batch_size", batch, ranks, odd)
         if is_integer(group) and group > 0 and ranks % group:

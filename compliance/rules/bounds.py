@@ -17,15 +17,8 @@ from compliance.model.judging import ERROR, NOTE, WARNING, Case
 
 FOLDER: Final = os.path.dirname(os.path.dirname(__file__))
 ERROR_SHARE: Final = 0.01
-WARNING_SHARE: Final = 0.001
 LEAST_S: Final = 0.01
 """Of a time: what lies further beyond the published range than a share of it and LEAST_S is an error or a warning."""
-WORSE_S: Final = 1.0
-"""What a record may be later than the log states it, if that is more than ERROR_SHARE."""
-FINE_MS: Final = 10
-MOST_GRAIN_MS: Final = 1000
-ENOUGH_TIMES: Final = 20
-"""That these share a grain by chance is unlikely."""
 
 
 class Limit(NamedTuple):
@@ -60,13 +53,12 @@ def limit_duration(kind: str, case: Case, recorded: float, noise: float) -> tupl
     shortest, longest = least * recorded - noise, max(most * recorded, 0) + noise
     return (
         Limit(ERROR, -inf, longest + max(ERROR_SHARE * recorded, LEAST_S)),
-        Limit(WARNING, -inf, longest + max(WARNING_SHARE * recorded, LEAST_S)),
-        Limit(NOTE, shortest - max(ERROR_SHARE * recorded, WORSE_S), inf),
+        Limit(WARNING, -inf, longest + max(0.001 * recorded, LEAST_S)),
+        Limit(NOTE, shortest - max(ERROR_SHARE * recorded, 1.0), inf),
     )
 
 
 def measure_grain(log: Log) -> float:
     """Return the steps in s in which the times of a log grow, 0 if these are as fine as usual."""
-    times = [record.time_ms for record in log.events[:ENOUGH_TIMES]]
-    is_fine = any(time_ms % FINE_MS for time_ms in times)  # the usual case
-    return 0.0 if is_fine else min(MOST_GRAIN_MS, gcd(*map(int, times))) / 1000
+    times = [record.time_ms for record in log.events[:20]]  # that these share a grain by chance is unlikely
+    return 0.0 if any(time_ms % 10 for time_ms in times) else min(1000, gcd(*map(int, times))) / 1000

@@ -23,11 +23,6 @@ from compliance.logs.run import PROVENANCE, read_mark, variant_of
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule, show
 
-SAMPLED: Final = 3
-"""Records of a key that are compared, spread over the log."""
-MANY_RESULTS: Final = 10
-MANY_ORGANISATIONS: Final = 3
-"""From so many on, what holds in all of them holds in general."""
 MOST_NOTES: Final = 4
 SOURCE: Final = ("file", "lineno")
 VALUE, TYPE, COURSE, MARKS, EQUAL = "value", "type", "course", "marks", "equal"
@@ -70,8 +65,8 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_general(self) -> bool:
-        """Whether enough results of enough organisations have it."""
-        return self.results >= MANY_RESULTS and self.organisations >= MANY_ORGANISATIONS
+        """Whether so many results of so many organisations have it that it holds in general."""
+        return self.results >= 10 and self.organisations >= 3
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -100,7 +95,7 @@ def records_of(log: Log, key: str) -> list[Record]:
     return log.records.get(key) or log.others.get(key) or []
 
 
-def sample(records: list[Record], about: int = SAMPLED) -> list[Record]:
+def sample(records: list[Record], about: int = 3) -> list[Record]:
     """Return about so many of the records, with the first and the last."""
     return records if len(records) <= about else [*records[:: len(records) // about], records[-1]]
 

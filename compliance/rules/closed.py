@@ -87,8 +87,9 @@ class Configuration(SuiteRule):
             return
         in_folder = case.round_why in (FLAT, NAMED)
         why = f" ({case.round_why})" if case.round_why else ""
-        rules = f"the rules of round {case.round}{why}"
-        message = f"the run was configured for round {show(stated)}, but is judged by {rules}"
+        message = (
+            f"the run was configured for round {show(stated)}, but is judged by the rules of round {case.round}{why}"
+        )
         expected = "a folder of the run's own round" if in_folder else "the run's own round, see --round"
         yield self.finding_at(log, record, message, expected, ERROR if in_folder else WARNING)
 

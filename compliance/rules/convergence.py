@@ -15,8 +15,6 @@ from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
 from compliance.rules.rule import RULES, Rule, SetRule, SubmissionsRule, show
 
-JUDGED_BY_RUNS = ("exact", "interpolated", "smaller batch", "too few runs")
-"""Cases of a verdict that further runs may change."""
 RATE, DECAY_FACTOR = "opt_base_learning_rate", "opt_learning_rate_decay_factor"
 WARMUP_EPOCHS, WARMUP_FACTOR = "opt_learning_rate_warmup_epochs", "opt_learning_rate_warmup_factor"
 RCP = "training_rules.adoc#rcps; hpc_training_rules.adoc#results; rcp_checker of mlcommons/logging"
@@ -49,11 +47,17 @@ class Convergence(ConvergenceRule):
             yield from self._compare_prunings(results)
         verdict = results.judged_convergence
         if verdict is None:
-            yield self.skipped(results.folder, _why_not(results))
+            problem = "mini problem" if results.mini else "benchmark"
+            reasons = (
+                (results.reference is None, f"the {problem} is unknown"),
+                (not results.runs, "there are no runs"),
+                (True, f"the {problem} has no reference convergence points of round {results.round}"),
+            )
+            yield self.skipped(results.folder, f"convergence not tested: {first_text(reasons)}")
             return
         if verdict.passed:
             return
-        if results.missing_runs and verdict.case in JUDGED_BY_RUNS:
+        if results.missing_runs and verdict.case in ("exact", "interpolated", "smaller batch", "too few runs"):
             yield self.skipped(results.folder, f"convergence not tested: {results.missing_runs} runs are missing")
             return
         severity, more = ERROR, ""
@@ -71,8 +75,9 @@ class Convergence(ConvergenceRule):
             return
         if ours.passed is not theirs.passed or abs(ours.normalization - theirs.normalization) > 1e-9:
             own, official = (f"{'pass' if v.passed else 'fail'}, factor {v.normalization:.4f}" for v in (ours, theirs))
-            message = f"true envelope: {own}; official pruning and interpolation: {official}"
-            message += f" ({theirs.official_message})"
+            message = (
+                f"true envelope: {own}; official pruning and interpolation: {official} ({theirs.official_message})"
+            )
             fix = "Nothing to fix; expect another verdict from the official tool."
             yield self.finding(results.folder, 0, message, severity=NOTE, fix=fix)
 
@@ -136,8 +141,10 @@ class WaiversUsed(SubmissionsRule):
     bad = (lambda package: package(epochs=18).waive("3.0/Exampel/example_n64/strong/cosmoflow"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for waiver, message in unused(submissions.waivers, submissions.sets):
-            yield self.finding(waiver.path, waiver.line, message, "the exact name of a result that fails RCP01")
+        yield from (
+            self.finding(waiver.path, waiver.line, message, "the exact name of a result that fails RCP01")
+            for waiver, message in unused(submissions.waivers, submissions.sets)
+        )
 
 
 class ScalingFile(SetRule, strict_only=True):
@@ -187,16 +194,6 @@ def _list_peaks(settings: Mapping[str, Any]) -> tuple[float, ...]:
     rate: Any = settings.get(RATE)
     factor: Any = settings.get(WARMUP_FACTOR)
     return (rate, rate * factor) if is_number(rate) and is_number(factor) and factor >= 1 else ()
-
-
-def _why_not(results: ResultSet) -> str:
-    problem = "mini problem" if results.mini else "benchmark"
-    reasons = (
-        (results.reference is None, f"the {problem} is unknown"),
-        (not results.runs, "there are no runs"),
-        (True, f"the {problem} has no reference convergence points of round {results.round}"),
-    )
-    return f"convergence not tested: {first_text(reasons)}"
 
 
 class OfficialVerdict(Rule, strict_only=True):

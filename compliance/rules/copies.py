@@ -22,19 +22,11 @@ from compliance.rules.runs import RESULTS, RunsRule
 from compliance.rules.settings import seed_of, seed_problem
 
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
-ONE_FOLDER = "the official tools look at one folder at a time"
 SHOWN = 3
 HOUR_S: Final = 3600
 DAY_S: Final = 24 * HOUR_S
-EARLIEST_S: Final = 1.5e9
-LATEST_S: Final = 1.9e9
-"""July 2017 to March 2030, in seconds since 1970."""
-CLOCK_UNITS: Final = (1, 10**3, 10**6, 10**9)
 FEWEST_CLOCKS: Final = 3
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
-MARK = ("file", "lineno")
-LEAST_DRAWN: Final = 1000
-"""Seeds that are all smaller are counted or chosen, not drawn."""
 NAME_OF_COPY = r"(?i)result_(?!\d+\.txt)|.*(?:\(\d+\)|\bcopy|copy\b|kopie|~$|\.(?:bak|orig)\b)"
 """What browsers, file managers and editors call a copy of result_0.txt."""
 Pair = tuple[JudgedRun, JudgedRun]
@@ -108,7 +100,13 @@ class SeedsUnique(SeedRule):
         if SEED_BYPASS in results.officially_bypassed:
             return
         copied = {id(run) for pair in results.list_copies(TIMES) for run in pair}
-        for seed, places in _seed_places(results).items():
+        # In the profile official, a seed is one by source file, source line and value.
+        logged = (
+            (_seed_key(results.strict, file, source_line, value), (run, line))
+            for run in results.runs
+            for line, file, source_line, value in run.seeds
+        )
+        for seed, places in group_pairs((key, place) for key, place in logged if key is not None).items():
             runs = list({id(run): run for run, _ in places}.values())
             number = seed[-1] if isinstance(seed, tuple) else seed
             run, line = places[-1]
@@ -122,8 +120,10 @@ class SeedsUnique(SeedRule):
                 cause = "RUN05" if all(id(run) in copied for run in runs) else ""
                 yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix, cause=cause)
             elif len(places) > 1 and not run.damage:
-                message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
-                message += " as that of two runs"
+                message = (
+                    f"seed {show(number)} is logged {len(places)} times; the official package checker takes it as that"
+                    " of two runs"
+                )
                 severity = WARNING if results.strict else ERROR
                 yield self.finding(run.path, line, message, "one seed record, from rank 0", "seed", severity)
         for run in results.runs:
@@ -153,7 +153,8 @@ class SeedsOfTheirTime(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         seeds = [(run, seed_of(run.seed), run.start_ms) for run in results.runs if run.start_ms is not None]
         numbers = [seed for _, seed, _ in seeds if seed is not None]
-        if len(numbers) >= FEWEST_CLOCKS and max(map(abs, numbers)) < LEAST_DRAWN:
+        # Seeds that are all so small are counted or chosen, not drawn.
+        if len(numbers) >= FEWEST_CLOCKS and max(map(abs, numbers)) < 1000:
             run = seeds[0][0]
             yield self.finding(
                 run.path,
@@ -180,18 +181,9 @@ class SeedsOfTheirTime(SetRule, strict_only=True):
 
 def _find_delay(seed: int, start_ms: float) -> float | None:
     """Return how long before a run, in seconds, its seed was read from a clock since 1970; None if it was not."""
-    seconds = next((seed / unit for unit in CLOCK_UNITS if EARLIEST_S <= seed / unit < LATEST_S), None)
+    # July 2017 to March 2030.
+    seconds = next((seed / unit for unit in (1, 10**3, 10**6, 10**9) if 1.5e9 <= seed / unit < 1.9e9), None)
     return None if seconds is None else start_ms / 1000 - seconds
-
-
-def _seed_places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:
-    """Return by seed where it is logged; in the profile official, by source file, source line and seed."""
-    places = (
-        (_seed_key(results.strict, file, source_line, value), (run, line))
-        for run in results.runs
-        for line, file, source_line, value in run.seeds
-    )
-    return group_pairs((key, place) for key, place in places if key is not None)
 
 
 def _seed_key(strict: bool, file: Any, source_line: Any, value: Any) -> Hashable:
@@ -203,7 +195,7 @@ def _seed_key(strict: bool, file: Any, source_line: Any, value: Any) -> Hashable
 
 def _official_problem(file: Any, source_line: Any, value: Any) -> str:
     """Return on what the official seed checker fails, "" if it can read the seed."""
-    for name, field in zip(MARK, (file, source_line), strict=True):
+    for name, field in (("file", file), ("lineno", source_line)):
         if field is None or not isinstance(field, Hashable):
             return f"the seed's {name} is {show(field)}, which the official tool cannot compare"
     try:
@@ -271,7 +263,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
 
     id = "RUN12"
     cite = RESULTS
-    differs = ONE_FOLDER
+    differs = "the official tools look at one folder at a time"
     why = (
         "A run used in two results was measured once but counts twice. The rules do not forbid one organisation to "
         "use it for time to train and for throughput, or to submit a result again in another round: that is a "

@@ -10,12 +10,25 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from math import gcd, inf
 from typing import Final, NamedTuple
 
+import msgspec
+
+from common.command import clean
+from common.record import decode
 from common.values import is_number
-from compliance.logs.log import EARLIEST_MS, LATEST_MS, LONGEST_HEAD, MOST_BACK_MS, UTF_16, Log
+from compliance.logs.log import (
+    EARLIEST_MS,
+    KEYS,
+    LATEST_MS,
+    LONGEST_HEAD,
+    LONGEST_KEY,
+    MOST_BACK_MS,
+    UTF_16,
+    Log,
+)
 from compliance.logs.record import Record
 from compliance.logs.timeline import clock, epoch_number
 from compliance.model.judging import Case, Finding, listed
@@ -24,8 +37,6 @@ from compliance.rules.rule import LogRule
 FORMAT: Final = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 HEADER: Final = ("init_start", "submission_benchmark")
 """Records at the start of a log: after a run_start they start another run."""
-TOGETHER_MS: Final = 60_000
-"""Ranks start one run within this time."""
 BY_RANK: Final = {
     True: ("Keep the lines of rank 0, as with srun --label", "grep '^ *0: '"),
     False: (
@@ -97,7 +108,8 @@ def _find_repeats(log: Log) -> Damage | None:
     starts_ms = [record.time_ms for record in log["run_start"]]
     count = len(starts_ms)
     first_stop_ms = min((record.time_ms for record in log["run_stop"]), default=inf)
-    if count < 2 or not (max(starts_ms) <= min(starts_ms) + TOGETHER_MS and max(starts_ms) < first_stop_ms):
+    # Ranks start one run within a minute.
+    if count < 2 or not (max(starts_ms) <= min(starts_ms) + 60_000 and max(starts_ms) < first_stop_ms):
         return None
     # Hashes: there may be a million events.
     alike = Counter(hash((record.key, epoch_number(record))) for record in log.events)
@@ -310,11 +322,57 @@ def _repair(log: Log, command: str) -> str:
 
 
 def describe_repair(log: Log, cause: str, line: int = 0, key: str = "") -> tuple[str, str]:
-    """Return what is wrong with lines that are no records, and how to repair them; see `explain`."""
-    from compliance.logs.torn_records import explain  # only damaged logs pay for it
+    """Return what is wrong with lines that are no records, and how to repair them, "" if that is unknown.
 
-    text, fix, command = explain(log, cause, line, key)
+    line: the first of them. key: what `find_cause` returns with it; of a torn record, all that its line has of it.
+    """
+    from compliance.logs.bad_lines import BAD_LINES, TORN  # only damaged logs pay for it
+
+    row = BAD_LINES.get(cause)
+    known = (cause, row.fix, row.command.replace("KEY", key)) if row else (cause, "", "")
+    text, fix, command = (_find_rest(log, line, key) if cause == TORN else None) or known
     return text, f"{fix}:\n{_repair(log, command)}" if command else fix
+
+
+def _find_rest(log: Log, line: int, torn: str) -> tuple[str, str, str] | None:
+    """Return what tears a record, how to make it whole, and a command; None if the next lines make it whole."""
+    begin, texts = torn.encode("latin-1"), dict((*log.tail, *log.text))
+    # A record is torn into 20 lines at most.
+    rest = {at: re.sub(rb"^(?:> ?)+", b"", texts[at]) for at in range(line + 1, line + 20) if at in texts}
+    if any(_parse(log, whole) for whole in accumulate(rest.values(), initial=begin)):
+        return None
+    forms = [
+        (length, at, record)
+        for at, text in rest.items()
+        for length in range(len(begin), 0, -1)
+        if (record := _parse(log, begin[:length] + text))
+    ]
+    if not forms:
+        name = re.search(r'"key"\s*:\s*"[\w.-]{1,80}"', torn)
+        return (
+            f"the record{f' of {name[0]}' if name else ''} breaks off, and its rest is not in the next lines",
+            "Copy the log again from where the run wrote it. If the rest is not there, it is lost.",
+            "",
+        )
+    length, at, record = forms[0]
+    epoch = record.meta("epoch_num")
+    command = f"s/(.*:::MLLOG .{{{length}}}).*\\n/$1/ if $. == {line}; print if $. <= {line} || $. >= {at}"
+    return (
+        f'text of another program, "{clean(torn[length:][:LONGEST_KEY])}", tears the record of {record.key}'
+        f"{'' if epoch is None else f' of epoch {epoch}'}, whose end is in line {at}"
+        f"{'; its result may be the one that reaches the target' if record.key in log.metrics else ''}",
+        "Write standard error to a file of its own (2> FILE). Here, take out that text, to make the record whole",
+        f"perl -ne '{command}'" if len(forms) == 1 else "",
+    )
+
+
+def _parse(log: Log, text: bytes) -> Record | None:
+    """Return the record of this text, None if it is none, or of a key that no other record here and no rule has."""
+    try:
+        record = decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return record if record.key in KEYS or record.key in log.records or record.key in log.others else None
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from common.command import counted
 from common.reference import Target
@@ -19,15 +19,6 @@ from compliance.rules.epochs import counts_samples, course_of, more, numbers_los
 from compliance.rules.pace import SHORTEST_SHARE
 from compliance.rules.quality import ResultRule
 from compliance.rules.rule import show
-
-STEPS_SHARE: Final = 0.02
-"""Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
-SPARSE: Final = 3
-"""Times the usual epochs from evaluation to evaluation; in published logs at most twice."""
-ROUNDING: Final = 1e-6
-"""Relative difference of one result as several ranks compute it, in other orders and 32-bit numbers."""
-Choice = tuple[Record, Record, bool]
-"""A result where there was another one, that one, and whether both are of one evaluation."""
 
 
 class EvaluationsReport(ResultRule, strict_only=True):
@@ -59,7 +50,8 @@ class EvaluationsReport(ResultRule, strict_only=True):
         """Yield a note if one evaluation comes after many more epochs than the others do."""
         places = [-1, *(at for at, number in enumerate(course.started) if number in course.evaluated)]
         gaps = sorted((place - before, place) for before, place in pairwise(places))
-        if gaps and gaps[-1][0] > SPARSE * gaps[len(gaps) // 2][0]:
+        # In published logs it is at most twice.
+        if gaps and gaps[-1][0] > 3 * gaps[len(gaps) // 2][0]:
             (widest, place), usual = gaps[-1], gaps[len(gaps) // 2][0]
             record = course.evaluated[list(course.started)[place]]
             message = f"{widest} epochs are trained before this evaluation; before most others, {usual}"
@@ -105,8 +97,7 @@ class ResultPlace(ResultRule, strict_only=True):
         if choices:
             record, before, is_inside = choices[0]
             epoch = show(record.meta("epoch_num"))
-            again = "evaluated again without training between"
-            problem = "a second result in one evaluation" if is_inside else again
+            problem = "a second result in one evaluation" if is_inside else "evaluated again without training between"
             values = f"{show(before.value)} in line {before.line}, now {show(record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
@@ -155,9 +146,12 @@ class ResultPlace(ResultRule, strict_only=True):
             return
 
 
-def _competing_results(course: Course, number: float, target: Target, timed: bool) -> Iterator[Choice]:
+def _competing_results(
+    course: Course, number: float, target: Target, timed: bool
+) -> Iterator[tuple[Record, Record, bool]]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
+    With each comes that other one, and whether both are of one evaluation.
     Several ranks may log the same result, but for rounding that does not decide whether it meets the target.
     timed: without step_num, time between results is training.
     """
@@ -178,14 +172,18 @@ def _competing_results(course: Course, number: float, target: Target, timed: boo
             yield record, before or course.repeated[number][0], True
         elif before and not (timed and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
             yield record, before, False
-        elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
+        # Two results of an epoch at different steps are further apart.
+        elif last and evaluations and evaluation.time_ms - last.time_ms < 0.02 * course.usual_ms:
             yield record, last, False
         last = amounts[step] = record
 
 
 def _differ_by_rounding(first: Any, second: Any, target: Target) -> bool:
-    """Tell whether two results are as good as one, and both meet the target or neither does."""
-    close = is_number(first) and is_number(second) and abs(first - second) <= ROUNDING * abs(first)
+    """Tell whether two results are as good as one, and both meet the target or neither does.
+
+    Several ranks compute one in other orders, and in 32-bit numbers.
+    """
+    close = is_number(first) and is_number(second) and abs(first - second) <= 1e-6 * abs(first)
     return close and target.met(first) == target.met(second)
 
 

@@ -21,11 +21,8 @@ from compliance.rules.rule import LogRule, show
 
 MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for digest in ref.data_sha256}
 """The variant of each known digest of generated data."""
-RESTART_MS = 1500
-"""Between two jobs: Python alone takes longer to import torch."""
 NOTHING = ("", "none", "null", "false", "no")
 """Texts that name no checkpoint."""
-MINI_FOLDER = r"(?i)(?:^|[-_./])mini2?(?![^-_./])"
 
 
 class MachineAndData(SuiteRule):
@@ -43,8 +40,10 @@ class MachineAndData(SuiteRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
             if isinstance(record.value, dict):
-                for message, expected, severity in self._find_contradictions(log, case, record.value):
-                    yield self.finding_at(log, record, message, expected, severity)
+                yield from (
+                    self.finding_at(log, record, *contradiction)
+                    for contradiction in self._find_contradictions(log, case, record.value)
+                )
 
     def _find_contradictions(self, log: Log, case: Case, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         """Yield message, what was expected and severity of what a provenance says against its log."""
@@ -72,7 +71,7 @@ class MachineAndData(SuiteRule):
         if variant := own.get(digest) or MINI_DATA.get(digest):
             message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
             yield message, f"dataset_variant {variant}", ERROR
-        elif isinstance(folder, str) and re.search(MINI_FOLDER, folder):
+        elif isinstance(folder, str) and re.search(r"(?i)(?:^|[-_./])mini2?(?![^-_./])", folder):
             message = f"the data are in {show(folder)}, as those of a mini problem, but the log is of the full one"
             yield message, "the full data", WARNING
 
@@ -98,7 +97,7 @@ class ResumedInTime(LogRule, strict_only=True):
             if is_number(number) and number > max(filter(is_number, trained), default=0):
                 message = f"the run was resumed from epoch {show(number)}, which the log does not have"
                 yield self.finding_at(log, resumed, message, "all epochs of the run")
-            elif after and before and after.time_ms - before[-1].time_ms < RESTART_MS:
+            elif after and before and after.time_ms - before[-1].time_ms < 1500:  # to import torch takes longer
                 pause = f"{after.time_ms - before[-1].time_ms:,.0f} ms after the last record of the job before"
                 message = f"the resumed run goes on {pause}: no job restarts so soon"
                 yield self.finding_at(log, resumed, message, "the pause between the jobs")

@@ -40,7 +40,6 @@ from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
-SCRIPT_BYTES = 64 << 10
 MARK_FILE = "common/provenance.py"
 SAMPLE_CODE = "benchmarks/cosmoflow/implementations/torch"  # of the sample package, as the link
 SAMPLE_LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"
@@ -71,11 +70,11 @@ class Implementations(CodeRule):
         if not code.exists:
             yield self.finding(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
             return
-        for benchmark in dict.fromkeys(benchmark for benchmark, _ in _list_results(package)):
-            if not code.list_implementations(benchmark):
-                yield self.finding(
-                    code.path(benchmark), 0, f"no implementation of {benchmark}", "implementations/<name>/"
-                )
+        yield from (
+            self.finding(code.path(benchmark), 0, f"no implementation of {benchmark}", "implementations/<name>/")
+            for benchmark in dict.fromkeys(benchmark for benchmark, _ in _list_results(package))
+            if not code.list_implementations(benchmark)
+        )
 
 
 class SubmittedCode(CodeRule):
@@ -213,7 +212,7 @@ class Reproducible(CodeRule):
                 yield self._misplaced_code(code, benchmark, system)
                 continue
             paths = {name: posixpath.join(folder, name) for name in (README_FILE, *SCRIPTS)}
-            begins = {name: package.tree.begin(path, SCRIPT_BYTES) for name, path in paths.items()}
+            begins = {name: package.tree.begin(path, 64 << 10) for name, path in paths.items()}
             lacking = [name for name, begin in begins.items() if not begin]
             if lacking:
                 yield self.finding(folder, 0, f"missing or empty: {', '.join(lacking)}", expected)

@@ -20,11 +20,6 @@ from compliance.rules.rule import LogRule, show
 
 NEAR: Final = 0.02
 """Recorded rates are within this part of those of the header in all published logs that state both."""
-SAMPLED: Final = 8
-LONGEST: Final = 200
-"""Epochs of a schedule; the longest published one has 96. More are steps, unless the run has as many."""
-BESIDE: Final = 2
-"""Steps by which implementations count differently."""
 
 
 class Schedule(NamedTuple):
@@ -107,7 +102,8 @@ class LearningRate(LogRule, strict_only=True):
 
 def _find_steps(log: Log, case: Case) -> Record | None:
     """Return the record of a number of epochs that can only be one of steps."""
-    longest = max(LONGEST, len(course_of(log, case).numbers))
+    # The longest published schedule has 96 epochs.
+    longest = max(200, len(course_of(log, case).numbers))
     for key in KEYS.get(case.benchmark or "", ()):
         record = log.first(key) if key.endswith("_epochs") else None
         value: Any = record.value if record else None
@@ -120,9 +116,7 @@ def _find_steps(log: Log, case: Case) -> Record | None:
 def _list_rates(log: Log, case: Case) -> list[tuple[Record, Any]]:
     """Return the records of a run's learning rates, and the rates."""
     if case.benchmark == "deepcam":
-        return [
-            (r, r.value) for r in sample(records_of(log, "learning_rate"), SAMPLED) if is_number(r.meta("epoch_num"))
-        ]
+        return [(r, r.value) for r in sample(records_of(log, "learning_rate"), 8) if is_number(r.meta("epoch_num"))]
     starts = course_of(log, case).epochs if case.benchmark == "cosmoflow" else []
     if not starts or starts[0][1].meta("lr") is None:
         return []
@@ -137,7 +131,7 @@ def _find_place(record: Record, first: float, steps: float) -> tuple[float, floa
     some count within it, some count parts of steps.
     """
     before, step = record.meta("epoch_num") - first, record.meta("step_num")
-    beside = BESIDE if steps > 1 else 0
+    beside = 2 if steps > 1 else 0  # steps by which implementations count differently
     begin, end = max(before * (steps // 1 - beside / 2), 0), (before + 1) * steps
     if is_number(step) and begin - beside <= step <= end + beside:
         begin = end = step

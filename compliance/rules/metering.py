@@ -15,21 +15,13 @@ from compliance.rules.form import MESSAGES
 from compliance.rules.power import RULES_OF_POWER, UNREAD
 from compliance.rules.rule import SetRule
 
-EDGE_MS = 2000
-"""How far inside the run a measurement may begin or end: one reading, plus rounding to whole seconds."""
 SLOWEST_HZ, SLOW_HZ = 0.95, 0.99
 """Lower rates are an error or a warning; a loop that sleeps one second takes slightly longer."""
-LONGEST_GAP_MS = 10_000
 LEAST_READINGS = 60
-MOST_UNTIMED = 0.1
-PLAUSIBLE_WATTS = (10, 100_000)
-IDLE_WATTS = 25
-"""What an accelerator draws at least when it rests, with its share of the node."""
 EFFICIENCY_FIX = (
     f"Log {CONVERSION_EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where"
     " alternating current was measured, else 1."
 )
-LEAST_EFFICIENCY = 0.8  # of the weakest supply with an 80 PLUS rating
 
 
 class FileRule(SetRule, strict_only=True):
@@ -69,10 +61,10 @@ class PowerReadable(FileRule):
     }
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        for problem in log.problems:
-            yield self.finding(
-                log.path, problem.line, self.MESSAGES[problem.kind].format(problem.detail), "records of mllog"
-            )
+        yield from (
+            self.finding(log.path, problem.line, self.MESSAGES[problem.kind].format(problem.detail), "records of mllog")
+            for problem in log.problems
+        )
         if log.kind and not log.problems:
             message = f"no record of mlperf-logging: this is {log.kind.name}"
             yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=log.kind.fix)
@@ -119,10 +111,10 @@ class MeasurementCovers(FileRule):
                 (late, log.starts.line, POWER_START, f"begins {_span_text(late)} after run_start"),
                 (early, log.stops.line, POWER_STOP, f"ends {_span_text(early)} before run_stop"),
             )
-            if missing > EDGE_MS
+            if missing > 2000  # one reading, plus rounding to whole seconds
         )
         # Short runs may go on after run_stop until there are 60 readings.
-        if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
+        if outside > 0.1 * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
             message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"
             yield self.finding(log.path, 0, message, "little more than the run", severity=WARNING)
 
@@ -186,7 +178,7 @@ class MeasuredEverySecond(FileRule):
         # One more reading: n seconds lie between n + 1 readings.
         rate, gap_ms = (log.timed_readings + 1) / seconds, log.gaps.value or 0
         if rate < SLOW_HZ or gap_ms:
-            severity = ERROR if rate < SLOWEST_HZ or gap_ms > LONGEST_GAP_MS else WARNING
+            severity = ERROR if rate < SLOWEST_HZ or gap_ms > 10_000 else WARNING
             gap = f", the longest gap is {_span_text(gap_ms)}" if gap_ms else ""
             message = f"{log.timed_readings} readings in {seconds:.4g} s of the run{gap}"
             yield self.finding(log.path, log.gaps.line, message, "at least one per second", POWER_READING, severity)
@@ -208,9 +200,9 @@ class PowerValues(FileRule):
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
-        low, high = PLAUSIBLE_WATTS
+        low, high = 10, 100_000
         accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
-        least = min(max(low, IDLE_WATTS * accelerators), high)
+        least = min(max(low, 25 * accelerators), high)  # what they draw at rest, with their share of the node
         watts = log.watt_ms / log.timed_ms if log.timed_ms else least
         yield from (
             self.finding(log.path, line, message, expected, POWER_READING, severity)
@@ -253,7 +245,8 @@ class PowerValues(FileRule):
         efficiency, values = log.efficiency, list(log.efficiencies)
         line, second = (*log.efficiencies.values(), 0, 0)[:2]
         message = f"{CONVERSION_EFFICIENCY} is {' and '.join(map(str, values))}"
-        is_low = efficiency is not None and efficiency < LEAST_EFFICIENCY
+        # That is less than the weakest supply with an 80 PLUS rating has.
+        is_low = efficiency is not None and efficiency < 0.8
         yield from (
             self.finding(log.path, place, text, expected, CONVERSION_EFFICIENCY, severity, EFFICIENCY_FIX)
             for applies, place, text, expected, severity in (

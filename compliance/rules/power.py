@@ -21,8 +21,6 @@ from compliance.rules.rule import SetRule, SubmissionsRule, show
 
 PTDAEMON_NAME = "spl.txt"
 """Of its log, as MLPerf's power measurement calls it."""
-PLAUSIBLE_WATTS = (0.1, 100_000)
-"""Of the interconnect, for each node that it connects."""
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"
 UNREAD = "the official package checker does not read the power files"
@@ -74,9 +72,11 @@ class PowerNumbers(SetRule):
         for name, texts in faults.items():
             folder = posixpath.join(results.folder, POWER, name)
             expected = "0 to n-1, each once, and the same in all runs"
-            for text in texts:
-                if text != NO_FOLDER:
-                    yield self.finding(folder, 0, text, expected, severity=severities[name])
+            yield from (
+                self.finding(folder, 0, text, expected, severity=severities[name])
+                for text in texts
+                if text != NO_FOLDER
+            )
 
 
 class AllNodesMeasured(SetRule, strict_only=True):
@@ -176,7 +176,8 @@ class InterconnectCounted(SetRule, strict_only=True):
             switches = run.power.switches if run.power else ()
             estimates = [log.estimate for log in switches if log.estimate is not None]
             if len(files.nodes) > 1 and switches and len(estimates) == len(switches):
-                watts, (least, most) = sum(estimates), (bound * len(files.nodes) for bound in PLAUSIBLE_WATTS)
+                # For each node that the interconnect connects.
+                watts, (least, most) = sum(estimates), (bound * len(files.nodes) for bound in (0.1, 100_000))
                 if not least <= watts <= most:
                     message = f"switch power adds up to {watts:.4g} W"
                     expected = f"{least:g} to {most:g} W in all"

@@ -23,8 +23,6 @@ from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
-BETTER_RATIO = 10
-"""An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
 MOST_TYPED, LEAST_MADE = 6, 12
 """Digits of a number that a person types, and that a program writes; no published log has results of both kinds."""
@@ -70,7 +68,7 @@ class PlausibleQuality(ResultRule, strict_only=True):
 
     def judge(self, log: Log, case: Case, target: Target) -> Iterator[Finding]:
         last = log.last(target.key)
-        if last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
+        if last and target.met(last.value) and (last.value == 1 or last.value * 10 < target.value):
             how = "the best possible" if last.value == 1 else "more than ten times better than the target"
             yield self.finding_at(log, last, f"{target.key} is {show(last.value)}, {how}", f"about {target.value}")
 
@@ -265,8 +263,7 @@ class SamePrecision(ResultRule, strict_only=True):
         odd = [record for record in odd if record is not results[-1] or target.met(record.value)]
         usual = sorted(count_digits(record.value) for record in results)[len(results) // 2] if odd else 0
         if usual >= LEAST_MADE:
-            deciding = [record for record in odd if record in results[-2:] and target.met(record.value)]
-            record = (deciding or odd)[0]
+            record = next((r for r in odd if r in results[-2:] and target.met(r.value)), odd[0])
             message = f"{record.key} {show(record.value)} has another precision than most results of the log"
             yield self.finding_at(log, record, message, f"{usual} digits, or the same kind of number")
 
@@ -338,8 +335,10 @@ class StopsAtTarget(LogRule, strict_only=True):
             )
             yield self.finding_at(log, first, message, "run_stop after this evaluation", NOTE)
         else:
-            message = f"last evaluation misses the quality target: {target.key} {show(last.value)}"
-            message += f" (it was met in line {first.line})"
+            message = (
+                f"last evaluation misses the quality target: {target.key} {show(last.value)} (it was met in line"
+                f" {first.line})"
+            )
             yield self.finding_at(log, last, message, target.range_text)
 
 

@@ -11,14 +11,14 @@ from typing import Final
 
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
-from compliance.logs.course import LEVEL_SPREAD, Course
+from compliance.logs.course import Course
 from compliance.logs.log import OTHERS_KEPT, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.census import sample
 from compliance.rules.epochs import course_of, more
 from compliance.rules.order import RESOLUTION_MS, TimingRule
-from compliance.rules.pace import FEW_SHARE, FEWEST, NOISE_MS, STEADY_SHARE
+from compliance.rules.pace import FEW_SHARE, FEWEST, NOISE_MS, are_steady
 from compliance.rules.quality import CONVERGENCE, LEAST_MADE, count_digits
 from compliance.rules.rule import LogRule, show
 
@@ -53,8 +53,7 @@ class ReportsInTime(TimingRule, strict_only=True):
         of_epochs = (kept for kept in log.others.values() if kept and is_number(kept[-1].meta("epoch_num")))
         reports = max(of_epochs, key=len, default=[])
         if len(reports) >= FEWEST:
-            course = course_of(log, case)
-            yield from self._find_outside(log, course, reports)
+            yield from self._find_outside(log, course_of(log, case), reports)
             yield from self._find_rushed(log, reports)
             yield from self._find_evaluating(log, reports)
         most = min(OTHERS_KEPT // max(1, len(log.others)), len(log["epoch_start"]) + FEWEST)  # all were kept
@@ -138,8 +137,7 @@ class ReportsInTime(TimingRule, strict_only=True):
         ]
         if rushed:
             pace, count, before, after = min(rushed, key=itemgetter(0))
-            near = sum(usual <= LEVEL_SPREAD * each <= LEVEL_SPREAD**2 * usual for each in paces)
-            few = len(rushed) <= max(1, FEW_SHARE * len(paces)) and near >= STEADY_SHARE * len(paces)
+            few = len(rushed) <= max(1, FEW_SHARE * len(paces)) and are_steady(usual, paces)
             message = (
                 f"the {show(count)} steps since line {before.line} take {count * pace / 1000:,.1f} s; at the usual"
                 f" pace they take {count * usual / 1000:,.1f} s{more(rushed, 'stretches')}"
@@ -203,8 +201,8 @@ class MeasuredOnce(LogRule, strict_only=True):
             record = again[0][1]
             stuck = record.value == records[-1].value and all(before.value == after.value for before, after in again)
             message = f"{record.key} {show(record.value)} is also that of line {first[record.value].line}"
-            message += more(again, "values")
-            yield self.finding_at(log, record, message, "a number of its own", NOTE if stuck else WARNING)
+            severity = NOTE if stuck else WARNING
+            yield self.finding_at(log, record, message + more(again, "values"), "a number of its own", severity)
 
 
 def _keep_floats(records: Sequence[Record]) -> list[Record]:

@@ -15,12 +15,10 @@ from compliance.model.package import Package
 from compliance.model.package_files import FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
-LARGEST_HEAD = 16 << 10
 LOG_NAME = re.compile(r"(?:result_.*|(?:result|run)[_-]\d+)\.txt(?:\.gz)?", re.IGNORECASE)
+LONGEST_PATH = 200
 OF_TESTS = re.compile(r"benchmarks/[^/]+/implementations/(?:[^/]+/)+tests?/")
 """Logs there are samples."""
-LONGEST_PATH = 200
-UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
 LEFT_OVER = re.compile(
     r"(?P<cache>__pycache__|.*\.egg-info|Thumbs\.db)|(?P<compiled>.*\.(?:py[co]|o|obj|class))"
@@ -106,7 +104,7 @@ class RepositoryNames(RepositoryRule, strict_only=True):
 
     def _find_unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
-            if UNPORTABLE.search(entry.name) or RESERVED.fullmatch(entry.name):
+            if re.search(r'[^ -~]|[<>:"|?*\\]|\.$', entry.name) or RESERVED.fullmatch(entry.name):
                 message = f"not every file system can store the name {entry.name!a}"
                 expected = "letters a-z, digits, dot, dash, underscore, plus"
                 yield self.finding(package.path(entry), 0, message, expected, severity=WARNING)
@@ -208,7 +206,7 @@ def _is_log(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a file has the name of a result log and begins like one."""
     if not entry.is_file or not LOG_NAME.fullmatch(entry.name) or OF_TESTS.match(entry.path):
         return False
-    return entry.name.lower().endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), LARGEST_HEAD)
+    return entry.name.lower().endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), 16 << 10)
 
 
 class NothingLeftOver(RepositoryRule, strict_only=True):

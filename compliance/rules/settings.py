@@ -143,13 +143,9 @@ class SettingsLogged(LogRule):
         for setting in case.settings:
             records = log.records.get(setting.key, [])
             if not setting.required and case.strict and any(record.value != records[0].value for record in records):
-                contradictions = self.exactly_once(log, setting.key)
-                yield from (finding._replace(severity=WARNING) for finding in contradictions)
-            if setting.required and len(records) != 1:
-                if check_of(setting, case) is None or not applies(setting, log):
-                    continue
-                if case.strict and setting.key == "seed":
-                    continue  # SET08, RUN03
+                yield from (finding._replace(severity=WARNING) for finding in self.exactly_once(log, setting.key))
+            is_needed = setting.required and check_of(setting, case) is not None and applies(setting, log)
+            if is_needed and len(records) != 1 and not (case.strict and setting.key == "seed"):  # SET08, RUN03
                 yield from self.exactly_once(log, setting.key, NOTE if case.strict else WARNING)
 
 
@@ -168,8 +164,7 @@ class SettingsAllowed(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         benchmark = case.benchmark if case.reference else None  # a plug-in may be refused in the next check
         for key, setting, check in _list_checks(benchmark, case.variant, case.round, case.division, case.profile):
-            records = log.records.get(key) or ()
-            wrong = next((record for record in records if not check.allows(record.value)), None)
+            wrong = next((record for record in log[key] if not check.allows(record.value)), None)
             if wrong and applies(setting, log):
                 message, expected, fix = _describe_value(setting, wrong, check), check.text, ""
                 if isinstance(wrong.value, str) and re.fullmatch(r"\s*-?\d*\.?\d+(?:e-?\d+)?\s*", wrong.value, re.I):
@@ -265,9 +260,11 @@ class SeedLogged(LogRule, strict_only=True):
             severity = "an error" if case.round == "3.0" else "a warning"
             message = f"seed missing: the log states none ({severity} in a closed submission)"
             yield self.finding(log.path, 0, message, "one seed record", "seed")
-        for record in log["seed"]:
-            if problem := seed_problem(record.value):
-                yield self.finding_at(log, record, problem, "a whole number", severity="error")
+        yield from (
+            self.finding_at(log, record, problem, "a whole number", severity="error")
+            for record in log["seed"]
+            if (problem := seed_problem(record.value))
+        )
 
 
 class NoMini(LogRule, strict_only=True):

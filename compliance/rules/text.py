@@ -24,16 +24,10 @@ from compliance.rules.rule import LogRule, show
 
 MANY: Final = 10
 """More than one record in so many is usual."""
-LEAST_PRINTED: Final = 5
-"""Printed results, from which on the name is known under which the program prints them."""
 LATE_S: Final = 15.0
 """What writing a line may take."""
 QUARTER_S: Final = 900
 """By which zones differ."""
-HALF_DAY_S: Final = 43_200
-"""After which clocks of 12 hours are the same."""
-LARGER_UNIT: Final = 50
-"""Times that a length in another unit is longer."""
 LOADED: Final = (
     rb"(?i)\b(?:resum|restor|load|continu)(?:ed|ing)\b(?: training)? (?:from (?:checkpoint|ckpt|epoch|step)\b|.{0,40}?"
     rb"(?:checkpoint|ckpt|weights|model).{0,40}\.(?:pth?|h5|ckpt|tar)\b)"
@@ -102,14 +96,11 @@ class AgreesWithText(LogRule, strict_only=True):
         start, stop = log.first("run_start"), log.last("run_stop")
         if start and stop and (log.heads or log.text):
             events = [event for event in log.events if start.order <= event.order <= stop.order]
-            for find in (
-                find_labels(log, events),
-                find_times(log),
-                find_values(log),
-                find_claims(log, stop, case),
-            ):
-                for line, severity, message in find:
-                    yield self.finding(log.path, line, message, "text that agrees with the records", severity=severity)
+            doubts = chain(find_labels(log, events), find_times(log), find_values(log), find_claims(log, stop, case))
+            yield from (
+                self.finding(log.path, line, message, "text that agrees with the records", severity=severity)
+                for line, severity, message in doubts
+            )
 
 
 def find_form(head: bytes, line: int) -> bytes:
@@ -166,8 +157,9 @@ def find_times(log: Log) -> Iterator[Doubt]:
     points = [(line, stamp, at) for line, stamp in stamps if (at := bisect_left(lines, line)) < len(lines)]
     near = [s - seconds[at] for line, s, at in points if 0 <= seconds[at] - seconds[at - (lines[at] > line)] < 1]
     zones = Counter(round(by / QUARTER_S) for by in near if abs(remainder(by, QUARTER_S)) < 1)
+    # Clocks of 12 hours are the same after half a day.
     zone, agreeing = zones.most_common(1)[0] if zones else (0, 0)
-    late = [(remainder(stamp - seconds[at] - QUARTER_S * zone, HALF_DAY_S), line, at) for line, stamp, at in points]
+    late = [(remainder(stamp - seconds[at] - QUARTER_S * zone, 43_200), line, at) for line, stamp, at in points]
     odd = [
         (by, line, at)
         for by, line, at in late
@@ -215,7 +207,8 @@ def find_values(log: Log) -> Iterator[Doubt]:
             )
         exact = {digits: line for digits, line in printed.items() if begin < line < end and EXACT.search(digits)}
         other = {digits: line for digits, line in exact.items() if not is_rounded(digits, results)}
-        if 0 < len(other) <= FEW_SHARE * len(exact) and len(exact) >= LEAST_PRINTED:
+        # From so many on, the name is known under which the program prints results.
+        if 0 < len(other) <= FEW_SHARE * len(exact) and len(exact) >= 5:
             digits = max(other, key=other.__getitem__)
             yield (
                 other[digits],
@@ -249,7 +242,8 @@ def find_claims(log: Log, stop: Record, case: Case) -> Iterator[Doubt]:
             )
         elif (length := re.match(LENGTH, text)) and (line < stop.line or not length[1]):
             longest = max(lengths[max(at - 3, 0) : at], default=extent) if length[1] else extent
-            if 1.01 * longest + LATE_S / 3 < float(length[2] or length[3]) < LARGER_UNIT * longest:
+            # A length that is so much longer is in another unit.
+            if 1.01 * longest + LATE_S / 3 < float(length[2] or length[3]) < 50 * longest:
                 yield (
                     line,
                     WARNING,

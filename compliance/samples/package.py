@@ -80,7 +80,6 @@ class SamplePower(SampleRecords):
 Content = SampleLog | bytes
 Damage = Callable[[SamplePower], Any]
 SYSTEM = "example_n64"
-FASTER = 20  # how much shorter runs are made before power files are written for them
 
 
 class SamplePackage:
@@ -193,7 +192,8 @@ class SamplePackage:
         for number in range(1, self._count + 1):
             log, folder = self._find_log(number), f"{self.folder}/power/result_{number}"
             first = log.records[0]["time_ms"]
-            log.set("number_of_nodes", nodes).times(lambda time_ms, first=first: first + (time_ms - first) // FASTER)  # type: ignore[misc]
+            # Runs are made shorter before power files are written for them.
+            log.set("number_of_nodes", nodes).times(lambda time_ms, first=first: first + (time_ms - first) // 20)  # type: ignore[misc]
             start_ms, stop_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
             files = [SamplePower.node(start_ms - margin_ms, stop_ms + margin_ms, at) for at in range(nodes)]
             files.append(SamplePower.switch(start_ms, stop_ms, 0))

@@ -128,7 +128,7 @@ def test_there_are_hundreds_of_cases_with_names_of_their_own():
 
 
 def test_a_difference_is_noticed(monkeypatch, tmp_path):
-    monkeypatch.setattr(copies, "_seed_places", lambda results: {})
+    monkeypatch.setattr(copies, "_seed_key", lambda *_: None)
     (twice,) = [one for one in MUTATIONS if one.name == "seed 1001 in one log"]
     (found,) = compared([Case(twice.name, PLAIN, (twice,))], tmp_path, None)
     assert differences([found]) and found.official and found.strict and not found.theirs and not excused(found.case)

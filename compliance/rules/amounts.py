@@ -436,7 +436,9 @@ class BatchOfRanks(Amounts):
         shared = ("global_batch_size", "accelerators_per_node", "batchnorm_group_size")
         batch, each, group = (log.value(key) for key in shared)
         odd = (Limit(WARNING, inf, inf),)
-        if is_integer(batch) and 0 < batch < accelerators and ranks is None and not _means_other_things(log, case):
+        # The accelerators of a node may share a sample.
+        is_small = is_integer(batch) and is_number(each) and 0 < batch * each < accelerators
+        if is_small and ranks is None and not _means_other_things(log, case):
             yield Pair(log["global_batch_size"][0].line, "global_batch_size", batch, accelerators, odd)
         if not is_integer(ranks) or not 1 <= ranks <= 10**6:  # no machine has more
             return

@@ -19,6 +19,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from string import Template
@@ -393,9 +394,26 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
             of_section = f" of {parent}" if parent else ""
             quoted = dotted[: len(parent) + SHOWN]
             source = layer.locate(*(parent.split(".") if parent else ()), str(name))
+            if parent and layer.text and any(name == entry.name for entry in fields(root)):
+                hint = f": {name} is indented, and so stands inside {parent}; move it to the left margin;"
+            elif owners := _find_owners(dotted, root):
+                hint = f", which is of {owners}, not of {root.__module__.partition('.')[0]}{hint}"
+                hint += f" is this a configuration of {owners}? Then name that benchmark;" if layer.text else ""
             raise ConfigError(f"{source}: unknown key {quoted}{hint} known keys{of_section}: {', '.join(keys)}")
         if is_dataclass(keys[name]):
             _check_keys(keys[name], layer._replace(value=value), dotted, root)
+
+
+def _find_owners(dotted: str, root: type) -> str:
+    """Return which benchmarks of the suite have a key that another benchmark's configuration has not; "" if none."""
+    if not hasattr(root, "run_facts"):
+        return ""
+    from common.benchmarks import PACKAGES  # only a wrong key pays for these
+
+    configs = {name: import_module(f"{name}.settings").Config for name in PACKAGES}
+    return " and ".join(
+        name for name, config in configs.items() if any(dotted == key for key, _, _ in _list_keys(config, ""))
+    )
 
 
 def guess_key(cls: type, name: str) -> str | None:
@@ -482,6 +500,9 @@ def _fits(hint: Any, value: Any) -> bool:
 def _propose_value(hint: Any, value: Any) -> str:
     """Return what to write in place of a value of another type, else an example; "" for what the type's name says."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
+    empty = "{}" if get_origin(hint) is dict else "[]" if get_args(hint)[-1:] == (...,) else ""
+    if empty and text.lower() in ("null", "none", "no", "off", "false", ""):
+        return f"; write {empty} for none"
     for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         proposal = ""
         if get_origin(kind) is tuple and text and not isinstance(value, list | dict | None):

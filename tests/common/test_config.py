@@ -161,6 +161,13 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ),
         ("data: {folder: x}\nschedule:\n  boundaries: 2, 5", (), ["run.yaml:3: schedule.boundaries: ", "write [2, 5]"]),
         ("data: {folder: x}", ["schedule.boundaries=3"], ["schedule.boundaries: ", "write [3]"]),
+        ("data: {folder: x}", ["schedule.boundaries=none"], ["schedule.boundaries: ", "write [] for none"]),
+        ("data: {folder: x}", ["schedule.decay="], ["schedule.decay: ", "got null; write {} for none"]),
+        (
+            "data:\n  folder: x\n  optim:\n    lr: 1",
+            (),
+            ["run.yaml:3: unknown key data.optim: optim is indented, and so stands inside data; move it to the left"],
+        ),
         ("data: {folder: x}\nschedule: {decay: {3: half}}", (), ['schedule.decay: 3: expected a number; got "half"']),
         ("data: {folder: x}", ["optim.lr=0,002"], ["optim.lr: expected a number", "write 0.002"]),
         ("data: {folder: x}", ["optim.lr=5 %"], ['optim.lr: expected a number; got "5 %"']),

@@ -471,6 +471,8 @@ def _convert_value(hint: Any, layer: _Layer, dotted: str) -> Any:
                 f"{place}: {dotted}: a blank is missing after the colon: write {{{name}: {text}}}"
             ) from error
         got = f"expected {_describe_type(part)}; got {quote_value(value)}{_propose_value(part, value)}"
+        if inner and isinstance(value, dict) and value:
+            got += f"; or is the key {inner[-1]}.{next(iter(value))} meant, with a dot?"
         source, names = layer.locate(*dotted.split("."), *inner), ": ".join((dotted, *inner))
         raise ConfigError(f"{source}: {names}: {error.__cause__ or got}") from error
 
@@ -503,6 +505,10 @@ def _propose_value(hint: Any, value: Any) -> str:
     empty = "{}" if get_origin(hint) is dict else "[]" if get_args(hint)[-1:] == (...,) else ""
     if empty and text.lower() in ("null", "none", "no", "off", "false", ""):
         return f"; write {empty} for none"
+    if problem := explain_range(value):
+        return f"; {problem}, in [ ]" if get_origin(hint) is tuple else f"; {problem.partition(';')[0]}"
+    if re.search(r"\s\w+\.[\w.]+=", text):
+        return "; are these two settings? Write each without the quotes around both"
     for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         proposal = ""
         if get_origin(kind) is tuple and text and not isinstance(value, list | dict | None):
@@ -518,6 +524,15 @@ def _propose_value(hint: Any, value: Any) -> str:
             )
             return f"; write {proposal}{only}"
     return f"; for example {_make_sample(hint)}" if get_origin(hint) in (tuple, dict) else ""
+
+
+def explain_range(value: Any) -> str:
+    """Return what to write in place of a range such as 1-4, which YAML reads as text; "" for any other value."""
+    if not (match := re.fullmatch(r"(\d{1,9})(?:-|:|\.\.+)(\d{1,9})", str(value))):
+        return ""
+    first, last = map(int, match.groups())
+    numbers = ",".join(map(str, range(first, last + 1))) if 0 < last - first < 20 else f"{first},{first + 1} ..."
+    return f"{value} is text, as there are no ranges; write each number: {numbers}"
 
 
 def _make_sample(hint: Any) -> str:

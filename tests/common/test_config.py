@@ -162,6 +162,12 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ("data: {folder: x}\nschedule:\n  boundaries: 2, 5", (), ["run.yaml:3: schedule.boundaries: ", "write [2, 5]"]),
         ("data: {folder: x}", ["schedule.boundaries=3"], ["schedule.boundaries: ", "write [3]"]),
         ("data: {folder: x}", ["schedule.boundaries=none"], ["schedule.boundaries: ", "write [] for none"]),
+        (
+            "data: {folder: x}\nschedule: {boundaries: 2-4}",
+            (),
+            ["schedule.boundaries: ", "write each number: 2,3,4, in ["],
+        ),
+        ("data: {folder: x}", ["epochs=2 optim.lr=1"], ["epochs: expected a whole number", "two settings"]),
         ("data: {folder: x}", ["schedule.decay="], ["schedule.decay: ", "got null; write {} for none"]),
         (
             "data:\n  folder: x\n  optim:\n    lr: 1",

@@ -93,11 +93,15 @@ class CommandParser(argparse.ArgumentParser):
         """Parse the arguments; for FIELD=VALUE without its option, name --set if there is one."""
         arguments, others = self.parse_known_args(args, namespace)
         if others:
+            words = sys.argv[1:] if args is None else list(args)
             names = [action.option_strings[-1] for action in self._actions if action.option_strings and action.metavar]
             hint = f"; options that take such a value: {', '.join(names[:8])}" if names else ""
-            if "=" in others[0] and "--set" in self._option_string_actions:
+            name, sign, _ = others[0].partition("=")
+            if sign and any(word.startswith(name + sign) for word in words[: words.index(others[0])]):
+                hint = "; a shell makes several words of {a,b}: join values by commas alone, or repeat the option"
+            elif sign and "--set" in self._option_string_actions:
                 hint = f"; write --set {shlex.quote(others[0])}"
-            elif others[0] in (sys.argv[1:] if args is None else args)[1:]:
+            elif others[0] in words[1:]:
                 hint = "; if it belongs to the word before it, quote both, or join a list by commas"
             self.error(f"unexpected argument {others[0]!r}{hint}")
         return arguments
@@ -193,15 +197,33 @@ def explain_typography(words: Iterable[str]) -> str:
     return ""
 
 
-def suggest_name(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
-    """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
+def suggest_name(
+    name: str, names: Iterable[str], likeness: float = 0.6, meanings: Mapping[str, str] | None = None
+) -> str:
+    """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near.
+
+    meanings: of names, in which one without a near name is looked for as a word; what begins with it comes first.
+    """
     import difflib  # only a name that is wrong pays for it
 
     lower = {other.lower(): other for other in sorted(names)}
     name = name.lower()
-    near = [other for other in lower if name and other.startswith(name)]
-    near = near or difflib.get_close_matches(name, lower, 1, likeness)
+    words = {other.lower(): re.findall(r"\w+", meaning.lower()) for other, meaning in (meanings or {}).items()}
+    near = (
+        [other for other in words if [name] == words[other][:1]]
+        or [other for other in lower if name and other.startswith(name)]
+        or difflib.get_close_matches(name, lower, 1, likeness)
+        or [other for other in words if name in words[other]]
+    )
     return f" (did you mean {lower[near[0]]!r}?)" if near else ""
+
+
+def explain_comma(text: str) -> str:
+    """Return what is wrong where a number in a list, which commas separate, has a comma itself; "" if none has."""
+    if not (match := re.search(r"(?<![\d.])\d{1,3}(?:,\d{3})*?,0\d+(?:,\d{3})*(?![\d.])", text)):
+        return ""
+    number = match[0].replace(",", "." if match[0][0] == "0" else "")
+    return f"{match[0]} is read as several values, since commas separate them; for one number write {number}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -19,6 +19,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from string import Template
@@ -393,9 +394,26 @@ def _check_keys(cls: type, layer: _Layer, parent: str, root: type) -> None:
             of_section = f" of {parent}" if parent else ""
             quoted = dotted[: len(parent) + SHOWN]
             source = layer.locate(*(parent.split(".") if parent else ()), str(name))
+            if parent and layer.text and any(name == entry.name for entry in fields(root)):
+                hint = f": {name} is indented, and so stands inside {parent}; move it to the left margin;"
+            elif owners := _find_owners(dotted, root):
+                hint = f", which is of {owners}, not of {root.__module__.partition('.')[0]}{hint}"
+                hint += f" is this a configuration of {owners}? Then name that benchmark;" if layer.text else ""
             raise ConfigError(f"{source}: unknown key {quoted}{hint} known keys{of_section}: {', '.join(keys)}")
         if is_dataclass(keys[name]):
             _check_keys(keys[name], layer._replace(value=value), dotted, root)
+
+
+def _find_owners(dotted: str, root: type) -> str:
+    """Return which benchmarks of the suite have a key that another benchmark's configuration has not; "" if none."""
+    if not hasattr(root, "run_facts"):
+        return ""
+    from common.benchmarks import PACKAGES  # only a wrong key pays for these
+
+    configs = {name: import_module(f"{name}.settings").Config for name in PACKAGES}
+    return " and ".join(
+        name for name, config in configs.items() if any(dotted == key for key, _, _ in _list_keys(config, ""))
+    )
 
 
 def guess_key(cls: type, name: str) -> str | None:
@@ -453,6 +471,8 @@ def _convert_value(hint: Any, layer: _Layer, dotted: str) -> Any:
                 f"{place}: {dotted}: a blank is missing after the colon: write {{{name}: {text}}}"
             ) from error
         got = f"expected {_describe_type(part)}; got {quote_value(value)}{_propose_value(part, value)}"
+        if inner and isinstance(value, dict) and value:
+            got += f"; or is the key {inner[-1]}.{next(iter(value))} meant, with a dot?"
         source, names = layer.locate(*dotted.split("."), *inner), ": ".join((dotted, *inner))
         raise ConfigError(f"{source}: {names}: {error.__cause__ or got}") from error
 
@@ -482,6 +502,13 @@ def _fits(hint: Any, value: Any) -> bool:
 def _propose_value(hint: Any, value: Any) -> str:
     """Return what to write in place of a value of another type, else an example; "" for what the type's name says."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
+    empty = "{}" if get_origin(hint) is dict else "[]" if get_args(hint)[-1:] == (...,) else ""
+    if empty and text.lower() in ("null", "none", "no", "off", "false", ""):
+        return f"; write {empty} for none"
+    if problem := explain_range(value):
+        return f"; {problem}, in [ ]" if get_origin(hint) is tuple else f"; {problem.partition(';')[0]}"
+    if re.search(r"\s\w+\.[\w.]+=", text):
+        return "; are these two settings? Write each without the quotes around both"
     for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         proposal = ""
         if get_origin(kind) is tuple and text and not isinstance(value, list | dict | None):
@@ -497,6 +524,15 @@ def _propose_value(hint: Any, value: Any) -> str:
             )
             return f"; write {proposal}{only}"
     return f"; for example {_make_sample(hint)}" if get_origin(hint) in (tuple, dict) else ""
+
+
+def explain_range(value: Any) -> str:
+    """Return what to write in place of a range such as 1-4, which YAML reads as text; "" for any other value."""
+    if not (match := re.fullmatch(r"(\d{1,9})(?:-|:|\.\.+)(\d{1,9})", str(value))):
+        return ""
+    first, last = map(int, match.groups())
+    numbers = ",".join(map(str, range(first, last + 1))) if 0 < last - first < 20 else f"{first},{first + 1} ..."
+    return f"{value} is text, as there are no ranges; write each number: {numbers}"
 
 
 def _make_sample(hint: Any) -> str:

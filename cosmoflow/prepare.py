@@ -21,8 +21,8 @@ from common.errors import UsageError
 from common.files import is_foreign, suggest_folder
 from common.reference import SPLITS
 from cosmoflow.data.raw import UniverseError, open_universe
-from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat, find_side
-from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat
+from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, find_side, read_sample
 from cosmoflow.data.values import read_contents
 
 EXAMPLES: Final = """\

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, explain_comma, run_command
 from common.console import print_error, print_warning
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
@@ -86,6 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse_units(text: str) -> tuple[int, ...]:
     """Return the numbers of units that an argument names; an `argparse` type."""
     words = [word.strip() for word in text.split(",")]
+    if problem := explain_comma(text):
+        raise argparse.ArgumentTypeError(problem)
+    if re.fullmatch(r"\d{1,2},\d{3}", text):
+        print_warning(f"--project {text} is two numbers; if one is meant, write {text.replace(',', '')}")
     if not all(word.isascii() and word.isdecimal() and 0 < int(word) <= MOST_UNITS for word in words):
         raise argparse.ArgumentTypeError(f"expected numbers from 1 to {MOST_UNITS}, such as 512,1024; found {text!r}")
     return tuple(sorted({int(word) for word in words}))

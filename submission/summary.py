@@ -168,14 +168,15 @@ def _name_columns(arguments: argparse.Namespace) -> list[str]:
 
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
-    columns = RUN_COLUMNS if arguments.runs else RUN_COLUMNS | RESULT_COLUMNS
+    columns = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
     arguments.columns = tuple(find_column(name, columns) for name in arguments.columns)
     if arguments.sort:
         sign = "-" * arguments.sort.startswith("-")
         arguments.sort = sign + find_column(arguments.sort.removeprefix("-"), columns)
     for name in _name_columns(arguments):
         if name not in columns:
-            raise UsageError(f"there is no column {name!r}{suggest_name(name, columns)}; --columns help lists them")
+            near = suggest_name(name, columns, meanings={key: column.meaning for key, column in columns.items()})
+            raise UsageError(f"there is no column {name!r}{near}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")
     if arguments.runs and arguments.previous:

@@ -144,6 +144,7 @@ def test_operations_do_not_depend_on_the_kernels():
         (["mini", "instances.count=2"], 2, "one instance"),
         (["mini", "--data", "nowhere"], 1, "nowhere"),
         (["mini", "data.data_dir=elsewhere"], 2, "reads its samples from --data DIR"),
+        (["mini", "data.sample_shape=[16, 16, 16, 4]"], 1, "would not fit: sample_shape would be [32, 32, 32, 4]"),
         (["mini", "power.source=meter"], 2, "power.source is 'meter'; expected one of command"),
     ],
 )

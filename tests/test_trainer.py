@@ -122,6 +122,7 @@ def test_errors_are_exceptions_and_leave_nothing_behind(config):
     for changes, error, message in (
         ({"optim.momentum": 2}, ConfigError, r"override optim.momentum=2: optim: momentum has 2"),
         ("optim.momentun=0.5", ConfigError, r"unknown key optim.momentun"),
+        ("data.height=16", ConfigError, r"data.height, which is of deepcam, not of cosmoflow"),
         ("instances.count=2", ConfigError, "`run` trains one network"),
         ("data.train_samples=1000", ValueError, r"has 24 .*asks for 1,000"),
     ):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, any_path, file_path, positive
+from common.config import guess_key
 from common.installed import CLOSED
 from common.measure.fom import NAME
 from common.reference import SPLITS, VALIDATION
@@ -22,10 +25,18 @@ FIRST, FIRST_ACCELERATOR = 2, 15
 FIDELITY_SEEDS, FIDELITY_STEPS = 5, 10
 
 
+def explain_setting(name: str, option: str, value: str) -> str:
+    """Return the setting to write in place of an option that there is not; "" if no key is like it."""
+    settings = f"{name}.settings"
+    key = guess_key(import_module(settings).Config, option.strip("-").replace("-", "_"))
+    return f": a setting is an argument: write {key}={value or 'VALUE'}" if key else ""
+
+
 def parse_evaluation(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments of `evaluate`; ends the process for help, and for wrong use."""
     parser = CommandParser(
         prog=f"python -m {name} evaluate",
+        explain_option=partial(explain_setting, name),
         usage=f"""\
 python -m {name} evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]""",
         description=f"""\
@@ -77,6 +88,7 @@ def parse_prediction(name: str, argv: Sequence[str] | None) -> argparse.Namespac
     """Return the arguments of `predict`; ends the process for help, and for wrong use."""
     parser = CommandParser(
         prog=f"python -m {name} predict",
+        explain_option=partial(explain_setting, name),
         usage=f"python -m {name} predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
         description=f"""\
 Write a checkpoint's prediction for each sample beside the truth, and print a summary. The configuration comes from the
@@ -122,6 +134,7 @@ def parse_measurement(name: str, argv: Sequence[str] | None) -> argparse.Namespa
     module = f"python -m {name} measure"
     parser = CommandParser(
         module,
+        explain_option=partial(explain_setting, name),
         description=f"""\
 Measure training steps of {name}: the network at full size, one sample for each rank, in a few minutes and without a
 dataset. It is not an MLPerf result.

@@ -85,7 +85,7 @@ def _measure(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
         if dist.is_main and not arguments.data:
             if not is_name(arguments.config):
                 print(f"data.data_dir of {file} is not read; --data {first.data.data_dir} measures with these files")
-            _provide_few(benchmark.name, folder, first.variant)
+            _provide_few(benchmark.name, folder, config)
         dist.barrier()
         with explain_out_of_memory(config, dist):
             measurement = _measure_config(benchmark, config, dist, arguments, output)
@@ -95,12 +95,12 @@ def _measure(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _provide_few(name: str, folder: Path, variant: str) -> None:
+def _provide_few(name: str, folder: Path, config: Any) -> None:
     """Generate a few samples of a variant in a folder, by the benchmark's own command; UsageError if it has none."""
     module = f"{name}.synthesize"
     if find_spec(module) is None:
         raise UsageError(f"{name} has no synthesize.py, which would generate samples: measure with --data DIR")
-    import_module(module).SYNTHESIS.provide_few(folder, variant)
+    import_module(module).SYNTHESIS.provide_few(folder, config.variant, config.data)
 
 
 def _measure_config(

@@ -155,12 +155,12 @@ class Synthesis(ABC):
         code = b"".join(Path(str(spec and spec.origin)).read_bytes() for spec in specs)
         return {"generator": self.module, GENERATOR: hashlib.sha256(code).hexdigest()}
 
-    def provide_few(self, folder: Path, variant: str) -> None:
+    def provide_few(self, folder: Path, variant: str, data: Any = None) -> None:
         """Generate a few samples of a variant, as `provide_data` does; to measure, not to train."""
         if variant == OWN:
             raise DatasetError(f"variant is {OWN}: there is no recipe for such data; measure with --data DIR")
         options = self.few[FULL] if variant == FULL else f"--preset {variant} {self.few[MINI]}"
-        self._generate_missing(folder, f"a few samples of the {variant} size", options)
+        self._generate_missing(folder, f"a few samples of the {variant} size", options, data)
 
     def _generate_missing(self, folder: Path, noun: str, options: str, data: Any = None) -> None:
         if all((folder / name).exists() for name in self.needed):
@@ -211,9 +211,9 @@ class Synthesis(ABC):
                 unlike.append((f"number of samples in {split}", samples[split], required))
         for name, actual, required in unlike[:1]:
             raise DatasetError(
-                f"there are no data in {folder}, and {noun}, which would be generated there, does not fit: its "
-                f"{name} is {actual}, the configuration asks for {required}; correct the configuration, or set "
-                "data.data_dir to data that fit"
+                f"there are no data in {folder}, and {noun}, to be generated there, would not fit: {name} would be "
+                f"{actual}, the configuration asks for {required}; correct the configuration, or name data that fit "
+                "(data.data_dir; of `measure`: --data DIR)"
             )
 
     def main(self, argv: Sequence[str] | None = None) -> int:

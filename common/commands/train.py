@@ -22,7 +22,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from common.command import CommandParser, UsageError, as_called, positive, run_command
-from common.config import guess_key, to_yaml
+from common.commands.arguments import explain_setting
+from common.config import to_yaml
 from common.console import CONSOLE
 from common.ending import EXIT_STATUS, STOPPED, TARGET_NOT_MET
 from common.files import write_whole_file
@@ -156,9 +157,7 @@ def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespac
             return f": the configuration is an argument: {as_called(module)} {value or 'mini'}"
         if word in RANK_OPTIONS:
             return f": a launcher starts the ranks: torchrun --nproc-per-node {value or 4} -m {name}.train mini"
-        settings = f"{name}.settings"
-        key = guess_key(import_module(settings).Config, word)
-        return f": a setting is an argument: write {key}={value or 'VALUE'}" if key else ""
+        return explain_setting(name, option, value)
 
     parser = CommandParser(
         prog=module,

@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 PORTS: Final = range(20_000, 30_000)
 """Where ports of Slurm steps are. Above those of most services; below those that Kubernetes gives away (30000 and up)
 and below the ephemeral ones (32768 and up), of which any may be in use by an outgoing connection at any time."""
+OWN_VARIABLES: Final = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+"""Variables of torchrun that users also set by hand, and forget."""
 FACTS: Final = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
 """What a `RankPosition` may not know."""
 
@@ -247,6 +249,18 @@ def guess_node(rank: int, environ: Mapping[str, str]) -> str:
             return list(list_hosts(nodes))[bisect.bisect_right(ends, rank)]
         return f"node {rank // int(environ.get('LOCAL_WORLD_SIZE', ''))}"
     return ""
+
+
+def blame_environment(environ: Mapping[str, str]) -> str:
+    """Return which variables make this process one of several ranks, and how to be rid of them; "" under torchrun."""
+    own = [name for name in OWN_VARIABLES.split() if environ.get(name)]
+    if "RANK" not in own or "TORCHELASTIC_RUN_ID" in environ:
+        return ""
+    values = ", ".join(f"{name}={environ[name]}" for name in own)
+    return (
+        f"{values} in the environment make this process one of several ranks; if it is to run alone, `unset "
+        f"{' '.join(own)}`. Otherwise: "
+    )
 
 
 def list_hosts(nodes: str) -> Iterator[str]:

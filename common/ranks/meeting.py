@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import torch.distributed as td
 
-from common.ranks.launch import LaunchError, Node, RankPosition, guess_node
+from common.ranks.launch import LaunchError, Node, RankPosition, blame_environment, guess_node
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0
@@ -44,12 +44,15 @@ def open_store(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, i
 
     Raises LaunchError if rank 0 cannot be reached, or cannot listen.
     """
-    if position.address is None or position.world_size is None:
-        return _open_by_mpi(position, timeout_s)
-    host, port = position.address
-    if position.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return _serve_store(port, timeout_s), position.world_size
-    return _find_store(position, (host,), port, timeout_s), position.world_size
+    try:
+        if position.address is None or position.world_size is None:
+            return _open_by_mpi(position, timeout_s)
+        host, port = position.address
+        if position.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return _serve_store(port, timeout_s), position.world_size
+        return _find_store(position, (host,), port, timeout_s), position.world_size
+    except LaunchError as error:
+        raise LaunchError(f"{blame_environment(os.environ)}{error}") from error
 
 
 @cache
@@ -223,6 +226,7 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
     where = [f"{rank}{f' on {node}' if (node := guess_node(rank, os.environ)) else ''}" for rank in missing[:8]]
     more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
     raise LaunchError(
+        f"{blame_environment(os.environ)}"
         f"{len(missing)} of {size} ranks ({', '.join(where)}{more}) did not come to rank 0 on {socket.gethostname()} "
         f"within {timeout_s:.0f} s (dist.start_timeout_s): see their output; check that all ranks were started with "
         f"the same address, and that no firewall is between the nodes"

@@ -201,10 +201,10 @@ JUMP: Final = 10_000
 
 
 class Sanity:
-    """Looks at what a run finds anyhow, and says what is odd. say: prints a line."""
+    """Looks at what a run finds anyhow, and says what is odd. say: prints a line. steps: of an epoch."""
 
-    def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
-        self._target, self._constant, self._say = reference.target, reference.constant, say
+    def __init__(self, reference: Reference, say: Callable[[str], None], steps: int = 0) -> None:
+        self._target, self._constant, self._say, self._steps = reference.target, reference.constant, say, steps
         self._said: set[str] = set()
         self._loss = 0.0
 
@@ -240,10 +240,11 @@ class Sanity:
         if self._constant is not None:
             bound = self._constant * (1 - MARGIN if self._target.lower_is_better else 1 + MARGIN)
             if not any(self._target.better(quality, bound) for quality in latest):
+                large = "train.global_batch_size is too large (1 step an epoch), " if self._steps == 1 else ""
                 self._warn_once(
                     "constant",
                     f"{key} is {latest[-1]:.4g} and was no better in the {EVALUATIONS - 1} evaluations before; a "
-                    f"constant prediction has {self._constant:g}: see whether inputs and truth belong "
+                    f"constant prediction has {self._constant:g}: see whether {large}inputs and truth belong "
                     "together and are in the format that the network expects, and the learning rate",
                 )
         if len(set(latest)) == 1:

@@ -410,10 +410,12 @@ class Training(Loop):
         """Describe the problem; ConfigError where the configuration does not fit its data, a warning where it may."""
         check_sample_counts(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
-        if (size := self.config.train.global_batch_size) > problem.train_samples:
+        size, samples = self.config.train.global_batch_size, problem.train_samples
+        if size > samples:
             self._print_line(
-                f"warning: train.global_batch_size is {size:,}, but there are {problem.train_samples:,} training "
-                "samples: a step has no more, while log, figure of merit and scaling of the rate have the former"
+                f"warning: train.global_batch_size is {size:,}, but there are {samples:,} training samples, so that an "
+                f"epoch is one step; set it below {samples:,}, or train with more data (log, figure of merit and "
+                f"scaling of the rate say {size:,})"
             )
         if self.shared is None:
             self._print_line(problem.describe())
@@ -578,7 +580,7 @@ class Training(Loop):
             log=log,
             checkpoints=self.checkpoints,
             progress=progress,
-            sanity=Sanity(replace(problem.reference, target=target), progress.print_line),
+            sanity=Sanity(replace(problem.reference, target=target), progress.print_line, problem.steps(0)),
             callbacks=Callbacks(
                 callbacks,
                 config.track.every_steps,

@@ -17,11 +17,10 @@ from common.data.arrays import ArrayError, npy_array, write_npy
 from common.errors import UsageError
 from common.spatial.grid import Block
 from cosmoflow.data import tfrecord
+from cosmoflow.data.tfrecord import CHANNELS as CHANNELS
 from cosmoflow.data.tfrecord import RecordError
-from cosmoflow.simulation import REDSHIFTS
 
 FORMATS: Final = ("tfrecord", "npy")
-CHANNELS: Final = len(REDSHIFTS)
 ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": ("_data.npy", "_label.npy")}
 """Of the files of a sample, by format."""
 
@@ -86,12 +85,6 @@ class SampleFormat:
                     i += 1
 
 
-def find_side(size: int) -> int | None:
-    """Return the voxels per side of a cube whose counts have so many bytes; None if no cube has."""
-    side = round((size / (2 * CHANNELS)) ** (1 / 3))
-    return side if 2 * CHANNELS * side**3 == size else None
-
-
 def read_npy(path: Path, into: np.ndarray, block: Block | None = None) -> None:
     """Read the array of a file directly into `into`, or only a block of it.
 
@@ -102,7 +95,9 @@ def read_npy(path: Path, into: np.ndarray, block: Block | None = None) -> None:
         array = npy_array(path)
         expected = block.shape if block else into.shape
         if (array.shape, array.dtype) != (expected, into.dtype):
-            raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {expected}")
+            is_other_size = array.shape != expected and array.shape[1:] and array.shape[-1:] == expected[-1:]
+            fix = f"; set 'data.sample_shape={list(array.shape)}', or name other data" if is_other_size else ""
+            raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {expected}{fix}")
         if block:
             array.read_block(into, block)
         else:

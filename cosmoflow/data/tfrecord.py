@@ -28,6 +28,7 @@ from common.file_kind import HEAD_BYTES, TFRECORD, explain_kind
 from common.files import write_whole_file
 from common.spatial.grid import Block
 from common.tree import open_regular
+from cosmoflow.simulation import REDSHIFTS
 
 try:
     from isal import igzip, isal_zlib
@@ -37,6 +38,7 @@ except ImportError:  # no wheel for this machine: the standard library takes twi
 GZIP_MAGIC: Final = b"\x1f\x8b"
 # isal's stubs call its exception class an exception.
 GZIP_ERRORS: Final[tuple[Any, ...]] = (EOFError, gzip.BadGzipFile, zlib.error, isal_zlib.error)
+CHANNELS: Final = len(REDSHIFTS)
 LABELS: Final = 4
 AS_GZIP: Final = 31  # zlib's wbits
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
@@ -54,6 +56,12 @@ class WrongSizeError(RecordError):
     def __init__(self, text: str, size: int) -> None:
         super().__init__(text)
         self.size = size
+
+
+def find_side(size: int) -> int | None:
+    """Return the voxels per side of a cube whose counts have so many bytes; None if no cube has."""
+    side = round((size / (2 * CHANNELS)) ** (1 / 3))
+    return side if 2 * CHANNELS * side**3 == size else None
 
 
 class Sample(NamedTuple):
@@ -168,6 +176,8 @@ class _Record:
                 if (size := end_of_string - self.offset) != expected:
                     shape = " × ".join(map(str, sides))
                     wrong = f"'x' has {size} bytes; data.sample_shape is {shape}, that is {expected} bytes"
+                    if side := find_side(size):
+                        wrong += f"; set 'data.sample_shape={[side, side, side, CHANNELS]}', or name other data"
                     raise WrongSizeError(str(self.record_error(wrong)), size)
                 self.fill_block(x, end_of_string)
                 self.keys_read.add(b"x")

@@ -10,8 +10,8 @@ import numpy as np
 
 from common.data.arrays import npy_array
 from common.data.values import Bounds, Content, Flaw, Identity, Values
-from cosmoflow.data.sample_files import CHANNELS, ENDINGS, find_side, read_npy
-from cosmoflow.data.tfrecord import Sample, WrongSizeError, read_sample
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, read_npy
+from cosmoflow.data.tfrecord import Sample, WrongSizeError, find_side, read_sample
 
 COUNTS: Final = Bounds(
     valid=(0, 2**15 - 1),

@@ -168,10 +168,10 @@ def _map_blocks(array: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def _wrong_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:
-    return SnapshotError(
-        f"{name} has the shape {shape} where {expected} was expected: set data.height, data.width and data.channels "
-        "to match the files"
-    )
+    sides = "data.height, data.width and data.channels to match the files"
+    if len(shape) == 3 and shape[2:] == expected[2:]:
+        sides = f"data.height={shape[0]} data.width={shape[1]}"
+    return SnapshotError(f"{name} has the shape {shape} where {expected} was expected: set {sides}, or name other data")
 
 
 @contextmanager

@@ -81,7 +81,7 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
     _text("processor", "model of the host processors"),
     _make_column("processors", "host processors of the system"),
     _text("accelerator", "model of the accelerators"),
-    _make_column("accelerators", "accelerators of the system"),
+    _make_column("accelerators", "accelerators (GPUs) of the system"),
     _text("framework", "framework, by the system description"),
     _text("benchmark", "name of the benchmark"),
     _text("mini", "on a mini problem, no MLPerf result"),

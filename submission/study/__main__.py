@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, positive, run_command
-from common.config import to_dict
+from common.config import guess_key, to_dict
+from common.settings.run import RunConfig
 from compliance.formats.table import output_width
 from submission.runs.plan import check_records
 from submission.runs.processes import JobRunner
@@ -32,6 +33,7 @@ from submission.study.plan import (
     SEED,
     StudyPlan,
     StudyPoint,
+    is_plan,
     list_curves,
     list_presets,
     parse_axis,
@@ -73,9 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(lambda: _run_study(arguments), (ValueError, OSError))
 
 
+def _explain_option(option: str, value: str) -> str:
+    """Return what to write in place of an option that is a key of the configuration."""
+    key = guess_key(RunConfig, option.strip("-").replace("-", "_"))
+    return f": write --set {key}={value or 'V'}, or for several values --axis {key}=V,V" if key else ""
+
+
 def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "python -m submission.study",
+        explain_option=_explain_option,
         description=DESCRIPTION,
         epilog=f"""\
 In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the folders of the runs.
@@ -229,6 +238,11 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
         if arguments.full:
             raise UsageError("--full is for plans that have `full`; without a plan vary more with --axis")
         plan, source = StudyPlan(title=f"{arguments.benchmark} over {', '.join(axes)}"), "--axis"
+    elif (words := [*arguments.axis, *arguments.set]) and not is_plan(arguments.plan):
+        raise UsageError(
+            f"{arguments.plan!r} is neither a preset (--list) nor FILE.yaml; if it belongs to the word before it, such "
+            f"as {words[-1]}, write both as one: values with commas and without blanks, or all in quotes"
+        )
     else:
         plan, source = read_plan(arguments.plan, arguments.full), arguments.plan
     if arguments.kind and arguments.plan:

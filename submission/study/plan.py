@@ -21,8 +21,8 @@ import yaml
 from tqdm import tqdm
 
 from common.benchmarks import require_package
-from common.command import UsageError, suggest_name
-from common.config import Loader, load, rebuild, to_dict
+from common.command import UsageError, explain_comma, suggest_name
+from common.config import Loader, explain_range, load, rebuild, to_dict
 from common.installed import is_name
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.results.page.html import shorten_end
@@ -136,7 +136,9 @@ class StudyPlan:
                 raise ValueError(f"axes: {key} has no values")
         seeds = self.axes.get(SEED, self.seeds)
         if not all(type(seed) is int for seed in seeds) or not seeds or len(set(seeds)) < len(seeds):
-            raise ValueError(f"seeds is {list(seeds)}; expected different whole numbers, at least one")
+            name, hint = f"axes: {SEED}" if SEED in self.axes else "seeds", "".join(map(explain_range, seeds))
+            expected = f"expected different whole numbers, such as 1,2 (in a plan [1, 2]){hint and f': {hint}'}"
+            raise ValueError(f"{name} is {list(seeds)}; {expected}")
         if SEED in self.axes and self.seeds != (1,):
             raise ValueError(f"seeds and axes: {SEED} both give the seeds; leave one out")
         self._check_keys()
@@ -190,6 +192,11 @@ def list_presets() -> dict[str, Path]:
     return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
 
 
+def is_plan(name: str) -> bool:
+    """Tell whether an argument is the name of a preset, or looks like a file."""
+    return name in list_presets() or name.endswith(SUFFIXES) or Path(name).exists()
+
+
 def read_plan(name: str, full: bool = False) -> StudyPlan:
     """Return the plan in a YAML file, or of a preset. full: with what its `full` replaces. Raises UsageError.
 
@@ -223,9 +230,14 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
         values = None
     if not values or not key:
         raise UsageError(
-            f"--axis {text}: expected KEY=VALUE,VALUE with values in YAML, such as ranks=1,2 or "
+            f"--axis {text}: expected KEY=VALUE,VALUE without blanks, with values in YAML, such as ranks=1,2 or "
             "'optim.betas=[0.9, 0.99],[0.9, 0.999]'"
         )
+    if values_text.rstrip().endswith(","):
+        raise UsageError(f"--axis {text}: the values end with a comma; write all without blanks, such as {key}=1,2")
+    is_text = key == LABEL or key.startswith(ENVIRONMENT)
+    if problem := "" if is_text else explain_comma(values_text) or "".join(map(explain_range, values)):
+        raise UsageError(f"--axis {text}: {problem}")
     return key, tuple(values)
 
 
@@ -242,7 +254,8 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
         for key, name in (("x", curve.x), ("y", curve.y), *(("by", name) for name in lines)):
             if name not in names:
                 expected = f"the axes, {', '.join(QUANTITIES)}"
-                raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {expected}")
+                near = suggest_name(name, names, meanings={key: value.meaning for key, value in QUANTITIES.items()})
+                raise UsageError(f"{position}: {key} is {name!r}{near}; known: {expected}")
             if name not in axes and name in QUANTITIES and not has_quantity(plan.kind, name):
                 raise UsageError(
                     f"{position}: {key} is {name}, which no {plan.kind} has; see the reference of quantities"

@@ -20,12 +20,14 @@ class Quantity(NamedTuple):
 
 
 QUANTITIES: Final[Mapping[str, Quantity]] = {
-    "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs"),
+    "units": Quantity(
+        "ranks", "ranks that train at a time: on GPUs or other accelerators, one each, or processes on CPUs"
+    ),
     "batch": Quantity("samples", "samples of a step, over all units"),
-    "samples_per_s": Quantity("samples/s", "training speed of all units, without evaluations"),
+    "samples_per_s": Quantity("samples/s", "throughput: training speed of all units, without evaluations"),
     "step_ms": Quantity("ms", "median time of a measured step", "median_step_ms"),
     "epoch_s": Quantity("s", "mean time of an epoch, without its evaluation"),
-    "minutes": Quantity("min", "from run_start to run_stop; of a job, from the first to the last"),
+    "minutes": Quantity("min", "time from run_start to run_stop; of a job, from the first to the last"),
     "steps": Quantity("", "steps of the optimizer that were made"),
     "epochs": Quantity("", "epochs that were trained"),
     "models_per_min": Quantity("models/min", "networks trained per minute by a job"),
@@ -38,7 +40,9 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
         "",
         "FLOP/s by the peak of the units, where it is known; of a training from run_start to run_stop, evaluations too",
     ),
-    "quality": Quantity("", "of the last evaluation, as the benchmark defines it; of a job, the mean"),
+    "quality": Quantity(
+        "", "error or accuracy of the last evaluation, as the benchmark defines it; of a job, the mean"
+    ),
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
     "loss": Quantity("", "training loss of the last epoch"),

@@ -70,6 +70,7 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc):
         ("rcp show --zzz", "--zzz"),
         ("train oc20 mini --resum", "--resum (did you mean '--resume'?)"),
         ("train oc20 mini --seed 7", "--seed: a setting is an argument: write train.seed=7"),
+        ("measure oc20 mini --batch-size 7", "--batch-size: a setting is an argument: write train.global_batch_size=7"),
         ("train oc20 mini --train.seed=7", "--train.seed: a setting is an argument: write train.seed=7"),
         ("train oc20 -o here mini", "-o: a setting is an argument: write output_dir=here"),
         ("train oc20 --config mini", "--config: the configuration is an argument: mlperf-hpc train oc20 mini"),

@@ -101,15 +101,19 @@ def test_a_port_in_use_is_one_clear_line_on_every_rank(message):
 
 
 def test_missing_ranks_and_their_nodes_are_named(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("SLURM_STEP_NODELIST", "nid[1-2]")
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2)")
     results = meet([0, 2], free_port(), size=4, timeout_s=0.5)
     assert "2 of 4 ranks (1 on nid1, 3 on nid2) did not come to rank 0 on" in str(results[0])
     assert "start_timeout_s" in str(results[0]) and isinstance(results[1], Exception)
+    assert str(results[0]).startswith("RANK=0 in the environment")
 
 
-def test_rank_0_is_missing():
+def test_rank_0_is_missing(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
     (error,) = meet([1], free_port(), timeout_s=0.5)
+    assert str(error).startswith("RANK=1 in the environment") and "`unset RANK`" in str(error)
     assert "rank 1 of 2 (started by environment) did not reach rank 0 at localhost" in str(error)
     assert "Connection refused" in str(error)
     (error,) = meet([1], free_port(), timeout_s=0.5, host="no-such-host.invalid")

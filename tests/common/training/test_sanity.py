@@ -34,7 +34,9 @@ def test_what_a_quality_shows(lower_is_better, constant, qualities, text):
 
 def test_a_gradient_of_zero_is_said_once():
     said = []
-    sanity = Sanity(REFERENCE, said.append)
+    sanity = Sanity(REFERENCE, said.append, steps=1)
     for norms in ([1.0, 1e-30], [2.0, 0.0], [0.0]):
         sanity.look_at_norms(norms)
     assert len(said) == 1 and said[0].startswith("warning: the gradient of a step is exactly 0")
+    sanity.look_at_qualities([0.5, 0.5, 0.51])
+    assert "global_batch_size is too large" in said[1]

@@ -106,6 +106,9 @@ def test_damaged_npy_files_are_named(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(RecordError, match=f"s0_data.npy: {message}"):
             samples.read(0)
+    np.save(path, np.zeros((3, 3, 3, 4), "<i2"))
+    with pytest.raises(RecordError, match=r"set 'data.sample_shape=\[3, 3, 3, 4\]'"):
+        samples.read(0)
 
 
 @pytest.mark.parametrize(

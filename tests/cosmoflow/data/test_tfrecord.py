@@ -133,6 +133,7 @@ def test_several_gzip_members_are_one_file():
 GOOD = encode_sample(X, Y)
 PACKED = gzip.compress(GOOD)
 TOO_SHORT = framed(field(1, entry(b"x", field(1, field(1, X_BYTES[:-2]))) + Y_ENTRY))
+OF_3 = framed(field(1, entry(b"x", field(1, field(1, X_BYTES[: 27 * 8]))) + Y_ENTRY))
 FLOATS = framed(field(1, entry(b"x", field(2, field(1, bytes(64)))) + Y_ENTRY))
 HUGE = struct.pack("<Q", 2**60)
 
@@ -154,6 +155,7 @@ HUGE = struct.pack("<Q", 2**60)
         (framed(b""), "no feature 'x' or 'y'"),
         (FLOATS, "list of floats, a format of early 2020"),
         (TOO_SHORT, "'x' has 510 bytes; data.sample_shape is 4 × 4 × 4 × 4, that is 512 bytes"),
+        (OF_3, "; set 'data.sample_shape=[3, 3, 3, 4]'"),
         (framed(field(1, entry(b"x", field(1, 2 * field(1, X_BYTES))) + Y_ENTRY)), "'x' has a second string"),
         (framed(field(1, X_ENTRY + entry(b"y", field(2, field(1, Y_BYTES[:12]))))), "'y' has 3 values"),
         (framed(field(1, X_ENTRY + entry(b"y", field(2, field(1, Y_BYTES + Y_BYTES))))), "more than 4 values"),

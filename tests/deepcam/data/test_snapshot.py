@@ -87,7 +87,11 @@ def test_labels_that_are_no_class_are_refused(path, value, kind, shown):
 @pytest.mark.parametrize(
     "key, values, message",
     [
-        (DATA, X[:16], r"`climate/data` has the shape \(16, 48, 16\) where \(32, 48, 16\).*data.height"),
+        (
+            DATA,
+            X[:16],
+            r"`climate/data` has the shape \(16, 48, 16\) where \(32, 48, 16\).*data.height=16 data.width=48",
+        ),
         (DATA, X[..., :15], r"`climate/data` has the shape \(32, 48, 15\) where \(32, 48, 16\).*data.channels"),
         (DATA, X[0], r"`climate/data` has the shape \(48, 16\)"),
         (DATA, X.astype(np.float64), r"`climate/data` has the type float64 where float32"),

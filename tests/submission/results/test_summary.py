@@ -331,6 +331,7 @@ def test_inputs_are_not_changed(folder, call):
         (["--round", "4.0"], "known are 0.7, 1.0"),
         (["--columns", "scor"], "no column 'scor' (did you mean 'score'?)"),
         (["--sort=-nothing"], "no column 'nothing'"),
+        (["--sort", "time"], "no column 'time' (did you mean 'minutes'?)"),
         (["--sort", "quality"], "is of runs: add --runs"),
         (["--compare", "b", "c"], "--compare is for two"),
         (["--columns", "score", "--format", "json"], "JSON has all fields"),

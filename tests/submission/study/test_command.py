@@ -102,6 +102,9 @@ def test_a_study_prints_its_jobs(empty_folder, tmp_path, call):
 
 
 WRONG = (
+    (["--benchmark", "cosmoflow", "--axis", "ranks=1", "2"], "'2' is neither a preset"),
+    (["--benchmark", "cosmoflow", "--axis", "ranks=1", "ranks=2", "ranks=3"], "several words of {a,b}"),
+    (["frey", "--seeds", "3"], "--set train.seed=3"),
     ([], "or a --benchmark such as cosmoflow"),
     (["--benchmark", "cosmoflow"], "or an --axis such as ranks=1,2"),
     (["litmater"], "did you mean 'litmatter'"),

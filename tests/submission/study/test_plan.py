@@ -86,6 +86,9 @@ WRONG = (
     ("kind: measurement\nevaluate: true", "no networks"),
     ("scales: {train.epochs: 2 * ranks}", "ranks is no axis"),
     ("curves: [{title: a, x: units, y: qualty}]", "did you mean 'quality'"),
+    ("curves: [{title: a, x: units, y: throughput}]", "did you mean 'samples_per_s'"),
+    ("axes: {train.seed: ['1:3']}", "axes: train.seed is ['1:3']; expected different"),
+    ("axes: {train: {seed: [1]}}", "is the key train.seed meant"),
     ("curves: [{title: a, x: units, y: loss, law: powr}]", "expected one of"),
     ("curves: [{title: a, x: units, z: loss}]", "unknown key z"),
     ("benchmarks: [cosmoflow, oc20]\ncurves: [{title: a, x: units, y: loss, law: joint}]", "of one network"),
@@ -112,6 +115,14 @@ def test_axes_of_the_command_line_are_yaml():
     for text in ("ranks", "ranks=", "=1", "schedule.decay={2: 0.5},{2"):
         with pytest.raises(UsageError, match="in YAML"):
             parse_axis(text)
+    for text, fix in (
+        ("train.seed=1,", "without blanks"),
+        ("train.seed=1-3", ": 1,2,3"),
+        ("ranks=1,024", "write 1024"),
+    ):
+        with pytest.raises(UsageError, match=f"--axis {text}: .*{fix}"):
+            parse_axis(text)
+    assert parse_axis("environment.CUDA_VISIBLE_DEVICES=0-3")[1] == ("0-3",)
 
 
 @pytest.mark.parametrize("name", list_presets())

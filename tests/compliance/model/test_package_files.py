@@ -1,7 +1,5 @@
 """Files package_checker_params and scaling.json: found at any level, shown beside the verdict, never run."""
 
-import os
-
 import pytest
 
 from compliance.engine import Options, check_paths
@@ -111,10 +109,3 @@ def test_a_scaling_file_of_the_committee_is_applied(tmp_path):
     score, messages = scaled('{"scaling_factor": 1.05}', tmp_path)
     assert score and messages == ["scaling.json says 1.05, the convergence test gives 1.0"]
     assert scaled('{"scaling_factor": 0.5}', tmp_path, "official")[0], "the official tool multiplies by any number"
-
-
-def test_a_scaling_file_that_is_a_pipe_is_not_opened(tmp_path):
-    folder = SamplePackage().write(tmp_path / "Example")
-    os.mkfifo(f"{folder}/{SET}/scaling.json")
-    (found,) = [f for f in check_paths([folder], Options()).findings if f.rule == "RCP07"]
-    assert "is a pipe, not a file" in found.message

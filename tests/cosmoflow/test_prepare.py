@@ -19,7 +19,7 @@ from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.prepare import split_by_hash
-from tests.cosmoflow.conftest import contents, read_errors
+from tests.common.files import contents, read_errors
 
 GRID = 8
 

@@ -16,7 +16,7 @@ from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.simulation import PRESETS, Recipe
 from cosmoflow.synthesize import plan_synthesis
-from tests.cosmoflow.conftest import contents, read_errors
+from tests.common.files import contents, read_errors
 
 SMALL = ["--prior", "wide", "--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
 RECIPE = Recipe("wide", 8, 1, particles=8, length_mpc_h=256.0, train=4, validation=2)

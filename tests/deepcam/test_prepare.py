@@ -15,7 +15,7 @@ from deepcam import prepare  # noqa: E402
 from deepcam.data import conversion, snapshot, values  # noqa: E402
 from deepcam.data.conversion import locate_arrays  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
-from tests.deepcam.conftest import contents, read_errors  # noqa: E402
+from tests.common.files import contents, read_errors  # noqa: E402
 
 SHAPE = (16, 16, len(CHANNELS))
 TRAIN = 20

@@ -2,16 +2,12 @@
 
 import pytest
 
-from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import check_package
 
 SET = "results/example_n64/strong/cosmoflow"
-
-
-def checked(package, folder, profile="strict"):
-    return check_paths([package.write(folder / "Example")], Options(profile=profile))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +25,7 @@ def checked(package, folder, profile="strict"):
     "text", [b"rcp_bypass", b"rcp-bypass\r\n", b"--RCP Bypass\n", "\ufeffrcp_bypass".encode("utf-16")]
 )
 def test_a_bypass_is_shown_beside_the_verdict(path, text, tmp_path):
-    report = checked(SamplePackage(epochs=18).replace(path, text), tmp_path)
+    report = check_package(SamplePackage(epochs=18).replace(path, text), tmp_path)
     (failed,) = [finding for finding in report.findings if finding.rule == "RCP01"]
     assert report.verdict == "FAIL" and failed.severity == "error"
     assert f"The submitter asked for the bypass ({path} line 1: " in failed.message
@@ -43,7 +39,7 @@ def test_a_bypass_of_another_system_or_check_is_not_shown_beside_the_verdict(tmp
     package = SamplePackage(epochs=18)
     package.replace("results/other/package_checker_params", b"rcp_bypass")
     package.replace("package_checker_params", b"# rcp_bypass\nwerror\nseed_checker_bypass\n")
-    (results,) = checked(package, tmp_path).sets
+    (results,) = check_package(package, tmp_path).sets
     assert results.bypasses == []
 
 
@@ -60,7 +56,7 @@ def test_a_bypass_of_another_system_or_check_is_not_shown_beside_the_verdict(tmp
     ],
 )
 def test_the_official_profile_obeys_what_the_official_tool_obeys(path, text, obeyed, tmp_path):
-    (results,) = checked(SamplePackage(epochs=18).replace(path, text), tmp_path, "official").sets
+    (results,) = check_package(SamplePackage(epochs=18).replace(path, text), tmp_path, "official").sets
     assert (results.waiver != "") is obeyed
     assert (results.verdict == "FAIL") is not obeyed
 
@@ -68,16 +64,16 @@ def test_the_official_profile_obeys_what_the_official_tool_obeys(path, text, obe
 def test_the_official_bypasses_excuse_no_more_than_the_official_tool_does(tmp_path):
     unknown = SamplePackage().edit(1, lambda log: log.set("global_batch_size", 1024))
     unknown.replace(f"{SET}/package_checker_params", b"rcp-bypass")
-    assert not checked(unknown, tmp_path / "a", "official").sets[0].waiver
+    assert not check_package(unknown, tmp_path / "a", "official").sets[0].waiver
     twins = SamplePackage().edit(2, lambda log: log.set("seed", 1001))
-    assert checked(twins, tmp_path / "b", "official").verdict == "FAIL"
+    assert check_package(twins, tmp_path / "b", "official").verdict == "FAIL"
     twins.replace(f"{SET}/package_checker_params", b"seed-checker-bypass")
-    assert checked(twins, tmp_path / "b", "official").verdict != "FAIL"
-    assert checked(twins, tmp_path / "b").verdict == "FAIL"
+    assert check_package(twins, tmp_path / "b", "official").verdict != "FAIL"
+    assert check_package(twins, tmp_path / "b").verdict == "FAIL"
 
 
 def scaled(text, folder, profile="strict"):
-    report = checked(SamplePackage().file("scaling.json", text), folder, profile)
+    report = check_package(SamplePackage().file("scaling.json", text), folder, profile)
     return report.sets[0].score.scaled, [f.message for f in report.findings if f.rule == "RCP07"]
 
 

@@ -15,6 +15,11 @@ def write_files(folder, files):
         (folder / name).write_bytes(body)
 
 
+def truncate(path):
+    """Leave out the end of a file."""
+    path.write_bytes(path.read_bytes()[:-3000])
+
+
 def contents(folder):
     """Return the bytes of all files below a folder by their names."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

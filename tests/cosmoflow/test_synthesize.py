@@ -115,10 +115,6 @@ def test_other_data_are_refused(tmp_path, capsys):
     assert "seed: 0 in the folder, 1 now" in error and "box:" in error and "nothing was changed" in error
     assert synthesize_to(out, "--format", "hdf5") == 1
     assert contents(out) == before
-    (tmp_path / "mine/train").mkdir(parents=True)
-    (tmp_path / "mine/train/x.tfrecord").write_bytes(b"precious")
-    assert synthesize_to(tmp_path / "mine") == 1
-    assert contents(tmp_path / "mine") == {"train/x.tfrecord": b"precious"}
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,5 @@
 """Benchmarks from outside the suite."""
 
-import importlib
 import os
 import re
 import sys
@@ -11,8 +10,9 @@ import pytest
 from common import benchmarks
 from common.benchmarks import PluginError, find_package, find_plugins, list_benchmarks, use_folders
 from common.version import FOLDERS_VARIABLE
-from compliance.benchmarks import BROKEN, find_reference, list_references, load_plugin
+from compliance.benchmarks import BROKEN, find_reference, load_plugin
 from submission.cli import main
+from tests.compliance.test_plugins import forget
 
 
 @pytest.fixture
@@ -29,16 +29,8 @@ def write_package(tmp_path, monkeypatch):
         (tmp_path / name / "reference.py").write_text(facts)
         forget()
 
-    def forget():
-        benchmarks.find_plugins.cache_clear()
-        list_references.cache_clear()
-        load_plugin.cache_clear()
-        importlib.invalidate_caches()
-
     yield write
     forget()
-    for name in [module for module in sys.modules if module.partition(".")[0] == "waves"]:
-        del sys.modules[name]
 
 
 FACTS = """

@@ -14,7 +14,6 @@ import pytest
 
 import compliance
 from common.config import ConfigError
-from common.mllog import LogError
 from common.record import read_value
 from common.training.checkpoint import CheckpointError
 from common.training.trainer import BusyError
@@ -132,13 +131,6 @@ def test_errors_are_exceptions_and_leave_nothing_behind(config):
     with pytest.raises(FloatingPointError, match=r"lower schedule.base_lr"):
         train.run(config, "schedule.base_lr=1e30", output_dir="diverged")
     assert train.run(config, "train.epochs=2", output_dir="next").history[-1].epoch == 2
-
-
-def test_a_finished_run_is_not_overwritten(config, run_copy):
-    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
-    with pytest.raises(LogError, match="continue the run by --resume, or choose another output_dir"):
-        train.run(config, "train.epochs=1")
-    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
 
 
 def test_an_interrupted_run_continues_to_the_same_curve(config, finished_run):

@@ -1,4 +1,4 @@
-"""Files that tests write."""
+"""Files that tests write and compare, and what a command says of them."""
 
 
 def write_program(path, text):
@@ -13,3 +13,19 @@ def write_files(folder, files):
     for name, body in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(body)
+
+
+def truncate(path):
+    """Leave out the end of a file."""
+    path.write_bytes(path.read_bytes()[:-3000])
+
+
+def contents(folder):
+    """Return the bytes of all files below a folder by their names."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def read_errors(capsys, status, expected=1):
+    """Return what a command has said on stderr that ended with this status."""
+    assert status == expected
+    return capsys.readouterr().err

@@ -1,5 +1,6 @@
-"""What many tests of the checker do: judge one log, take out the findings of a rule, change all runs of a package."""
+"""What many tests of the checker do: judge one log or package, and take out the findings of a rule."""
 
+from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.judging import Case
@@ -19,3 +20,8 @@ def judge_sample(log: SampleLog, profile="strict", **options):
 def find_all(judged, rule):
     """Return the findings of a rule, of a run, a result or a report."""
     return [finding for finding in judged.findings if finding.rule == rule]
+
+
+def check_package(package, folder, profile="strict"):
+    """Write a sample package into a folder, and return the report on it."""
+    return check_paths([package.write(folder / "Example")], Options(profile=profile))

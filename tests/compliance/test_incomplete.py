@@ -67,6 +67,7 @@ def test_a_fast_start_is_not_judged_before_all_runs_are_there(tmp_path):
         lambda package: package.remove("systems"),
         lambda package: package.system(division="open"),
         lambda package: package.copy(1, 2),
+        lambda package: SamplePackage(runs=0).file("README.md", "x"),
         lambda package: package.rename_runs("run_{}.txt"),
         lambda package: package.move("results/example_n64/strong/cosmoflow", "results/example_n64/cosmoflow"),
     ],

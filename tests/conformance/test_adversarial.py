@@ -9,7 +9,6 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rules.catalog import all_rules
-from compliance.samples.package import SamplePackage
 from tests.conformance.variants.forged_claims import CLAIMS
 from tests.conformance.variants.forged_evidence import EVIDENCE
 from tests.conformance.variants.table import LACKING, mentions
@@ -316,90 +315,3 @@ def test_fourth_set(shared, fourth, tmp_path):
         told = any(mentions(finding, MADE[name].subject) for finding in report.findings)
         assert told or verdict_of(report, fourth[name]) in fourth[name]["accepted"], name
     assert len(archives) >= 4
-
-
-# -- the families, made again from the sample package: one change, one reason ---------------------------------------
-
-
-def strict(package, folder):
-    report = check_paths([package.write(folder)], Options(round=package.round))
-    return report.verdict, {finding.rule for finding in report.findings if finding.severity in ("error", "warning")}
-
-
-VALID = {
-    "time to train": SamplePackage,
-    "other system": lambda: (
-        SamplePackage()
-        .copy_to("gpu")
-        .remove("results/example_n64")
-        .remove("systems/example_n64.json")
-        .remove("benchmarks/cosmoflow/example_n64")
-    ),
-    "open division": lambda: SamplePackage(division="open", epochs=12),
-    "weak and strong": lambda: SamplePackage(scaling="weak", runs=14).with_time_to_train(),
-    "pruned results": lambda: SamplePackage(scaling="weak", runs=12).with_time_to_train().prune(3),
-    "one failing run": lambda: SamplePackage().edit(4, lambda log: log.last_evaluation(0.2)),
-    "seeds as text": lambda: SamplePackage().edit(1, lambda log: log.set("seed", "31415")),
-    "round 0.7": lambda: SamplePackage(round_="0.7"),
-    "interpolated batch size": lambda: SamplePackage(settings={"global_batch_size": 768}, epochs=33),
-    "normalised": lambda: SamplePackage(settings={"global_batch_size": 1024}, epochs=39),
-    "openfold": lambda: SamplePackage("openfold"),
-    "oc20 in round 1.0": lambda: SamplePackage("oc20", "1.0"),
-}
-
-
-@pytest.mark.parametrize("name", VALID)
-def test_valid_variants_pass(name, tmp_path):
-    verdict, rules = strict(VALID[name](), tmp_path / "Example")
-    if name == "one failing run":
-        assert verdict == "WARN" and "RUN02" in rules
-    else:
-        assert (verdict, rules) == ("PASS", set())
-
-
-# The families of ../shared/adversarial/packages, made again from our own sample package: one change, one reason.
-FAMILIES = {
-    "eleven runs": (lambda p: p(runs=11), "RUN01"),
-    "folder without runs": (lambda p: p(runs=0).file("README.md", "x"), "RUN01"),
-    "copied with another seed": (lambda p: p().copy(1, 2).edit(2, lambda log: log.set("seed", 9)), "RUN05"),
-    "seed from another line": (
-        lambda p: p().edit(2, lambda log: log.set("seed", 1001).meta("seed", "lineno", 9)),
-        "RUN04",
-    ),
-    "aborted runs": (lambda p: p().edit_all(lambda log: log.meta("run_stop", "status", "aborted")), "QUA03"),
-    "other learning rate": (lambda p: p().edit(3, lambda log: log.set("opt_base_learning_rate", 1.0)), "RUN06"),
-    "no system description": (lambda p: p().remove("systems/example_n64.json"), "PKG04"),
-    "mistyped division and a copy": (lambda p: p().system(division="Closed").copy(1, 2), "RUN05"),
-    "mistyped division": (lambda p: p().system(division="Closed"), "PKG07"),
-    "other accelerators": (lambda p: p().system(accelerators_per_node="0"), "RUN09"),
-    "much too fast": (lambda p: p(epochs=9), "RCP01"),
-    "batch size above all": (lambda p: p(settings={"global_batch_size": 8192}), "RCP01"),
-    "throughput alone": (lambda p: p(scaling="weak"), "PKG09"),
-    "unknown benchmark folder": (lambda p: p().rename_folder("resnet"), "PKG02"),
-    "field missing": (lambda p: p().system(cooling=None), "PKG05"),
-    "pruned log killed": (
-        lambda p: p(scaling="weak").with_time_to_train().prune(1, lambda log: log.drop("run_stop")),
-        "RUN11",
-    ),
-    "same logs for two systems": (lambda p: p().copy_to("other").replace("systems/other.json", b"{}"), "RUN12"),
-    "mini runs": (lambda p: p().edit_all(lambda log: log.add("dataset_variant", "mini")), "SET07"),
-}
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_families_fail(name, tmp_path):
-    make, rule = FAMILIES[name]
-    verdict, rules = strict(make(SamplePackage), tmp_path / "Example")
-    assert verdict == "FAIL" and rule in rules
-
-
-def test_a_planted_scaling_file_is_shown_but_not_used(tmp_path):
-    package = SamplePackage().file("scaling.json", '{"scaling_factor": 1.05}')
-    report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
-    score = report.sets[0].score
-    assert {finding.rule for finding in report.findings if finding.severity == "warning"} == {"RCP07"}
-    assert score.committee_factor == 1.05 and score.normalized == score.minutes != score.scaled
-    before = (tmp_path / "Example" / package.folder / "scaling.json").read_text()
-    again = check_paths([tmp_path / "Example"], Options(round="3.0"))
-    assert again.sets[0].score == score
-    assert (tmp_path / "Example" / package.folder / "scaling.json").read_text() == before

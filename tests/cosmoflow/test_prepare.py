@@ -19,7 +19,7 @@ from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.prepare import split_by_hash
-from tests.cosmoflow.conftest import contents, read_errors
+from tests.common.files import contents, read_errors, truncate
 
 GRID = 8
 
@@ -171,10 +171,6 @@ def test_records_of_tasks_can_be_merged_by_hand(raw, tmp_path, monkeypatch):
     assert contents(out) == contents(copy)
 
 
-def damage_truncate(path):
-    path.write_bytes(path.read_bytes()[:-3000])
-
-
 def damage_text(path):
     path.write_text("<html>404</html>")
 
@@ -201,7 +197,7 @@ def damage_chunk(path):
 
 
 DAMAGES = {
-    "truncated": (damage_truncate, "not a readable HDF5 file"),
+    "truncated": (truncate, "not a readable HDF5 file"),
     "no HDF5": (damage_text, "this is a web page (perhaps of a login), not an HDF5 file"),
     "chunk": (damage_chunk, "`full`, rows 4 to 7: damaged"),
     "no counts": (damage_with("full", None), "no dataset `full`; the file has: unitPar"),

@@ -15,7 +15,8 @@ from deepcam import prepare  # noqa: E402
 from deepcam.data import conversion, snapshot, values  # noqa: E402
 from deepcam.data.conversion import locate_arrays  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
-from tests.deepcam.conftest import contents, read_errors  # noqa: E402
+from tests.common.files import contents, read_errors, truncate  # noqa: E402
+from tests.deepcam.test_summarize import spoil_labels  # noqa: E402
 
 SHAPE = (16, 16, len(CHANNELS))
 TRAIN = 20
@@ -95,21 +96,12 @@ def test_tasks_write_to_the_same_file(source, tmp_path):
     assert contents(out) == contents(whole)
 
 
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-3000])
-
-
-def spoil_label(path):
-    with h5py.File(path, "r+") as file:
-        file["climate/labels_0"][3, 4] = 3
-
-
 def another_shape(path):
     snapshot.write_snapshot(path, np.zeros((32, 16, 16)), np.zeros((32, 16)))
 
 
 @both
-@pytest.mark.parametrize("spoil", [truncate, spoil_label, another_shape])
+@pytest.mark.parametrize("spoil", [truncate, spoil_labels, another_shape])
 def test_a_bad_snapshot_is_named_and_the_others_are_made(source, tmp_path, capsys, form, spoil):
     bad, good, out = source / "train" / name_of(18), tmp_path / "good.h5", tmp_path / "out"
     shutil.copy(bad, good)

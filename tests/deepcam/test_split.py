@@ -8,7 +8,7 @@ import pytest
 
 from deepcam import split
 from deepcam.split import SPLITS
-from tests.deepcam.conftest import read_errors
+from tests.common.files import read_errors
 
 
 def names(n):

@@ -1,24 +1,17 @@
 """deepcam.summarize: statistics of the training snapshots, the same for any number of ranks."""
 
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 h5py = pytest.importorskip("h5py")
 
-from common.ranks.launch import LAUNCHERS  # noqa: E402
 from deepcam import summarize  # noqa: E402
 from deepcam.data import snapshot, values  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
-from tests.deepcam.conftest import read_errors  # noqa: E402
+from tests.common.files import read_errors  # noqa: E402
+from tests.problems import mpirun, run_process, torchrun  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 SHAPE = (16, 32, len(CHANNELS))
 
 
@@ -52,29 +45,6 @@ def test_the_statistics_are_those_of_all_training_pixels(data, capsys):
     np.testing.assert_array_equal(found["maxval"], exact.max(axis=0))
 
 
-def launched(command, folder):
-    names = {name for launcher in LAUNCHERS for name in f"{launcher.marks} {launcher.rank} {launcher.size}".split()}
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [*command, "-m", "deepcam.summarize", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=environment,
-        check=False,
-    )
-
-
-def mpirun():
-    pytest.importorskip("mpi4py")
-    beside_python = Path(sys.executable).with_name("mpirun")
-    command = str(beside_python) if beside_python.exists() else shutil.which("mpirun")
-    if command is None:
-        pytest.skip("no mpirun: pip install mlperf-hpc-suite[mpi] brings one")
-    return [command, "-n", "2", sys.executable]
-
-
 @pytest.mark.exhaustive
 def test_any_number_of_ranks_gives_the_same_file(data):
     folder, _ = data
@@ -82,7 +52,7 @@ def test_any_number_of_ranks_gives_the_same_file(data):
     alone = (folder / "stats.h5").read_bytes()
     (folder / "stats.h5").unlink()
     # Three ranks: one has no file.
-    done = launched([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--standalone"], folder)
+    done = run_process(*torchrun(3), "-m", "deepcam.summarize", folder, timeout=100)
     assert done.returncode == 0, done.stderr
     assert (folder / "stats.h5").read_bytes() == alone
 
@@ -92,7 +62,7 @@ def test_ranks_tell_a_bad_snapshot_once(data):
     folder, _ = data
     damaged = folder / "train" / "data-1999-01-01-00-1.h5"
     damaged.write_text("<html>404</html>")
-    done = launched(mpirun(), folder)
+    done = run_process(*mpirun(2), "-m", "deepcam.summarize", folder, timeout=100)
     assert done.returncode == 1 and done.stderr.count(f"{damaged}: ") == 1
 
 

@@ -13,7 +13,7 @@ from deepcam.simulation.detection import label_weather
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import PRESETS, Recipe, name_of
 from deepcam.synthesize import plan_synthesis
-from tests.deepcam.conftest import contents
+from tests.common.files import contents
 
 SMALL = ["--height", "48", "--width", "72", "--train", "6", "--validation", "2", "--test", "1"]
 RECIPE = Recipe(48, 72, 3.0, train=6, validation=2, test=1)

@@ -1,4 +1,4 @@
-"""Frames for the tests of this folder, and what those of commands share."""
+"""Frames for the tests of this folder."""
 
 from dataclasses import fields
 
@@ -12,17 +12,6 @@ from oc20.graphs import Frame, find_neighbours
 def slabs():
     """Eight frames of 1 to 22 atoms in different cells, one without an edge."""
     return [slab(seed, atoms) for seed, atoms in enumerate((5, 13, 22, 1, 8, 13, 17, 3))]
-
-
-def contents(folder):
-    """Return the bytes of all files below a folder by their names."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def read_errors(capsys, status, expected=1):
-    """Return what a command has said on stderr that ended with this status."""
-    assert status == expected
-    return capsys.readouterr().err
 
 
 def find_differences(found, expected):

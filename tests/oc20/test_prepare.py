@@ -19,7 +19,7 @@ from oc20 import prepare  # noqa: E402
 from oc20.data import compact, conversion, extxyz, records  # noqa: E402
 from oc20.data.dataset import DataConfig, Dataset  # noqa: E402
 from oc20.graphs import find_neighbours  # noqa: E402
-from tests.oc20.conftest import contents, read_errors  # noqa: E402
+from tests.common.files import contents, read_errors  # noqa: E402
 
 PAIRS = {"train": (0, 3, 11), "validation": (2,)}
 FRAMES = 3

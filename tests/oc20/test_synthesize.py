@@ -19,7 +19,7 @@ from ase.calculators.emt import EMT
 from oc20 import simulation, synthesize
 from oc20.data import compact
 from oc20.synthesize import PRESETS, Recipe, plan_synthesis
-from tests.oc20.conftest import contents
+from tests.common.files import contents
 
 SMALL = ["--slab", "2", "2", "2", "--train", "4", "--validation", "2", "--frames", "2"]
 RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)

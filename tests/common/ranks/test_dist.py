@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from common.ranks.launch import LAUNCHERS, LaunchError  # noqa: E402
 from common.settings.machine import DistConfig  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
 from tests.common.ranks.test_meeting import free_port  # noqa: E402
-from tests.problems import ROOT  # noqa: E402
+from tests.problems import ROOT, mpirun, torchrun  # noqa: E402
 
 WORKER = Path(__file__).with_name("ranks.py")
 PACKAGES = ("common", "cosmoflow", "deepcam", "oc20", "submission")
@@ -42,18 +41,6 @@ def environment():
     names |= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}
     kept = {name: value for name, value in os.environ.items() if name not in names}
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-
-
-def torchrun(ranks):
-    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
-
-
-def mpirun(ranks):
-    pytest.importorskip("mpi4py")
-    command = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if command is None:
-        pytest.skip("no mpirun: pip install mlperf-hpc-suite[mpi] brings one")
-    return [command, "-n", str(ranks), sys.executable]
 
 
 def launch(command, environment, folder, *steps):

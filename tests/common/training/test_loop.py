@@ -5,7 +5,6 @@ import re
 import signal
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -239,14 +238,6 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
         assert torch.equal(content["state"]["model"][name], tensor)
 
 
-def test_a_best_checkpoint_is_copied_where_a_file_has_one_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
-    run = run_of(tmp_path, target=1e-9, epochs=2, kept={"best": True})
-    run.fit()
-    best = min(run.state.history, key=lambda epoch: epoch.quality).epoch
-    assert checkpoint.load(run.checkpoints.folder / "best.pt").content["position"] == [best, 0]
-
-
 LAST_STEP = 6
 
 
@@ -334,10 +325,3 @@ def test_a_run_does_not_go_on_from_a_forged_state(tmp_path, changes, says):
     torch.save({**content, "state": {**content["state"], **changes}}, path)
     with pytest.raises(CheckpointError, match=rf"epoch-0002-step-0000000.pt: the run cannot go on from it .*{says}"):
         resume(tmp_path, target=1e-9, epochs=2)
-
-
-def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
-    run = run_of(tmp_path)
-    run.rate = lambda epoch, step, steps: 1e30
-    with pytest.raises(FloatingPointError, match=r"epoch 1, step \d.*lower schedule.base_lr"):
-        run.fit()

@@ -122,15 +122,6 @@ def test_a_broken_rule_is_an_error_not_silence(rule, tmp_path, monkeypatch):
     assert {f.rule for f in report.findings if "the rule itself failed" in f.message} == {rule}
 
 
-def test_bypass_lines_are_shown_and_obeyed_only_as_the_official_tool_does(tmp_path):
-    package = SamplePackage(epochs=18).file("package_checker_params", "rcp-bypass").write(tmp_path / "Example")
-    report = check_paths([package], Options())
-    assert {f.rule for f in report.findings if f.severity in ("error", "warning")} == {"RCP01", "PKG11"}
-    assert check_paths([package], Options("official")).verdict == "WARN"
-    terminated = SamplePackage(epochs=18).file("package_checker_params", "rcp-bypass\n").write(tmp_path / "Other")
-    assert check_paths([terminated], Options("official")).verdict == "FAIL"
-
-
 def test_what_could_not_be_checked_is_skipped_visibly(tmp_path):
     package = SamplePackage().replace("systems/example_n64.json", b"{").write(tmp_path / "Example")
     report = check_paths([package], Options())

@@ -227,16 +227,6 @@ def test_a_package_of_another_suite_is_not_judged_as_ours(tmp_path):
     assert report.official is None and all(report.verdict_of(results) != "PASS" for results in report.sets)
 
 
-def test_one_damaged_file_leaves_the_others_of_its_result_judged(tmp_path):
-    root = SamplePackage().write(tmp_path / "Example")
-    log = next((tmp_path / "Example" / "results").rglob("result_1.txt"))
-    log.write_bytes(FILES["LFS"][0])
-    report = check_paths([root], Options(jobs=1))
-    about = {finding.rule for finding in report.findings if finding.path == str(log)}
-    assert about == {"FRM03", "RUN02", "OFFICIAL"}
-    assert report.verdict == "WARN" and report.sets[0].score.minutes > 1
-
-
 def test_the_only_log_of_a_result_may_not_be_another_file(tmp_path):
     package = SamplePackage(runs=1).write(tmp_path / "Example")
     next((tmp_path / "Example" / "results").rglob("result_1.txt")).write_bytes(b"")

@@ -267,11 +267,6 @@ def test_a_long_last_line_is_a_line(monkeypatch):
     assert log.problems == [("long line", 2, "")] and log.line_count == 2
 
 
-def test_a_long_record_is_a_problem():
-    log = parse_log(line(value=1, metadata={"trace": "x" * (3 << 20)}))
-    assert kinds(log) == ["long record"] and not log["seed"]
-
-
 def test_records_are_kept_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(reader, "MAX_KEPT_BYTES", 100_000)
     monkeypatch.setattr(reader, "UNWEIGHED_BYTES", 10_000)

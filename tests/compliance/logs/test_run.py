@@ -5,7 +5,7 @@ import pytest
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.logs.log import parse_log
-from compliance.logs.run import extract_run, names_suite, parse_run, read_run
+from compliance.logs.run import extract_run, names_suite, parse_run
 from compliance.logs.timeline import PARTS, Phases
 from compliance.samples.log import EPOCH_MS, SampleLog, make_record
 
@@ -191,8 +191,3 @@ def test_a_check_without_details_says_so(tmp_path):
     run = check_paths([tmp_path], Options()).runs[0]
     with pytest.raises(ValueError, match="details=True"):
         _ = run.details
-
-
-def test_a_file_that_is_not_there():
-    run = read_run("/nowhere/result_0.txt")
-    assert (run.benchmark, run.finished, run.details.evaluations, run.details.seconds) == (None, False, (), {})

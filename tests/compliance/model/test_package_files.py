@@ -1,19 +1,13 @@
 """Files package_checker_params and scaling.json: found at any level, shown beside the verdict, never run."""
 
-import os
-
 import pytest
 
-from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
 from compliance.samples.package import SamplePackage
+from tests.compliance.judged import check_package
 
 SET = "results/example_n64/strong/cosmoflow"
-
-
-def checked(package, folder, profile="strict"):
-    return check_paths([package.write(folder / "Example")], Options(profile=profile))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +25,7 @@ def checked(package, folder, profile="strict"):
     "text", [b"rcp_bypass", b"rcp-bypass\r\n", b"--RCP Bypass\n", "\ufeffrcp_bypass".encode("utf-16")]
 )
 def test_a_bypass_is_shown_beside_the_verdict(path, text, tmp_path):
-    report = checked(SamplePackage(epochs=18).replace(path, text), tmp_path)
+    report = check_package(SamplePackage(epochs=18).replace(path, text), tmp_path)
     (failed,) = [finding for finding in report.findings if finding.rule == "RCP01"]
     assert report.verdict == "FAIL" and failed.severity == "error"
     assert f"The submitter asked for the bypass ({path} line 1: " in failed.message
@@ -45,7 +39,7 @@ def test_a_bypass_of_another_system_or_check_is_not_shown_beside_the_verdict(tmp
     package = SamplePackage(epochs=18)
     package.replace("results/other/package_checker_params", b"rcp_bypass")
     package.replace("package_checker_params", b"# rcp_bypass\nwerror\nseed_checker_bypass\n")
-    (results,) = checked(package, tmp_path).sets
+    (results,) = check_package(package, tmp_path).sets
     assert results.bypasses == []
 
 
@@ -62,7 +56,7 @@ def test_a_bypass_of_another_system_or_check_is_not_shown_beside_the_verdict(tmp
     ],
 )
 def test_the_official_profile_obeys_what_the_official_tool_obeys(path, text, obeyed, tmp_path):
-    (results,) = checked(SamplePackage(epochs=18).replace(path, text), tmp_path, "official").sets
+    (results,) = check_package(SamplePackage(epochs=18).replace(path, text), tmp_path, "official").sets
     assert (results.waiver != "") is obeyed
     assert (results.verdict == "FAIL") is not obeyed
 
@@ -70,16 +64,16 @@ def test_the_official_profile_obeys_what_the_official_tool_obeys(path, text, obe
 def test_the_official_bypasses_excuse_no_more_than_the_official_tool_does(tmp_path):
     unknown = SamplePackage().edit(1, lambda log: log.set("global_batch_size", 1024))
     unknown.replace(f"{SET}/package_checker_params", b"rcp-bypass")
-    assert not checked(unknown, tmp_path / "a", "official").sets[0].waiver
+    assert not check_package(unknown, tmp_path / "a", "official").sets[0].waiver
     twins = SamplePackage().edit(2, lambda log: log.set("seed", 1001))
-    assert checked(twins, tmp_path / "b", "official").verdict == "FAIL"
+    assert check_package(twins, tmp_path / "b", "official").verdict == "FAIL"
     twins.replace(f"{SET}/package_checker_params", b"seed-checker-bypass")
-    assert checked(twins, tmp_path / "b", "official").verdict != "FAIL"
-    assert checked(twins, tmp_path / "b").verdict == "FAIL"
+    assert check_package(twins, tmp_path / "b", "official").verdict != "FAIL"
+    assert check_package(twins, tmp_path / "b").verdict == "FAIL"
 
 
 def scaled(text, folder, profile="strict"):
-    report = checked(SamplePackage().file("scaling.json", text), folder, profile)
+    report = check_package(SamplePackage().file("scaling.json", text), folder, profile)
     return report.sets[0].score.scaled, [f.message for f in report.findings if f.rule == "RCP07"]
 
 
@@ -111,10 +105,3 @@ def test_a_scaling_file_of_the_committee_is_applied(tmp_path):
     score, messages = scaled('{"scaling_factor": 1.05}', tmp_path)
     assert score and messages == ["scaling.json says 1.05, the convergence test gives 1.0"]
     assert scaled('{"scaling_factor": 0.5}', tmp_path, "official")[0], "the official tool multiplies by any number"
-
-
-def test_a_scaling_file_that_is_a_pipe_is_not_opened(tmp_path):
-    folder = SamplePackage().write(tmp_path / "Example")
-    os.mkfifo(f"{folder}/{SET}/scaling.json")
-    (found,) = [f for f in check_paths([folder], Options()).findings if f.rule == "RCP07"]
-    assert "is a pipe, not a file" in found.message

@@ -92,11 +92,6 @@ def test_the_nearest_file_up_to_the_repository_is_found(name, folder):
     assert find_settings() == Settings("mlperf-hpc.toml")
 
 
-def test_a_current_folder_that_is_gone_has_no_settings(folder):
-    folder.rmdir()
-    assert find_settings() == Settings()
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

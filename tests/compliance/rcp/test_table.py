@@ -1,11 +1,9 @@
 """The table format: what is read, what is refused and with which words."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from common import tree
 from compliance.rcp.points import list_points
 from compliance.rcp.table import read_table
 
@@ -87,12 +85,3 @@ def test_two_points_of_one_batch_size_and_a_missing_file_are_errors(tmp_path: Pa
     path.write_text(GOOD.replace("batch_size: 16", "batch_size: 8").replace(", variant: mini", ""))
     with pytest.raises(ValueError, match=r"point 2 \(b\).*taken in round 3.0 .full. by point 1 \(a\)"):
         list_points(read_table(path), path)
-
-
-def test_a_pipe_into_which_nothing_is_written_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tree, "WRITER_S", 0.01)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="is a pipe, and nothing was written"):
-        list_points(read_table(tmp_path / "pipe"), tmp_path / "pipe")

@@ -213,6 +213,31 @@ EXAMPLES = (
     ("SET15", "warning", lambda log: log(benchmark="deepcam").add("checkpoint", "/scratch/best_model.pt")),
     ("SET15", "warning", lambda log: log(benchmark="deepcam").add("data_oversampling_factor", 0.1)),
     ("SET15", "warning", lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.7, before="run_stop")),
+    ("QUA03", "error", lambda log: log().field("run_stop", "metadata", {"status": "success", "ended": "failed"})),
+    *(
+        ("FRM04", "error", lambda log, metadata=metadata: log().field("run_stop", "metadata", metadata))
+        for metadata in (None, True, 3, "status", ["status"])
+    ),
+    *(
+        (
+            "SET15",
+            severity,
+            lambda log, division=division, key=key, value=value: log(benchmark="deepcam", division=division).set(
+                key, value
+            ),
+        )
+        for division, severity, key, values in (
+            ("closed", "", "checkpoint", ("", "None", "null", " ", False, True, 0)),
+            ("closed", "", "data_oversampling_factor", (1, "all")),
+            ("closed", "", "target_accuracy_reached", (8, True)),
+            ("closed", "warning", "data_oversampling_factor", ("0.1",)),
+            ("closed", "warning", "target_accuracy_reached", (0.9, "0.7")),
+            ("open", "", "checkpoint", ("/scratch/best_model.pt",)),
+            ("open", "", "data_oversampling_factor", (0.1,)),
+            ("open", "", "target_accuracy_reached", (0.7,)),
+        )
+        for value in values
+    ),
     ("FRM02", "error", lambda log: log().text().encode("utf-16-le")),
     ("FRM03", "error", lambda log: b"epoch 1 loss 0.3\n"),
     ("FRM03", "error", lambda log: b"PK\3\4" + log().bytes()),

@@ -38,6 +38,7 @@ def shorten_later(time_ms):
 
 EXAMPLES = (
     ("RCP01", "note", lambda package: package(settings={"global_batch_size": 256}, epochs=[14] * 7 + [15] * 3)),
+    ("RCP01", "error", lambda package: package(epochs=9)),
     ("RCP01", "error", lambda package: package(settings={"global_batch_size": 768})),
     ("RCP01", "error", lambda package: package(settings={"global_batch_size": 4096})),
     ("RCP04", "", lambda package: package(settings={RATE: 0.012, WARMUP_FACTOR: 2})),
@@ -57,6 +58,7 @@ EXAMPLES = (
     ),
     ("RUN04", "error", lambda package: package().edit(2, lambda log: log.double("seed", value=1001))),
     ("RUN04", "warning", lambda package: package().edit(2, lambda log: log.double("seed"))),
+    ("RUN05", "error", lambda package: package().system(division="Closed").copy(1, 2)),
     ("RUN05", "error", lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711))),
     (
         "RUN05",
@@ -127,6 +129,9 @@ EXAMPLES = (
     ("PKG38", "note", lambda package: package().record_files().replace("README.md", b"")),
     ("PKG38", "warning", lambda package: package().replace(PROVENANCE_FILE, b'{"files": {}, "logs": {}}')),
     ("PKG38", "warning", lambda package: package().replace(PROVENANCE_FILE, b"{")),
+    ("PKG38", "warning", lambda package: package().replace(PROVENANCE_FILE, b'{"files": {}, "logs": []}')),
+    ("PKG38", "", lambda package: package().replace(PROVENANCE_FILE, b'{"files": {}}')),
+    ("PKG38", "", lambda package: package().replace(PROVENANCE_FILE, b"[1]")),
     ("PKG25", "warning", lambda package: package().remove("benchmarks/cosmoflow/example_n64/setup.sh")),
     ("PKG25", "warning", lambda package: package().replace("benchmarks/cosmoflow/example_n64/README.md", b"")),
     ("PKG26", "error", lambda package: package().remove("benchmarks/cosmoflow/implementations/torch")),
@@ -422,14 +427,17 @@ EXAMPLES = (
     ("PKG32", "warning", lambda package: package().replace("README.md~", b"x")),
     ("PKG32", "warning", lambda package: package().replace("benchmarks/cosmoflow/slurm-17.out", b"")),
     ("RUN01", "error", lambda package: package(runs=11)),
+    ("RUN01", "error", lambda package: package(runs=0).file("README.md", "x")),
     ("RUN01", "error", lambda package: package(scaling="weak", runs=9)),
     ("RUN02", "error", lambda package: package(scaling="weak").edit(1, lambda log: log.last_evaluation(0.2))),
+    ("RUN02", "warning", lambda package: package().edit(4, lambda log: log.last_evaluation(0.2))),
     ("RUN06", "", lambda package: package(scaling="weak").edit(3, lambda log: log.set("number_of_nodes", 16.0))),
     (
         "RUN06",
         "error",
         lambda package: package(scaling="weak").edit(1, lambda log: log.set("accelerators_per_node", 8)),
     ),
+    ("RUN06", "error", lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 1.0))),
     ("RUN11", "", lambda package: package(scaling="weak").prune(1, lambda log: log.set("seed", 1001))),
     ("RUN06", "", lambda package: package(scaling="weak").prune(1, lambda log: log.set("global_batch_size", 512.0))),
     (
@@ -524,6 +532,7 @@ EXAMPLES = (
     ("RUN09", "error", lambda package: package().system(number_of_nodes="512")),
     ("PKG06", "error", lambda package: package().system(number_of_nodes="1" + "0" * 400)),
     ("RUN09", "error", lambda package: package().system(accelerators_per_node="8")),
+    ("RUN09", "error", lambda package: package().system(accelerators_per_node="0")),
     ("RUN09", "warning", lambda package: package(scaling="weak").system(accelerators_per_node="8")),
     ("RUN09", "note", lambda package: package(runs=1).by_suite().system(framework="TensorFlow 2.15")),
     ("RUN09", "warning", lambda package: package().system(submitter="Somebody Else")),

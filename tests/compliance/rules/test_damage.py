@@ -259,13 +259,6 @@ def test_the_size_of_the_system_is_compared_although_a_log_is_empty(tmp_path):
     assert "RUN09" in {finding.rule for finding in check(package, tmp_path)[1]}
 
 
-def test_only_the_run_that_may_fail_lacks_its_seed(tmp_path):
-    _, found = check(SamplePackage().edit(1, lambda log: log.cut("seed")), tmp_path / "died")
-    assert {finding.rule for finding in found if finding.severity == "error"} == set()
-    _, found = check(SamplePackage().edit(1, lambda log: log.drop("seed")), tmp_path / "lives")
-    assert {finding.rule for finding in found if finding.severity == "error"} == {"RUN03"}
-
-
 def test_what_the_official_tool_says_of_a_damaged_file_names_it(tmp_path):
     report, _ = check(damaged(SAMPLE * 2), tmp_path)
     (refusal,) = [finding for finding in report.findings if finding.rule == OFFICIAL_RULE]

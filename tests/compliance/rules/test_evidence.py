@@ -112,44 +112,6 @@ def test_run_stop_that_contradicts_its_status(metadata: dict[str, Any], severity
     assert found_in(made) == ({("QUA03", severity)} if severity else set())
 
 
-@pytest.mark.parametrize("metadata", [None, True, 3, "status", ["status"]])
-def test_run_stop_without_metadata(metadata: Any) -> None:
-    assert ("FRM04", "error") in found_in(log().field("run_stop", "metadata", metadata))
-
-
-def test_run_stop_with_nothing_but_its_ending() -> None:
-    made = log().field("run_stop", "metadata", {"status": "success", "ended": "failed"})
-    assert ("QUA03", "error") in found_in(made)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "is_usual"),
-    [
-        ("checkpoint", None, True),
-        ("checkpoint", "", True),
-        ("checkpoint", "/scratch/best_model.pt", False),
-        *(("checkpoint", value, True) for value in ("None", "null", " ", False, True, 0)),
-        ("data_oversampling_factor", 1, True),
-        ("data_oversampling_factor", "0.1", False),
-        ("data_oversampling_factor", "all", True),
-        ("data_oversampling_factor", 2, True),
-        ("data_oversampling_factor", 0.1, False),
-        ("target_accuracy_reached", 0.82, True),
-        ("target_accuracy_reached", 0.7, False),
-        ("target_accuracy_reached", 0.9, False),
-        ("target_accuracy_reached", "0.7", False),
-        ("target_accuracy_reached", 8, True),
-        ("target_accuracy_reached", True, True),
-        ("cache_clear", False, False),
-        ("cache_clear", True, True),
-    ],
-)
-def test_records_of_the_reference_implementations(key: str, value: Any, is_usual: bool) -> None:
-    rule = "ORD02" if key == "cache_clear" else "SET15"
-    assert found_in(SampleLog("deepcam").set(key, value)) == (set() if is_usual else {(rule, "warning")})
-    assert found_in(SampleLog("deepcam", division="open").set(key, value)) == set()
-
-
 @pytest.mark.parametrize(
     ("change", "name"),
     [

@@ -11,7 +11,7 @@ netCDF4 = pytest.importorskip("netCDF4")
 from common.data.manifest import read_manifest  # noqa: E402
 from deepcam import prepare  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402
-from tests.deepcam.conftest import read_errors  # noqa: E402
+from tests.common.files import read_errors  # noqa: E402
 
 HEIGHT, WIDTH = 6, 8
 NAMES = [channel.name for channel in CHANNELS]

@@ -28,6 +28,7 @@ from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly
 from submission.assemble.writing import assemble_package
 from submission.manifest import verify_package
+from tests.common.files import contents
 
 ORGANISATION = "Example_University"
 CODE = "benchmarks/cosmoflow/implementations/vendor"
@@ -83,10 +84,6 @@ def our_log(run, organisation="Example Organization", **config):
     }
     log = SampleLog(division="open", run=run, variant="mini").set("submission_org", organisation)
     return log.add("provenance", value, before="submission_benchmark").set("submission_platform", "laptop")
-
-
-def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_whole_series_becomes_a_valid_package(place):

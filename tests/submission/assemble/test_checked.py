@@ -113,13 +113,3 @@ def test_an_added_log_is_a_warning(package):
     (package / NAME).write_text(json.dumps(record))
     found, messages = findings(package)
     assert found == {("PKG38", "warning")} and "result_3.txt was added after the package was assembled" in messages
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("{", "line 1: the text ends"), ('{"files": {}, "logs": []}', "logs"), ('{"files": {}}', ""), ("[1]", "")],
-)
-def test_a_damaged_record_is_named(text, reason, package):
-    (package / NAME).write_text(text)
-    found, messages = findings(package)
-    assert found == ({("PKG38", "warning")} if reason else set()) and reason in messages

@@ -234,9 +234,3 @@ def test_without_a_result_log_there_is_nothing_to_show(tmp_path, call):
     (tmp_path / "notes.txt").write_text("no log\n")
     for path in (tmp_path, tmp_path / "notes.txt"):
         assert "no result log found: expected files" in call(main, path, "--runs", status=1).err
-
-
-def test_wrong_use(tmp_path, call):
-    assert "no such file or folder" in call(main, tmp_path / "missing", status=2).err
-    for exponent in ("0", "-1", "nan", "inf", "x"):
-        assert "expected a number above 0, at most 100" in call(main, tmp_path, f"--n={exponent}", status=2).err

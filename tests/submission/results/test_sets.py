@@ -127,16 +127,6 @@ def test_counts_that_no_run_can_have_are_not_used(analysed, key, lost):
     assert one.mean(lost) is None
 
 
-def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
-    SamplePackage().write(tmp_path / "v3.0" / "Good")
-    SamplePackage().edit_all(lambda log: log.drop("eval_error")).write(tmp_path / "v3.0" / "Bad")
-    found = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())
-    assert {one.row.organisation: one.problem for one in found} == {
-        "Good": "",
-        "Bad": "10 runs, none of which can be analysed: no evaluation before run_stop",
-    }
-
-
 def test_one_run_and_different_batch_sizes(tmp_path):
     (tmp_path / "result_0.txt").write_bytes(SampleLog(run=1).bytes())
     (one,) = analyse_sets(check_paths([str(tmp_path)], Options(details=True)), read_facts())

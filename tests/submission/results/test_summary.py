@@ -231,12 +231,6 @@ def test_a_waiver_is_in_the_formats_for_programs(folder, waivers, call):
     assert row["rcp"] == "waived: agreed on 1 May (converges too fast)"
 
 
-def test_a_broken_file_of_waivers_is_wrong_use(folder, waivers, call):
-    waivers.write_text("flow: because\n")
-    said = call(main, folder, "--waivers", waivers, status=2).err
-    assert "waivers.yaml, line 1: 'flow' names no result" in said
-
-
 def test_the_summary_by_the_official_profile(folder, call):
     SamplePackage().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)).write(folder)
     for profile, verdict in (("strict", "FAIL"), ("official", "PASS")):
@@ -309,16 +303,6 @@ def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, call):
     assert call(main, path, "--runs").out.splitlines()[1].split()[:3] == ["verdict", "result", "log"]
 
 
-def test_inputs_are_not_changed(folder, call):
-    path = SamplePackage().write(folder)
-    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    log = next(file for file in before if file.name == "result_1.txt")
-    said = call(main, path, "--format", "markdown", "-o", log, status=2).err
-    assert "which is read; name one outside of it" in said
-    call(main, path, "--format", "csv", "-o", folder / "tables", status=2)
-    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -337,6 +321,12 @@ def test_inputs_are_not_changed(folder, call):
         (["--columns", "score", "--format", "json"], "JSON has all fields"),
         (["--runs", "--columns", "score"], "no column 'score'"),
         (["--n", "3"], "--n is for runs: add --runs"),
+        *(
+            (["--runs", f"--n={exponent}"], "a number above 0, at most 100")
+            for exponent in ("0", "-1", "nan", "inf", "x")
+        ),
+        (["--format", "markdown", "-o", "v3.0/Example/README.md"], "which is read; name one outside of it"),
+        (["--format", "csv", "-o", "v3.0/Example/tables"], "which is read; name one outside of it"),
         (["--runs", "--previous", "file"], "--previous is for results"),
     ],
 )

@@ -24,6 +24,10 @@ COMMAND_TIMEOUT_S: Final = 1.8
 """Shorter, so that a command is killed before nobody waits for it any more."""
 MOST_WATTS: Final = 1e6
 """More than a node can draw."""
+LIKELY: Final = (10, 50_000)
+"""The watts of a node."""
+UNITS: Final = {"milliwatts": (1e-3, "/ 1000"), "microwatts": (1e-6, "/ 1000000"), "kilowatts": (1e3, "* 1000")}
+"""Other units of meters, in watts, and how to convert them; power1_input of Linux has microwatts."""
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 FILE_TAIL: Final = 4096
@@ -59,6 +63,15 @@ class Clock:
 def is_watts(value: Any) -> bool:
     """Tell whether a value can be the power of a node."""
     return is_number(value) and 0 <= value <= MOST_WATTS
+
+
+def suggest_unit(number: float) -> str:
+    """Return the unit that a reading may have in place of watts, and how to convert it; "" if a node may draw it."""
+    for name, (scale, change) in {} if LIKELY[0] <= number <= LIKELY[1] else UNITS.items():
+        if LIKELY[0] <= number * scale <= LIKELY[1]:
+            source = f"'command:node:watts:COMMAND | awk \"{{print \\$1 {change}}}\"'"
+            return f": is it in {name}? Convert it in the source, such as {source} (of a file COMMAND is `cat FILE`)"
+    return ""
 
 
 # -- the text that names a source ------------------------------------------------------------------------------

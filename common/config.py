@@ -30,7 +30,7 @@ import yaml
 
 from common.address import mask_secrets
 from common.bad_yaml import find_fault, suggest_section
-from common.command import suggest_name
+from common.command import describe_reason, suggest_name
 from common.errors import ConfigError as ConfigError
 from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
 from common.settings.keys import LENGTH as LENGTH
@@ -224,7 +224,7 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     except OSError as error:
         near = suggest_name(path.name, (file.name for file in path.parent.glob("*.y*ml")))
         raise ConfigError(
-            f"{source}: cannot be read: {error.strerror}; expected a YAML file{near}"
+            f"{source}: cannot be read: {describe_reason(error)}; expected a YAML file{near}"
             + (_locate_configs(path.stem) if named_by else "")
         ) from error
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from typing import Final
 from common.command import CommandParser, UsageError, as_called, clean, run_command
 from common.data.manifest import ManifestError
 from common.tree import Tree
+from compliance.cli import refuse_missing
 from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
 from compliance.model.package import find_differences, read_provenance
 from submission.assemble.input_logs import files_below
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_differences(root: Path) -> int:
     """Print the differences of a package; return their number."""
     if not root.is_dir():
-        raise UsageError(f"no such folder: {root}")
+        refuse_missing([root])
+        raise UsageError(f"{root} is a file; give the folder of the package, which has {PROVENANCE_FILE}")
     problems = verify_package(root)
     for line in problems:
         print(clean(f"{root}/{line}"))

@@ -10,6 +10,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, as_called, clean, run_command
 from common.data.manifest import ManifestError
+from common.files import suggest_folder
 from common.tree import Tree
 from compliance.cli import refuse_missing
 from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
@@ -31,9 +32,8 @@ def verify_package(root: Path) -> list[str]:
     """
     recorded = read_provenance(root)
     if recorded is None:
-        below = sorted(path.parent for path in root.glob(f"*/{PROVENANCE_FILE}"))
-        fix = f"the package is {below[0]}" if below else "`python -m submission.assemble` writes it"
-        raise ManifestError(f"{root / PROVENANCE_FILE} is missing; {fix}")
+        fix = suggest_folder(root, [PROVENANCE_FILE]) or "; `python -m submission.assemble` writes it"
+        raise ManifestError(f"{root / PROVENANCE_FILE} is missing{fix}")
     names = [path.relative_to(root).as_posix() for path in files_below(root, Tree.at(root))]
     return [f"{name} {difference}" for name, difference in find_differences(str(root), names, recorded, Tree.at(root))]
 

@@ -365,7 +365,10 @@ def _describe_data(path: Path) -> ManifestEntry:
     kind = find_kind(ANYWHERE.begin(path, HEAD_BYTES))
     if kind and kind.fix and not kind.binary:
         raise BuildError(f"{path}: this is {kind.name}, not data. {kind.fix} Nothing was written")
-    return describe_file(path)
+    entry = describe_file(path)
+    if not entry.bytes:
+        raise BuildError(f"{path} is empty; copy, fetch or make it again. Nothing was written")
+    return entry
 
 
 def _join_names(names: Sequence[str]) -> str:

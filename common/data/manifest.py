@@ -98,6 +98,10 @@ def read_manifest(path: Path) -> Manifest:
     try:
         with ANYWHERE.open(path) as file:
             return decode_manifest(file.read(), path)
+    except NotADirectoryError as error:
+        raise ManifestError(
+            f"{path.parent} is a file; expected the folder of the dataset, as {path.parents[1]}"
+        ) from error
     except FileNotFoundError as error:
         raise ManifestError(
             f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"

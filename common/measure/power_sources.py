@@ -99,13 +99,15 @@ def parse_source(text: str, option: str) -> SourceText:
     if name == "rapl" or text == "nvml":
         return SourceText(name, setting)
     if name not in NAMED:
-        raise UsageError(f"{option} is {text!r}; expected one of {', '.join((*NAMED, *PARTS_SOURCES))}")
+        example = f"command:node:watts:{f'cat {text}' if os.path.isfile(text) else 'COMMAND'}"
+        names = ", ".join((*NAMED, *PARTS_SOURCES))
+        raise UsageError(f"{option} is {text!r}; expected one of {names}, such as {example!r}")
     scope, _, rest = setting.partition(":")
     unit, _, rest = rest.partition(":")
     if scope not in SCOPES or unit not in (WATTS, JOULES) or not rest.strip():
         raise UsageError(
             f"{option} is {text!r}; expected {name}:SCOPE:UNIT:{NAMED[name]}, with node or device as SCOPE, and watts "
-            "or joules as UNIT"
+            "or joules as UNIT, to which COMMAND converts other units"
         )
     return SourceText(name, rest, SCOPES[scope], unit)
 
@@ -242,7 +244,8 @@ class NumberFile:
             self._changed_s = now
         self._seen = version
         if self._changed_s < 0:
-            raise ReadingError("waiting until it changes, to know that its meter runs")
+            kernels = f"one of the kernel's is read by command:node:watts:cat {self.path}"
+            raise ReadingError(f"waiting until it changes, to know that its meter runs; {kernels}")
         if now - self._changed_s > FILE_FRESH_S:
             raise ReadingError("unchanged; the meter seems to have stopped")
         # What follows the last line break may be half a number.

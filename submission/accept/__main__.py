@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from common.benchmarks import require_package
+from common.benchmarks import find_package, require_package
 from common.command import (
     CONTINUED,
     CommandParser,
@@ -186,6 +186,10 @@ def _check_places(options: argparse.Namespace) -> None:
         problem = f"--fom takes all words that follow it, {swallowed[-1]}, too: the baseline stands before it"
     elif misplaced := [path for path in others if path in figures]:
         problem = f"{misplaced[0]} is {FIGURE}: measurements follow --fom, after the baseline"
+    elif options.words and find_package(str(options.baseline)):
+        words = " ".join(map(quote, map(str, others)))
+        record = f"`mlperf-hpc accept --record base.json {words}`"
+        raise UsageError(f"the file of the baseline is missing before {words}: {record}")
     else:
         return
     bases = [path for path, kind in kinds.items() if kind and kind.name == BASELINE]

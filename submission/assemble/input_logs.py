@@ -63,6 +63,8 @@ def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes,
         data = tree.read(path, MAX_FILE_BYTES)
     except OSError as error:
         raise AssemblyError(f"cannot read {path}: {describe_reason(error)}; nothing was written") from error
+    if not data.strip():
+        raise AssemblyError(f"{path} is empty: copy it again from where it was written, or leave it out")
     if data.startswith(GZIP):
         raise AssemblyError(f"{path} is compressed, but the official tools read only plain text: gunzip it")
     copy, counts = redact_text(data) if redacted else (data, {})

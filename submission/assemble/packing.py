@@ -201,6 +201,9 @@ class Packing:
             raise UsageError(
                 f"--implementation {assembly.implementation}: expected letters, digits and . _ + & @ ( ) -"
             )
+        if assembly.system.is_dir():
+            below = ", ".join(map(str, sorted(assembly.system.glob("*.json"))[:3])) or f"{assembly.system}/SYSTEM.json"
+            raise UsageError(f"--system {assembly.system} is a folder; name the description in it: {below}")
         self.description = read_description(str(assembly.system))
         if self.description.problem:
             raise AssemblyError(f"the system description {explain_unread(self.description)}")

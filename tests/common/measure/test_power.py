@@ -83,7 +83,7 @@ def test_a_constant_meter_gives_its_energy(tmp_path):
     assert (summary.gaps, log.gaps.count, log.problems, log.starts.count, log.stops.count) == (0, 0, [], 1, 1)
     assert "0 gaps" in str(summary)
     (waiting,) = said
-    assert waiting.endswith("waiting until it changes, to know that its meter runs")
+    assert "waiting until it changes, to know that its meter runs; one of the kernel's" in waiting
 
 
 def test_a_stopped_meter_leaves_a_gap(tmp_path):

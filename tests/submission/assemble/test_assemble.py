@@ -227,6 +227,7 @@ REFUSED = {
         lambda place: (place.run(1), place.run(2, SampleLog("openfold").set("number_of_nodes", 18))),
         "size.*RUN09.*leave out logs that are not of this system .*run_1.* of cosmoflow, .*run_2.* of openfold",
     ),
+    "an empty log": (lambda place: place.run(1).write_bytes(b"\n"), "result_0.txt is empty: copy it again"),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
@@ -292,6 +293,7 @@ def test_a_draft_and_mini_runs_may_have_an_open_description(place):
         ({"pruned": (Path("runs"),)}, UsageError, "--scaling weak"),
         ({"organisation": "NAME"}, AssemblyError, r'^--organisation is "NAME", a placeholder'),
         ({"implementation": "../x"}, UsageError, "--implementation"),
+        ({"system": Path("systems")}, UsageError, rf"systems is a folder; name .* in it: systems/{SYSTEM}\.json"),
     ],
 )
 def test_wrong_use(place, monkeypatch, options, error, message):

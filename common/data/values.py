@@ -95,13 +95,15 @@ class Survey:
         """Add what only shows in all samples: repeated ones, and truths that are the same in all, at least `fewest`."""
         for owners, names in self._repeats.items():
             # Of two splits the smaller one, above all validation, is more likely to be whole without the copies.
-            (other, kept), (split, copy) = sorted(owners, key=lambda owner: (self._counts[owner[0]], *owner))
+            (other, kept), (split, copy) = sorted(
+                owners, key=lambda owner: (self._counts[owner[0]], owner[0] == "train", owner)
+            )
             samples = f"{copy} has the content of {kept}"
             if names[0]:
                 samples = f"{copy}: {len(names):,} samples are in {kept}, too, such as {names[0]}"
             text = f"{samples}, of the same split: remove one of the two"
             if split != other:
-                text = f"{samples}, of another split, whose quality then is no test: remove the one in {split}/"
+                text = f"{samples}, of another split, whose quality then is no test: remove one of the two, probably that in {split}/"
             self._add_line(text, split != other)
         for (split, name), (low, high, count) in self._truths.items():
             if count >= fewest and (low == high).any():

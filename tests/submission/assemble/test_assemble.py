@@ -293,7 +293,7 @@ def test_a_draft_and_mini_runs_may_have_an_open_description(place):
         ({"pruned": (Path("runs"),)}, UsageError, "--scaling weak"),
         ({"organisation": "NAME"}, AssemblyError, r'^--organisation is "NAME", a placeholder'),
         ({"implementation": "../x"}, UsageError, "--implementation"),
-        ({"system": Path("systems")}, UsageError, rf"systems is a folder; name .* in it: systems/{SYSTEM}\.json"),
+        ({"system": Path("runs")}, UsageError, "--system runs is a folder; name the description in it"),
     ],
 )
 def test_wrong_use(place, monkeypatch, options, error, message):

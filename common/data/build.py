@@ -191,7 +191,9 @@ def _describe_differences(existing: Heading, current: Heading) -> list[str]:
     return [f"{name}: {old} in the folder, {new} now" for name, (old, new) in differences.items() if old != new]
 
 
-def compare_facts(existing: dict[str, Any], current: dict[str, Any], above: str = "") -> dict[str, tuple[Any, Any]]:
+def compare_facts(
+    existing: Mapping[str, Any], current: Mapping[str, Any], above: str = ""
+) -> dict[str, tuple[Any, Any]]:
     """Return the two values of each fact that differs, such as box.grid."""
     differences: dict[str, tuple[Any, Any]] = {}
     for key in sorted(existing.keys() | current.keys()):

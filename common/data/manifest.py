@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from common.command import describe_reason
 from common.console import open_bar
 from common.file_kind import MANIFEST, explain_kind
 from common.files import explain_lost_link, list_data, suggest_folder, write_whole_file
@@ -180,7 +181,7 @@ def _compare_file(
     except FileNotFoundError:
         raise
     except OSError as error:
-        yield f"{name}: cannot be read: {error.strerror}"
+        yield f"{name}: cannot be read: {describe_reason(error)}"
 
 
 @contextmanager

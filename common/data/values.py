@@ -101,10 +101,10 @@ class Survey:
             samples = f"{copy} has the content of {kept}"
             if names[0]:
                 samples = f"{copy}: {len(names):,} samples are in {kept}, too, such as {names[0]}"
-            text = f"{samples}, of the same split: remove one of the two"
-            if split != other:
-                text = f"{samples}, of another split, whose quality then is no test: remove one of the two, probably that in {split}/"
-            self._add_line(text, split != other)
+            owner, probably = "the same split", ""
+            if is_error := split != other:
+                owner, probably = "another split, whose quality then is no test", f", probably that in {split}/"
+            self._add_line(f"{samples}, of {owner}: remove one of the two{probably}", is_error)
         for (split, name), (low, high, count) in self._truths.items():
             if count >= fewest and (low == high).any():
                 index = int(np.argmax(low == high))

@@ -79,15 +79,15 @@ def warn_of_repeated_files(problem: Problem) -> None:
     folder, survey = problem.config.data.data_dir, Survey()
     if not (folder / NAME).exists():
         listings = (samples.files() for samples in problem.sets.values())
-        names = set.intersection(
+        shared = set.intersection(
             *({file.partition("/")[2] for file, index in listing if index is not None} for listing in listings)
         )
-        for split in problem.sets if names else ():
-            path = folder / split / min(names)
+        for split in problem.sets if shared else ():
+            path = folder / split / min(shared)
             survey.add_sample(str(path), split, "", [Identity(describe_file(path).sha256)])
         survey.add_summary()
         for line in survey.errors:
-            print_warning(f"{line} ({len(names):,} files have names that are in both)")
+            print_warning(f"{line} ({len(shared):,} files have names that are in both)")
         return
     files = read_manifest(folder / NAME).files
     for split, samples in problem.sets.items():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from common.command import describe_reason
 from common.file_kind import find_kind
 from common.tree import ANYWHERE, Tree
 from common.values import are_same, as_count
@@ -144,7 +145,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except RecursionError:
         description.problem = "is nested too deeply"
     except (OSError, ValueError) as error:
-        description.problem = getattr(error, "strerror", None) or str(error)
+        description.problem = describe_reason(error) if isinstance(error, OSError) else str(error)
     return description
 
 

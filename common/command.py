@@ -28,6 +28,7 @@ WRONG_PLACES: Final = {
     errno.EEXIST: "a file or a broken link has this name; remove it, or choose another place",
     errno.ENOTDIR: "this is a file, or below a file, where a folder is needed; choose another place",
     errno.EISDIR: "this is a folder; expected a file",
+    errno.EACCES: "Permission denied; `ls -ld` names the owner, who can allow it (chmod); or choose another place",
 }
 """What the system means by some errors, and what to do."""
 OUTPUT_ERRORS: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EINVAL)
@@ -318,8 +319,10 @@ def folder_path(text: str) -> Path:
     """Return the path of a folder to write into, which may not exist yet; an `argparse` type."""
     path = any_path(text)
     if os.path.lexists(path) and not os.path.isdir(path):
-        what = "a link to nothing" if os.path.islink(path) else "a file"
-        raise argparse.ArgumentTypeError(f"{text} is {what}; expected a folder")
+        from common.files import explain_lost_link  # only an error pays for it
+
+        problem = explain_lost_link(path) or "this is a file; expected a folder"
+        raise argparse.ArgumentTypeError(f"{text}: {problem}")
     return path
 
 
@@ -356,8 +359,18 @@ def describe_error(error: Exception) -> str:
     """Return an error in words; one of the system without its number, as file and what is wrong with it."""
     if not isinstance(error, OSError) or error.errno is None or error.filename is None:
         return str(error)
-    reason = WRONG_PLACES.get(error.errno, error.strerror)
-    return f"{os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename}: {reason}"
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+    return f"{name}: {describe_reason(error)}"
+
+
+def describe_reason(error: OSError) -> str:
+    """Return what is wrong with the file of an error of the system, and what to do if that is known."""
+    if error.errno == errno.ENOENT and isinstance(error.filename, str):
+        from common.files import explain_lost_link  # only an error pays for it
+
+        if problem := explain_lost_link(error.filename):
+            return problem
+    return WRONG_PLACES.get(error.errno or 0, error.strerror or str(error))
 
 
 BENCHMARK: Final = "BENCHMARK"

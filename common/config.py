@@ -19,7 +19,6 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from string import Template
@@ -31,7 +30,7 @@ import yaml
 
 from common.address import mask_secrets
 from common.bad_yaml import find_fault, suggest_section
-from common.command import suggest_name
+from common.command import describe_reason, suggest_name
 from common.errors import ConfigError as ConfigError
 from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
 from common.settings.keys import LENGTH as LENGTH
@@ -225,7 +224,7 @@ def _read_layers(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     except OSError as error:
         near = suggest_name(path.name, (file.name for file in path.parent.glob("*.y*ml")))
         raise ConfigError(
-            f"{source}: cannot be read: {error.strerror}; expected a YAML file{near}"
+            f"{source}: cannot be read: {describe_reason(error)}; expected a YAML file{near}"
             + (_locate_configs(path.stem) if named_by else "")
         ) from error
     except UnicodeDecodeError as error:
@@ -409,11 +408,15 @@ def _find_owners(dotted: str, root: type) -> str:
     if not hasattr(root, "run_facts"):
         return ""
     from common.benchmarks import PACKAGES  # only a wrong key pays for these
+    from common.installed import named_configs
 
-    configs = {name: import_module(f"{name}.settings").Config for name in PACKAGES}
-    return " and ".join(
-        name for name, config in configs.items() if any(dotted == key for key, _, _ in _list_keys(config, ""))
-    )
+    def has_key(path: Path) -> bool:
+        section = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+        for name in dotted.split("."):
+            section = section.get(name) if isinstance(section, dict) else None
+        return section is not None
+
+    return " and ".join(name for name in PACKAGES if any(map(has_key, named_configs(name).values())))
 
 
 def guess_key(cls: type, name: str) -> str | None:

@@ -208,6 +208,30 @@ def free_inodes(folder: Path) -> int | None:
     return status.f_favail if status.f_files else None
 
 
+def explain_lost_link(path: str | os.PathLike[str], count: int = 0) -> str:
+    """Return of the first link to nothing on the way to a file where it leads, and how to repair it; "" without one.
+
+    count: how many such links there are; 0: those beside it are counted.
+    """
+    paths = (path := Path(path), *path.parents)
+    link = next((part for part in reversed(paths) if part.is_symlink() and not os.path.exists(part)), None)
+    if link is None:
+        return ""
+    target = os.path.realpath(link)
+    count = count or sum(beside.is_symlink() and not os.path.exists(beside) for beside in link.parent.glob("*"))
+    name = "this" if link == path else str(link)
+    fix = "put back what it leads to (is its disk mounted?), or replace the link by a copy"
+    if "annex/objects" in target or "dvc/" in target:
+        fix = "fetch its content (git annex get, datalad get, dvc pull)"
+    elif link.suffix == ".h5":
+        fix = (
+            "move the files back to where the links lead or, if `data split` made the links, delete the folders train, "
+            "validation and test, which have links alone, and split again"
+        )
+    number = f" ({count:,} such links in {link.parent})" if count > 1 else ""
+    return f"{name} is a link to {target}, which does not exist{number}: {fix}"
+
+
 def read_end(path: Path) -> bytes:
     """Return the last TAIL_BYTES of a file; nothing if there is none, or if it is not a regular one."""
     try:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from common.command import OUTPUT_ERRORS, WRONG_PLACES, suggest_name
+from common.command import OUTPUT_ERRORS, describe_reason, suggest_name
 from common.console import print_error
 from common.errors import UsageError
+from common.files import explain_lost_link
 from common.reference import ROUNDS
 from compliance.engine.log_checker import Options
 from compliance.model.judging import PROFILES
@@ -98,7 +99,9 @@ def add_rules_option(parser: Parser) -> None:
 def refuse_missing(paths: Iterable[Path | str]) -> None:
     """Raise UsageError for a path that does not exist, with what it may mean."""
     for path in paths:
-        if not os.path.lexists(path):
+        if not os.path.exists(path):
+            if problem := explain_lost_link(path):
+                raise UsageError(f"{path}: {problem}")
             folder, name = os.path.split(os.fspath(path))
             hint = suggest_name(name, os.listdir(folder or ".") if os.path.isdir(folder or ".") else (), 0.8)
             if set(name + folder) & set("*?["):
@@ -131,7 +134,7 @@ def write_text(text: str, output: Path | None) -> None:
         with open(output, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
     except OSError as error:
-        problem = f"cannot write {output}: {WRONG_PLACES.get(error.errno or 0, error.strerror)}"
+        problem = f"cannot write {output}: {describe_reason(error)}"
         if error.errno not in OUTPUT_ERRORS:
             raise UsageError(problem) from None
         print_error(problem)

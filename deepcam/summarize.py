@@ -14,7 +14,7 @@ import torch
 from common.command import CommandParser, run_command
 from common.console import open_bar, print_error
 from common.data.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
-from common.files import suggest_folder
+from common.files import explain_lost_link, suggest_folder
 from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
@@ -89,6 +89,8 @@ def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarra
         lines += [text for _, text in rows[:ERRORS_SHOWN]]
         if count > ERRORS_SHOWN:
             lines.append(f"and {count - ERRORS_SHOWN:,} more")
+        if rows and (lost := explain_lost_link(path := train / rows[0][0], count)):
+            lines = [f"{path}: {lost}"]
         raise BuildError(dist.broadcast_json("\n  ".join(lines)))
     table = torch.zeros(len(names), 4, len(CHANNELS), dtype=torch.float64)
     for i, result in enumerate(results):

@@ -10,7 +10,9 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, as_called, clean, run_command
 from common.data.manifest import ManifestError
+from common.files import suggest_folder
 from common.tree import Tree
+from compliance.cli import refuse_missing
 from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
 from compliance.model.package import find_differences, read_provenance
 from submission.assemble.input_logs import files_below
@@ -30,9 +32,8 @@ def verify_package(root: Path) -> list[str]:
     """
     recorded = read_provenance(root)
     if recorded is None:
-        below = sorted(path.parent for path in root.glob(f"*/{PROVENANCE_FILE}"))
-        fix = f"the package is {below[0]}" if below else "`python -m submission.assemble` writes it"
-        raise ManifestError(f"{root / PROVENANCE_FILE} is missing; {fix}")
+        fix = suggest_folder(root, [PROVENANCE_FILE]) or "; `python -m submission.assemble` writes it"
+        raise ManifestError(f"{root / PROVENANCE_FILE} is missing{fix}")
     names = [path.relative_to(root).as_posix() for path in files_below(root, Tree.at(root))]
     return [f"{name} {difference}" for name, difference in find_differences(str(root), names, recorded, Tree.at(root))]
 
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_differences(root: Path) -> int:
     """Print the differences of a package; return their number."""
     if not root.is_dir():
-        raise UsageError(f"no such folder: {root}")
+        refuse_missing([root])
+        raise UsageError(f"{root} is a file; give the folder of the package, which has {PROVENANCE_FILE}")
     problems = verify_package(root)
     for line in problems:
         print(clean(f"{root}/{line}"))

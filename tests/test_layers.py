@@ -49,6 +49,7 @@ COMPUTED = {
     "common/settings/keys.py": "a benchmark's facts name its settings",
     "common/commands/train.py": "the train module of a benchmark names its package",
     "common/commands/prepare.py": "the prepare module of a benchmark names its package",
+    "common/commands/arguments.py": "the command of a benchmark names its settings",
     "common/commands/measure.py": "the benchmark is that of the command",
     "common/commands/entry.py": "the table of commands names them",
     "common/own_code.py": "a user names the modules",

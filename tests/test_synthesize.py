@@ -173,13 +173,13 @@ def test_a_mini_problem_is_not_trained_on_data_of_another_variant(case, few, tmp
 @pytest.mark.parametrize(
     ("name", "words", "says"),
     [
-        ("cosmoflow", ["data.sample_shape=[64,64,64,4]"], "its sample_shape is [32, 32, 32, 4], the config"),
-        ("cosmoflow", ["data.train_samples=2049"], "its number of samples in train is 2048, the configuration asks"),
-        ("deepcam", ["data.eval_samples=65"], "its number of samples in validation is 64"),
+        ("cosmoflow", ["data.sample_shape=[64,64,64,4]"], "sample_shape would be [32, 32, 32, 4], the config"),
+        ("cosmoflow", ["data.train_samples=2049"], "number of samples in train would be 2048, the configuration asks"),
+        ("deepcam", ["data.eval_samples=65"], "number of samples in validation would be 64"),
         ("cosmoflow", ["train.init_from=no.safetensors"], "no.safetensors: no such file"),
-        ("cosmoflow", ["data.format=npy"], "its format is tfrecord, the configuration asks for npy"),
+        ("cosmoflow", ["data.format=npy"], "format would be tfrecord, the configuration asks for npy"),
         ("deepcam", ["data.width=288"], "asks for [96, 288, 16]"),
-        ("oc20", ["data.format=compact"], "its format is lmdb"),
+        ("oc20", ["data.format=compact"], "format would be lmdb"),
     ],
 )
 def test_a_mini_problem_is_not_generated_for_a_configuration_that_cannot_read_it(name, words, says, tmp_path, capsys):

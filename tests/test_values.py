@@ -273,6 +273,12 @@ def test_a_training_says_that_two_splits_share_files(case, data, config, capsys)
     assert case.train.main([config, "output_dir=run", "train.epochs=1"]) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
     assert "has the content of" in line and "another split" in line and "2 such files" in line
+    Path("data/manifest.json").unlink()
+    copy = min(path for path in Path("data/validation").iterdir() if path.is_file())
+    shutil.copy(copy, "data/train")
+    assert case.train.main([config, "output_dir=run2", "train.epochs=1"]) == 4
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
+    assert f"data/train/{copy.name} has the content of" in line and "probably that in train/" in line
 
 
 @pytest.mark.one_benchmark

@@ -38,7 +38,6 @@ from common.data.build import (
     report_build,
 )
 from common.data.manifest import (
-    LOST_LINK,
     NAME,
     Manifest,
     ManifestEntry,
@@ -50,7 +49,7 @@ from common.data.manifest import (
 )
 from common.data.values import Content, Survey
 from common.file_kind import HEAD_BYTES, find_kind
-from common.files import list_data, suggest_folder
+from common.files import explain_lost_link, list_data, suggest_folder
 from common.processes import in_processes, in_threads, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
@@ -261,7 +260,8 @@ class PrepareCommand:
             f"{part}/{name}" for part in self.folders if (folder / part).is_dir() for name in list_data(folder / part)
         ]
         if lost := [name for name in names if not (folder / name).exists()]:
-            raise BuildError(f"{folder / lost[0]} is {LOST_LINK}; nothing was written ({len(lost):,} such links)")
+            problem = explain_lost_link(folder / lost[0], len(lost))
+            raise BuildError(f"{folder / lost[0]}: {problem}; nothing was written")
         names = [name for name in names if (folder / name).is_file()]
         if not names:
             raise BuildError(
@@ -315,9 +315,13 @@ class PrepareCommand:
         result = (f"{len(problems):,} problems" if problems else "all match") + result
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         if problems:
-            when = "The manifest has their checksums" if survey and survey.errors else "If they are as they should be"
-            again = as_called(f"python -m {self.module} manifest {folder}")
-            print(f"Copy or fetch these files again. {when}: remove {folder / NAME}, and write it anew: {again}")
+            again = f"remove {folder / NAME}, and write it anew: " + as_called(
+                f"python -m {self.module} manifest {folder}"
+            )
+            if survey and survey.errors:
+                print(f"Correct these files, or fetch them again. If they differ then from the manifest: {again}")
+            else:
+                print(f"Copy or fetch these files again. If they are as they should be: {again}")
         return 1 if problems else 0
 
     def _find_lost_partners(self, folder: Path, manifest: Manifest) -> Iterator[str]:
@@ -361,7 +365,10 @@ def _describe_data(path: Path) -> ManifestEntry:
     kind = find_kind(ANYWHERE.begin(path, HEAD_BYTES))
     if kind and kind.fix and not kind.binary:
         raise BuildError(f"{path}: this is {kind.name}, not data. {kind.fix} Nothing was written")
-    return describe_file(path)
+    entry = describe_file(path)
+    if not entry.bytes:
+        raise BuildError(f"{path} is empty; copy, fetch or make it again. Nothing was written")
+    return entry
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from common.command import (
     run_command,
 )
 from common.console import print_warning
-from common.data.build import DATASET_ERRORS, PARTS, DatasetPlan, Workers, build_dataset, report_build
+from common.data.build import DATASET_ERRORS, PARTS, DatasetPlan, Workers, build_dataset, compare_facts, report_build
 from common.data.manifest import NAME as MANIFEST
 from common.data.manifest import Manifest, ManifestError, read_manifest
 from common.data.split import DatasetError
@@ -244,10 +244,22 @@ class Synthesis(ABC):
             print(f"drew {picture}")
         if plan is None:
             return 0
-        code = self._generate_data(plan, recipe, args)
+        try:
+            code = self._generate_data(plan, recipe, args)
+        except ManifestError as error:
+            raise ManifestError(f"{error}{self._name_options(plan, args.output_dir)}") from error
         if not code:
             print(as_called(f"next: {self.next_step(plan, args.output_dir)}"))
         return code
+
+    def _name_options(self, plan: DatasetPlan, folder: Path) -> str:
+        """Return the options by which a plan differs from the data in a folder; "" if none are known."""
+        if not (folder / MANIFEST).exists():
+            return ""
+        facts = compare_facts(read_manifest(folder / MANIFEST).facts, plan.facts)
+        names = [name.rpartition(".")[2].split("_")[0] for name in facts]
+        options = [option for option in self.build_parser()._option_string_actions if option.strip("-") in names]
+        return f" The options that differ: {', '.join(options)}." if options else ""
 
     def _build_recipe(self, args: argparse.Namespace) -> Any:
         return replace(self.presets[args.preset], **self.changed_fields(args))

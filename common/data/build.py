@@ -86,7 +86,7 @@ class Journal:
                 raise ManifestError(
                     f"{self.folder} has another dataset; nothing was changed. It differs in\n  "
                     + "\n  ".join(lines)
-                    + "\nChoose another folder, or use the values of the existing dataset."
+                    + "\nA finished dataset gets no further samples: choose another folder, or use its values."
                 )
         if not self._all_headings() and not (self.folder / PARTS).exists():
             for name in sorted(folders):
@@ -185,10 +185,24 @@ def _read_lines(part: Path) -> Iterator[_Line]:
 
 
 def _describe_differences(existing: Heading, current: Heading) -> list[str]:
-    pairs = [(name, getattr(existing, name), getattr(current, name)) for name in ("benchmark", "variant")]
-    keys = sorted(existing.facts.keys() | current.facts.keys())
-    pairs += [(key, existing.facts.get(key), current.facts.get(key)) for key in keys]
-    return [f"{name}: {old} in the folder, {new} now" for name, old, new in pairs if old != new]
+    names = ("benchmark", "variant")
+    differences = {name: (getattr(existing, name), getattr(current, name)) for name in names}
+    differences |= compare_facts(existing.facts, current.facts)
+    return [f"{name}: {old} in the folder, {new} now" for name, (old, new) in differences.items() if old != new]
+
+
+def compare_facts(
+    existing: Mapping[str, Any], current: Mapping[str, Any], above: str = ""
+) -> dict[str, tuple[Any, Any]]:
+    """Return the two values of each fact that differs, such as box.grid."""
+    differences: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(existing.keys() | current.keys()):
+        old, new = existing.get(key), current.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            differences |= compare_facts(old, new, f"{above}{key}.")
+        elif old != new:
+            differences[above + key] = old, new
+    return differences
 
 
 ERRORS_SHOWN: Final = 20

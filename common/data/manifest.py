@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
+from common.command import describe_reason
 from common.console import open_bar
 from common.file_kind import MANIFEST, explain_kind
-from common.files import list_data, suggest_folder, write_whole_file
+from common.files import explain_lost_link, list_data, suggest_folder, write_whole_file
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 
@@ -33,7 +34,6 @@ PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""
 KEPT_BYTES: Final = 256 * 2**20
 """The largest file that a thread keeps in memory to read it again."""
-LOST_LINK: Final = "a link to nothing: fetch its content (git annex get, datalad get, dvc pull), or remove the link"
 SurveyFile = Callable[[str, Path, str], None]
 """Surveys a file with the content that the manifest says, given its name, where to read it, and its SHA-256."""
 
@@ -99,6 +99,10 @@ def read_manifest(path: Path) -> Manifest:
     try:
         with ANYWHERE.open(path) as file:
             return decode_manifest(file.read(), path)
+    except NotADirectoryError as error:
+        raise ManifestError(
+            f"{path.parent} is a file; expected the folder of the dataset, as {path.parents[1]}"
+        ) from error
     except FileNotFoundError as error:
         raise ManifestError(
             f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"
@@ -128,13 +132,15 @@ def verify_files(
 ) -> list[str]:
     """Return the differences between the manifest and the files below `root`: a line per file, sorted by name.
 
-    Reports missing files, wrong sizes, wrong checksums (without `checksum` nothing is read), and extra files in the
-    folders of the dataset, where a loader would find them. survey_file: called for each file that has its checksum.
+    Reports links to nothing (all in the first line), missing files, wrong sizes, wrong checksums (without `checksum`
+    nothing is read), and extra files in the folders of the dataset, where a loader would find them. survey_file: called
+    for each file that has its checksum.
     """
     from common.processes import in_threads  # the checker reads manifests, and verifies no data
 
     names = sorted(manifest.files)
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
+    lost: list[str] = []
     unit = "B" if checksum else "file"
     total = manifest.total_bytes if checksum else len(names)
     with open_bar(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar:
@@ -142,17 +148,25 @@ def verify_files(
         def compare_portion(portion: list[str]) -> list[str]:
             differences: list[str] = []
             for name in portion:
-                differences += _compare_file(root, name, manifest.files[name], checksum, survey_file)
+                try:
+                    differences += _compare_file(root, name, manifest.files[name], checksum, survey_file)
+                except FileNotFoundError:
+                    if (root / name).is_symlink():
+                        lost.append(name)
+                    else:
+                        differences.append(f"{name}: missing")
                 bar.update(manifest.files[name].bytes if checksum else 1)
             return differences
 
         problems = [line for lines in in_threads(compare_portion, portions, workers) for line in lines]
-    return [*problems, *_find_extra_files(root, manifest)]
+    problems += _find_extra_files(root, manifest, lost)
+    return [f"{name}: {explain_lost_link(root / name, len(lost))}" for name in sorted(lost)[:1]] + problems
 
 
 def _compare_file(
     root: Path, name: str, entry: ManifestEntry, checksum: bool, survey_file: SurveyFile | None
 ) -> Iterator[str]:
+    """Yield how a file differs; FileNotFoundError if there is none."""
     path = root / name
     try:
         size = path.stat().st_size
@@ -165,9 +179,9 @@ def _compare_file(
                 elif survey_file:
                     survey_file(name, copy, digest)
     except FileNotFoundError:
-        yield f"{name}: {LOST_LINK if path.is_symlink() else 'missing'}"
+        raise
     except OSError as error:
-        yield f"{name}: cannot be read: {error.strerror}"
+        yield f"{name}: cannot be read: {describe_reason(error)}"
 
 
 @contextmanager
@@ -188,7 +202,7 @@ def _read_once(path: Path) -> Iterator[tuple[Path, str]]:
         yield Path(f"/proc/self/fd/{copy.fileno()}"), digest.hexdigest()
 
 
-def _find_extra_files(root: Path, manifest: Manifest) -> Iterator[str]:
+def _find_extra_files(root: Path, manifest: Manifest, lost: list[str]) -> Iterator[str]:
     # Files beside the dataset's folders are ignored: no loader looks there.
     folders = {PurePosixPath(name).parent for name in manifest.files} - {PurePosixPath()}
     for folder in sorted(folders):
@@ -198,6 +212,6 @@ def _find_extra_files(root: Path, manifest: Manifest) -> Iterator[str]:
             if relative in manifest.files:
                 continue
             if not (path / name).exists():
-                yield f"{relative}: {LOST_LINK}"
+                lost.append(relative)
             elif (path / name).is_file():
                 yield f"{relative}: not in the manifest"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
-from common.data.manifest import NAME, read_manifest
+from common.data.manifest import NAME, describe_file, read_manifest
 from common.file_kind import HEAD_BYTES, find_kind
-from common.files import is_foreign, list_data, suggest_folder
+from common.files import explain_lost_link, is_foreign, list_data, suggest_folder
 from common.settings.run import SamplesConfig
 from common.tree import ANYWHERE
 
@@ -157,6 +157,14 @@ class Listing:
             raise DatasetError(f"{self.folder}: {len(missing)} files are missing, such as {min(missing)}")
         extra = sorted(files.difference(self.manifest_names)) if self.manifest_names else ()
         if extra:  # although the manifest lists others beside them
+            beside = self.folder.parent
+            entry = describe_file(self.folder / extra[0])
+            for name in (name for name, other in read_manifest(beside / NAME).files.items() if other == entry):
+                raise DatasetError(
+                    f"{self.folder / extra[0]} has the content of {beside / name}, and {beside / NAME} has it only "
+                    f"there ({len(extra):,} files in {self.folder.name}/ are not in it): remove these copies from "
+                    f"{self.folder}"
+                )
             raise DatasetError(
                 f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
                 f"{self.folder.name}/ are not): the folder mixes several datasets; move these files away, or, if they "
@@ -199,6 +207,8 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
             f"; `python -m {benchmark}.fetch` downloads the published data (docs/guide/data.md), {between}"
             f"`python -m {benchmark}.synthesize` generates some"
         )
+        if problem := explain_lost_link(folder):
+            raise DatasetError(f"data.data_dir: {folder}: {problem}") from error
         raise DatasetError(
             f"{folder} is not a folder: data.data_dir must contain train/ and validation/{fix}"
         ) from error

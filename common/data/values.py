@@ -8,6 +8,7 @@ their bounds, flaws that bounds cannot say, and what identifies the sample. Trai
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -74,7 +75,8 @@ class Survey:
         self.warnings: list[str] = []
         self.samples = 0
         self._owners: dict[Hashable, tuple[str, str]] = {}
-        self._repeats: dict[tuple[str, str, bool], list[str]] = {}
+        self._repeats: dict[tuple[tuple[str, str], tuple[str, str]], list[str]] = {}
+        self._counts: Counter[str] = Counter()
         self._truths: dict[tuple[str, str], list[np.ndarray]] = {}
         self._lock = threading.Lock()
 
@@ -91,13 +93,18 @@ class Survey:
 
     def add_summary(self, fewest: int = 2) -> None:
         """Add what only shows in all samples: repeated ones, and truths that are the same in all, at least `fewest`."""
-        for (*files, is_error), names in self._repeats.items():
-            first, second = sorted(files)
-            samples = f"{second} has the content of {first}"
+        for owners, names in self._repeats.items():
+            # Of two splits the smaller one, above all validation, is more likely to be whole without the copies.
+            (other, kept), (split, copy) = sorted(
+                owners, key=lambda owner: (self._counts[owner[0]], owner[0] == "train", owner)
+            )
+            samples = f"{copy} has the content of {kept}"
             if names[0]:
-                samples = f"{second}: {len(names):,} samples are in {first}, too, such as {names[0]}"
-            owner = "another split, whose quality then is no test" if is_error else "the same split"
-            self._add_line(f"{samples}, of {owner}: remove one of the two", is_error)
+                samples = f"{copy}: {len(names):,} samples are in {kept}, too, such as {names[0]}"
+            owner, probably = "the same split", ""
+            if is_error := split != other:
+                owner, probably = "another split, whose quality then is no test", f", probably that in {split}/"
+            self._add_line(f"{samples}, of {owner}: remove one of the two{probably}", is_error)
         for (split, name), (low, high, count) in self._truths.items():
             if count >= fewest and (low == high).any():
                 index = int(np.argmax(low == high))
@@ -111,9 +118,9 @@ class Survey:
     def _note_identity(self, key: Hashable, split: str, file: str, name: str) -> None:
         with self._lock:
             self.samples += 1
+            self._counts[split] += 1
             if key in self._owners:
-                first_split, first_file = self._owners[key]
-                self._repeats.setdefault((first_file, file, split != first_split), []).append(name)
+                self._repeats.setdefault((self._owners[key], (split, file)), []).append(name)
             else:
                 self._owners[key] = (split, file)
 

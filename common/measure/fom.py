@@ -231,7 +231,8 @@ def read_measurement(path: Path) -> Measurement:
     try:
         data = ANYWHERE.read(str(path), MAX_BYTES)
     except RefusedFileError as error:
-        raise UsageError(f"{path} cannot be read: it {error.reason}") from None
+        files = " ".join(map(str, sorted(path.rglob("*.json"))[:3])) if path.is_dir() else ""
+        raise UsageError(f"{path} cannot be read: it {error.reason}{files and f'; name its files: {files}'}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
     if problem := explain_kind(data, FIGURE):

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 
 from common.errors import UsageError
 from common.files import follow_no_link
-from common.measure.power_sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Meter, ReadingError, is_watts
+from common.measure.power_sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Meter, ReadingError, is_watts, suggest_unit
 from common.record import (
     CONVERSION_EFFICIENCY,
     NODE_FILE_NAME,
@@ -121,7 +121,8 @@ class Recorder:
         try:
             watts = self._reader.read_watts()
             if not is_watts(watts):
-                raise ReadingError(f"the reading is {watts}; expected watts, 0 to {MOST_WATTS:,.0f}")
+                reading = f"{self._measurement.source.name}: the reading is {watts:,.10g}"
+                raise ReadingError(f"{reading}; expected watts, 0 to {MOST_WATTS:,.0f}{suggest_unit(watts)}")
             self._check_clock()
         except ReadingError as error:
             self.summary.missed += 1
@@ -130,6 +131,9 @@ class Recorder:
             self._silent = True
             return
         self._silent = False
+        source = self._measurement.source
+        if not self.summary.readings and source.scope == NODE_SCOPE and (unit := suggest_unit(watts)):
+            self._say(f"warning: {source.name}: the first reading is {watts:,.10g}, which is unlikely in watts{unit}")
         self._write_record(POWER_READING, watts)
         self._file.flush()
         self.summary.readings += 1

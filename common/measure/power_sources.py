@@ -24,6 +24,10 @@ COMMAND_TIMEOUT_S: Final = 1.8
 """Shorter, so that a command is killed before nobody waits for it any more."""
 MOST_WATTS: Final = 1e6
 """More than a node can draw."""
+LIKELY: Final = (10, 50_000)
+"""The watts of a node."""
+UNITS: Final = {"milliwatts": (1e-3, "/ 1000"), "microwatts": (1e-6, "/ 1000000"), "kilowatts": (1e3, "* 1000")}
+"""Other units of meters, in watts, and how to convert them; power1_input of Linux has microwatts."""
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 FILE_TAIL: Final = 4096
@@ -61,6 +65,15 @@ def is_watts(value: Any) -> bool:
     return is_number(value) and 0 <= value <= MOST_WATTS
 
 
+def suggest_unit(number: float) -> str:
+    """Return the unit that a reading may have in place of watts, and how to convert it; "" if a node may draw it."""
+    for name, (scale, change) in {} if LIKELY[0] <= number <= LIKELY[1] else UNITS.items():
+        if LIKELY[0] <= number * scale <= LIKELY[1]:
+            source = f"'command:node:watts:COMMAND | awk \"{{print \\$1 {change}}}\"'"
+            return f": is it in {name}? Convert it in the source, such as {source} (of a file COMMAND is `cat FILE`)"
+    return ""
+
+
 # -- the text that names a source ------------------------------------------------------------------------------
 
 
@@ -86,13 +99,15 @@ def parse_source(text: str, option: str) -> SourceText:
     if name == "rapl" or text == "nvml":
         return SourceText(name, setting)
     if name not in NAMED:
-        raise UsageError(f"{option} is {text!r}; expected one of {', '.join((*NAMED, *PARTS_SOURCES))}")
+        example = f"command:node:watts:{f'cat {text}' if os.path.isfile(text) else 'COMMAND'}"
+        names = ", ".join((*NAMED, *PARTS_SOURCES))
+        raise UsageError(f"{option} is {text!r}; expected one of {names}, such as {example!r}")
     scope, _, rest = setting.partition(":")
     unit, _, rest = rest.partition(":")
     if scope not in SCOPES or unit not in (WATTS, JOULES) or not rest.strip():
         raise UsageError(
             f"{option} is {text!r}; expected {name}:SCOPE:UNIT:{NAMED[name]}, with node or device as SCOPE, and watts "
-            "or joules as UNIT"
+            "or joules as UNIT, to which COMMAND converts other units"
         )
     return SourceText(name, rest, SCOPES[scope], unit)
 
@@ -229,7 +244,8 @@ class NumberFile:
             self._changed_s = now
         self._seen = version
         if self._changed_s < 0:
-            raise ReadingError("waiting until it changes, to know that its meter runs")
+            kernels = f"one of the kernel's is read by command:node:watts:cat {self.path}"
+            raise ReadingError(f"waiting until it changes, to know that its meter runs; {kernels}")
         if now - self._changed_s > FILE_FRESH_S:
             raise ReadingError("unchanged; the meter seems to have stopped")
         # What follows the last line break may be half a number.

@@ -36,6 +36,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from common.command import describe_reason
 from common.data.build import readable_bytes
 from common.data.manifest import NAME as MANIFEST
 from common.data.manifest import read_manifest
@@ -114,7 +115,7 @@ def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[Source
         try:
             return SourceFile(name, (folder / name).stat().st_size, samples[name])
         except OSError as error:
-            raise StagingError(f"{folder / name}: {error.strerror}") from error
+            raise StagingError(f"{folder / name}: {describe_reason(error)}") from error
 
     # A shared file system answers many requests at once.
     return list(in_threads(describe_source, list(samples), LOOKUP_THREADS))

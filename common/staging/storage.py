@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from tqdm import tqdm
 
 from common.address import mask_secrets
+from common.command import describe_reason
 from common.data.fetch import ATTEMPTS, BLOCK, FIRST_WAIT_S, TIMEOUT_S, Errors, connect_http, explain_failure
 from common.data.manifest import NAME, Manifest, ManifestError, decode_manifest
 from common.installed import missing_extra
@@ -89,7 +90,7 @@ class SharedStorage:
             status = path.stat()
             expect_regular(str(path), status)
         except OSError as error:
-            raise StagingError(f"{path}: {error.strerror}; the list of files to stage has it") from error
+            raise StagingError(f"{path}: {describe_reason(error)}; the list of files to stage has it") from error
         if status.st_size != file.size:
             raise StagingError(f"{path}: {status.st_size:,} bytes, {file.size:,} expected; fetch it again")
         return status.st_mtime_ns

@@ -23,7 +23,7 @@ import torch
 
 from common.config import ConfigError
 from common.console import print_warning
-from common.data.manifest import NAME, read_manifest
+from common.data.manifest import NAME, describe_file, read_manifest
 from common.data.prefetch import name_tensors
 from common.data.values import Identity, Survey
 from common.processes import in_threads
@@ -71,14 +71,25 @@ def _name_files(problem: Problem, split: str, index: int) -> str:
 
 
 def warn_of_repeated_files(problem: Problem) -> None:
-    """Warn if the manifest, where there is one, has samples with the same content, in two splits or in one.
+    """Warn if the manifest has samples with the same content, in two splits or in one.
 
-    Of each sample the first file is compared, its input.
+    Of each sample the first file is compared, its input. Without a manifest the first name is looked at that is in two
+    splits.
     """
-    folder = problem.config.data.data_dir
+    folder, survey = problem.config.data.data_dir, Survey()
     if not (folder / NAME).exists():
+        listings = (samples.files() for samples in problem.sets.values())
+        shared = set.intersection(
+            *({file.partition("/")[2] for file, index in listing if index is not None} for listing in listings)
+        )
+        for split in problem.sets if shared else ():
+            path = folder / split / min(shared)
+            survey.add_sample(str(path), split, "", [Identity(describe_file(path).sha256)])
+        survey.add_summary()
+        for line in survey.errors:
+            print_warning(f"{line} ({len(shared):,} files have names that are in both)")
         return
-    files, survey = read_manifest(folder / NAME).files, Survey()
+    files = read_manifest(folder / NAME).files
     for split, samples in problem.sets.items():
         for _, names in groupby(samples.files(), lambda file: file[0] if file[1] is None else file[1]):
             name, _ = next(names)

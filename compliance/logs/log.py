@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from common.command import describe_reason
 from common.file_kind import FileKind
 from common.record import TOKEN, decode, parse_json
 from common.reference import COMMON_SETTINGS, TARGET_RECORD
@@ -641,7 +642,7 @@ def _read_stream(reader: LogReader, opened: Callable[[], AbstractContextManager[
     except InflateError as error:
         reader.log.problem("compressed", 0, str(error))
     except (OSError, EOFError, zlib.error) as error:
-        reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))
+        reader.log.problem("unreadable", 0, describe_reason(error) if isinstance(error, OSError) else str(error))
     return reader.close()
 
 

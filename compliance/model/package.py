@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from common.data.manifest import Manifest, ManifestEntry, ManifestError
+from common.files import explain_lost_link
 from common.tree import ANYWHERE, Tree, size_text
 from compliance.model.judging import Finding, worst
 from compliance.model.layout import BENCHMARKS, MAX_FILE_BYTES, PROVENANCE_FILE, SYSTEMS
@@ -114,7 +115,8 @@ def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree
         try:
             difference = _compare_file(Path(root, name), entry, tree, may_hash=total <= MOST_BYTES)
         except FileNotFoundError:
-            difference = f"is missing, but {PROVENANCE_FILE} lists it"
+            lost = explain_lost_link(Path(root, name))
+            difference = f"is lost: {lost}" if lost else f"is missing, but {PROVENANCE_FILE} lists it"
         except (OSError, ValueError) as error:
             difference = f"cannot be read: {getattr(error, 'strerror', error)}"
         if difference:

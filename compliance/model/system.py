@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from common.command import describe_reason
 from common.file_kind import find_kind
 from common.tree import ANYWHERE, Tree
 from common.values import are_same, as_count
@@ -35,6 +36,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 
+MAX_DESCRIPTION_BYTES: Final = 4 << 20
 NUMBERS = {
     "number_of_nodes": "16",
     "accelerators_per_node": "4",
@@ -121,7 +123,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     """Return the system description in a file of the tree; never raises."""
     description = SystemDescription(path, os.path.basename(path).removesuffix(".json"))
     try:
-        data = tree.read(path, 4 << 20)
+        data = tree.read(path, MAX_DESCRIPTION_BYTES)
         description.encoding = _foreign_bytes(data)
         if encoding := find_encoding(data):
             raise ValueError(f"has the encoding {encoding}; convert it: iconv -f {encoding[:6]} -t UTF-8")
@@ -142,7 +144,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except RecursionError:
         description.problem = "is nested too deeply"
     except (OSError, ValueError) as error:
-        description.problem = getattr(error, "strerror", None) or str(error)
+        description.problem = describe_reason(error) if isinstance(error, OSError) else str(error)
     return description
 
 

@@ -15,7 +15,14 @@ from compliance.model.layout import POWER, PRUNED, STRONG, WEAK, list_results
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
 from compliance.model.result_set import ResultSet
-from compliance.model.system import NUMBERS, STATUSES, SystemDescription, is_blank, is_placeholder
+from compliance.model.system import (
+    MAX_DESCRIPTION_BYTES,
+    NUMBERS,
+    STATUSES,
+    SystemDescription,
+    is_blank,
+    is_placeholder,
+)
 from compliance.rules.repository import LEFT_OVER
 from compliance.rules.rule import PackageRule, show
 
@@ -263,6 +270,15 @@ class DescriptionFields(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         for description in _find_incomplete(package):
             missing = [name for name in FIELDS if name not in description.fields]
+            unknown = {name.lower(): name for name in description.fields if name not in (*FIELDS, SYSTEM_TYPE)}
+            for name in tuple(missing) if unknown else ():
+                for near in difflib.get_close_matches(name, unknown, 1, 0.85):
+                    missing.remove(name)
+                    wrong = unknown.pop(near)
+                    text = package.tree.begin(description.path, MAX_DESCRIPTION_BYTES).decode(errors="replace")
+                    line = text.count("\n", 0, text.find(f'"{wrong}"')) + 1
+                    message = f"unknown field {show(wrong)} in the system json: is {name} meant, which is missing?"
+                    yield self.finding(description.path, line, message, name, wrong, fix=advise_rename(wrong, name))
             if missing:
                 message = f"missing in the system description: {', '.join(missing)}"
                 yield self.finding(description.path, 0, message, f"all {len(FIELDS)} fields")

@@ -147,8 +147,9 @@ def bound_channels(extremes: Range, channels: Sequence[int] = range(len(CHANNELS
         valid=(np.maximum(low - 10 * range_, -FILL), np.minimum(high + 10 * range_, FILL)),
         likely=(low - 2 * range_, high + 2 * range_),
         reached=(low - range_ / 2, high + range_ / 2),
-        advice=f"{NAME} has other extremes: is the unit another one, or the number a mark of what is missing? "
-        "Fetch the file again, or leave it out",
+        advice=f"{NAME} has other extremes: is the unit another one (of temperatures: degrees Celsius, K - 273.15)? "
+        "Then convert the numbers and write the file again; if they are marks of what is missing, fetch it again, or "
+        "leave it out",
         varies=True,
         components=tuple(f"{CHANNELS[channel].name}, {CHANNELS[channel].unit}" for channel in channels),
     )

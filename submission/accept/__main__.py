@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, pairwise
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
-from common.benchmarks import require_package
+from common.benchmarks import find_package, require_package
 from common.command import (
     CONTINUED,
     CommandParser,
@@ -24,13 +26,16 @@ from common.command import (
     positive,
     run_command,
 )
-from common.console import print_error
+from common.console import print_error, print_warning
+from common.file_kind import BASELINE, FIGURE, HEAD_BYTES, find_kind
 from common.files import follow_no_link, new_file, write_whole_file
 from common.installed import CLOSED
+from common.tree import ANYWHERE
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width
 from submission.accept.baseline import (
+    APART,
     JOBS,
     Baseline,
     MeasurementError,
@@ -88,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_task(options: argparse.Namespace) -> int:
+    _check_places(options)
     if options.baseline is None:
         raise UsageError(
             "there is no BASELINE.json: `mlperf-hpc accept --record base.json cosmoflow mini` begins one, "
@@ -169,6 +175,33 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
+def _check_places(options: argparse.Namespace) -> None:
+    """Raise UsageError, with the right call, for a baseline after --fom, and for measurements without it."""
+    fom = list(chain.from_iterable(options.fom))
+    others = [*filter(None, [options.baseline]), *map(Path, options.words)]
+    kinds = {path: find_kind(ANYWHERE.begin(path, HEAD_BYTES)) for path in (*others, *fom)}
+    figures = [path for path, kind in kinds.items() if kind and kind.name == FIGURE]
+    swallowed = [path for path in fom if path not in figures and options.baseline is None]
+    if swallowed:
+        problem = f"--fom takes all words that follow it, {swallowed[-1]}, too: the baseline stands before it"
+    elif misplaced := [path for path in others if path in figures]:
+        problem = f"{misplaced[0]} is {FIGURE}: measurements follow --fom, after the baseline"
+    elif options.words and find_package(str(options.baseline)):
+        words = " ".join(map(quote, map(str, others)))
+        record = f"`mlperf-hpc accept --record base.json {words}`"
+        raise UsageError(f"the file of the baseline is missing before {words}: {record}")
+    else:
+        return
+    bases = [path for path, kind in kinds.items() if kind and kind.name == BASELINE]
+    base = next((path for path in (*bases, *swallowed, *others) if path not in figures), "BASELINE.json")
+    files = " ".join(quote(str(path)) for path in figures or ["FILE"])
+    record = f"mlperf-hpc accept --record {quote(str(base))} --fom"
+    if options.record:
+        raise UsageError(f"{problem}: `{record} {files}`")
+    begin = "" if bases else f"; `{record} FILES`, called for each of {JOBS} earlier jobs, makes a baseline"
+    raise UsageError(f"{problem}: `mlperf-hpc accept {quote(str(base))} --fom {files}`{begin}")
+
+
 def _parse_threshold(text: str) -> float:
     """Return the share that an argument such as 95 or 95% says; an `argparse` type."""
     try:
@@ -185,7 +218,13 @@ def _accept_machine(options: argparse.Namespace) -> int:
     baseline = read_baseline(options.baseline)
     if baseline.incomplete_series and not options.provisional:
         incomplete = "\n".join(baseline.incomplete_series)
-        raise UsageError(f"{options.baseline} is not complete:\n{incomplete}\nor judge by it with --provisional")
+        files = " --fom FILES_OF_THE_JOB" if any(series.settings is None for series in baseline.series) else ""
+        raise UsageError(
+            f"{options.baseline} is not complete:\n{incomplete}\nAdd each missing job by a call of its own: "
+            f"`mlperf-hpc accept --record {quote(str(options.baseline))}{files}`. All files of one --record are one "
+            "job: if files of several jobs were recorded together, begin a new baseline with one call for each job. Or "
+            "judge by this one with --provisional"
+        )
     _check_outputs(options)
     check_distinct([file for job in options.fom for file in job])
     jobs = options.fom or [_measure_here(_list_settings(baseline), options)]
@@ -257,6 +296,12 @@ def _record_job(options: argparse.Namespace) -> int:
     files = options.fom[0] if options.fom else _measure_here(settings, options)
     if options.baseline.exists():
         baseline = read_baseline(options.baseline)  # again: measuring takes time, in which another job may have ended
+    times = sorted(file.stat().st_mtime for file in files)
+    if options.fom and any(later - earlier >= APART.total_seconds() for earlier, later in pairwise(times)):
+        print_warning(
+            f"the files of --fom were written in {(times[-1] - times[0]) / 3600:.0f} hours: are they of several jobs? "
+            f"They count as one: then remove {options.baseline}, and record each job by a call of its own"
+        )
     for measured in read_jobs(files, is_own=not options.fom):
         baseline.add_job(measured)
     write_whole_file(options.baseline, baseline.encode())

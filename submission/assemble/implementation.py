@@ -185,7 +185,8 @@ class Implementation:
                     f"{self.root} lacks {', '.join(missing)}: expected a checkout of the suite, --sources DIR"
                 )
         if not files:
-            raise AssemblyError(f"{self.root} has no files; expected the code of {self.benchmark}")
+            state = "has no files" if self.root.is_dir() else "is a file"
+            raise AssemblyError(f"{self.root} {state}; expected the folder with the code of {self.benchmark}")
         leaving = [path for path in files.values() if self._tree_of(path).leads_out(path)]
         if leaving:
             raise AssemblyError(

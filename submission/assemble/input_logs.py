@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
+from common.command import describe_reason
 from common.file_kind import GZIPPED, explain_file
 from common.record import TOKEN
 from common.reference import OWN, ROUNDS
@@ -61,7 +62,9 @@ def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes,
     try:
         data = tree.read(path, MAX_FILE_BYTES)
     except OSError as error:
-        raise AssemblyError(f"cannot read {path}: {error.strerror}; fix the file or remove it") from error
+        raise AssemblyError(f"cannot read {path}: {describe_reason(error)}; nothing was written") from error
+    if not data.strip():
+        raise AssemblyError(f"{path} is empty: copy it again from where it was written, or leave it out")
     if data.startswith(GZIP):
         raise AssemblyError(f"{path} is compressed, but the official tools read only plain text: gunzip it")
     copy, counts = redact_text(data) if redacted else (data, {})

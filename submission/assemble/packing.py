@@ -67,6 +67,8 @@ from submission.system.describe import compare_description, explain_unread
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 VAGUE: Final = ("description", "machine", "node", "system", "systems", "system_description", "test", "untitled")
 """Names of files that are none of systems."""
+VERSION: Final = r"([\W_]*(backup|bak|copy|corrected|draft|edited|final|fixed|new|old|\(\d+\)|v\d+))+[\W_\d]*"
+"""What follows the name of a system in that of a file kept in several versions, such as node_final_v2.json."""
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
 
@@ -199,6 +201,9 @@ class Packing:
             raise UsageError(
                 f"--implementation {assembly.implementation}: expected letters, digits and . _ + & @ ( ) -"
             )
+        if assembly.system.is_dir():
+            below = ", ".join(map(str, sorted(assembly.system.glob("*.json"))[:3])) or f"{assembly.system}/SYSTEM.json"
+            raise UsageError(f"--system {assembly.system} is a folder; name the description in it: {below}")
         self.description = read_description(str(assembly.system))
         if self.description.problem:
             raise AssemblyError(f"the system description {explain_unread(self.description)}")
@@ -258,12 +263,12 @@ class Packing:
         if others:
             stated = f"submission_platform is {', '.join(map(show, others))} in the logs"
             meant = quote("_".join(others[0].split()))
+            fix = f"rename it to {meant}.json, or add --name {meant} (--name {self.system} keeps it)"
+            problem = f"{path}: the system would be named {self.system}, as this file is, but {stated}"
             if not (self.assembly.name or self.mini or (self.root / name).exists()):
-                raise AssemblyError(
-                    f"{path}: the system would be named {self.system}, as this file is, but {stated}: rename it to "
-                    f"{meant}.json, or add --name {meant} (--name {self.system} keeps it); nothing was written"
-                )
-            self.warnings.append(f"{stated}, but the system is {self.system}")
+                raise AssemblyError(f"{problem}: {fix}; nothing was written")
+            named = f"{stated}, but the system is {self.system}"
+            self.warnings.insert(0, named if self.assembly.name else f"{problem}: {fix}, and assemble into another -o")
         return PackageFile(name, str(path), partial(ANYWHERE.read, path, MAX_FILE_BYTES))
 
     def _is_called(self, platform: str | None) -> bool:
@@ -271,6 +276,8 @@ class Packing:
         name = letters_and_digits(re.sub(r"^\d+x", "", platform or ""))
         models = (f"{part}_model_name" for part in ("host_processor", "accelerator"))
         stated = [self.system, *map(self.description.fields.get, ("system_name", *models))]
+        if re.fullmatch(re.escape(platform or "-") + VERSION, self.system, re.IGNORECASE):
+            return False
         matches = any(name in letters_and_digits(text) for text in stated if isinstance(text, str))
         return platform == self.system or (len(name) > 2 and matches and self.system.lower() not in VAGUE)
 

@@ -19,7 +19,7 @@ from common.command import clean
 from common.console import print_warning
 from common.errors import UsageError
 from common.measure.power import TimedReader
-from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source
+from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source, suggest_unit
 from common.provenance import list_versions
 from common.record import PARTS_SCOPE
 from submission.system import hardware
@@ -274,7 +274,11 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
                 return Reading(problem=str(error)[:LONGEST_PROBLEM])
             clock.sleep(0.5)
         else:
-            return Reading(watts) if is_watts(watts) else Reading(problem=f"{watts} is not a power in watts")
+            return (
+                Reading(watts)
+                if is_watts(watts)
+                else Reading(problem=f"{watts} is not a power in watts{suggest_unit(watts)}")
+            )
 
 
 def power_note(readings: Sequence[Reading], source: str) -> str:

@@ -227,7 +227,7 @@ def test_errors_name_the_place_and_what_is_expected(message, text, overrides, sa
     ("name", "says"),
     [
         ("none.yaml", r"none\.yaml: cannot be read: No such file"),
-        ("", "cannot be read: Is a directory"),
+        ("", "cannot be read: this is a folder; expected a file"),
         ("latin.yaml", r"latin\.yaml: not text in UTF-8"),
     ],
 )

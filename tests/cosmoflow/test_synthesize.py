@@ -112,7 +112,8 @@ def test_other_data_are_refused(tmp_path, capsys):
     before = contents(out)
     capsys.readouterr()
     error = read_errors(capsys, synthesize_to(out, "--seed", "1", "--length", "128"))
-    assert "seed: 0 in the folder, 1 now" in error and "box:" in error and "nothing was changed" in error
+    assert "seed: 0 in the folder, 1 now" in error and "nothing was changed" in error
+    assert "box.length_mpc_h: 256.0 in the folder, 128.0 now" in error and "--seed, --length" in error
     assert synthesize_to(out, "--format", "hdf5") == 1
     assert contents(out) == before
 

@@ -102,6 +102,17 @@ def test_bad_snapshots_are_named_and_nothing_is_written(data, capsys, spoil, mes
     assert not (folder / "stats.h5").exists()
 
 
+def test_links_to_nothing_are_told_in_one_line(data, capsys):
+    folder, _ = data
+    moved = folder.rename(folder.with_name("moved"))
+    (folder / "train").mkdir(parents=True)
+    for path in (moved / "train").iterdir():
+        (folder / "train" / path.name).symlink_to(path)
+    moved.rename(moved.with_name("again"))
+    error = read_errors(capsys, call(folder))
+    assert f"is a link to {moved}/train/data-" in error and "split again" in error and len(error.splitlines()) == 1
+
+
 def test_statistics_that_are_there_are_checked_and_kept(data, capsys):
     folder, _ = data
     file = folder / "stats.h5"

@@ -81,8 +81,15 @@ def test_a_path_outside_the_package_is_an_error(package, call):
     assert "expected the name of a file below" in call(main, package, status=1).err
 
 
+def test_a_link_to_nothing_is_told_with_its_target(package, call):
+    (package / LOG).unlink()
+    (package / LOG).symlink_to("/purged/log")
+    assert f"{LOG} is lost: this is a link to /purged/log" in call(main, package, status=1).out
+
+
 def test_wrong_use(tmp_path, call):
     call(main, tmp_path / "nowhere", status=2)
+    assert "a file; give the folder" in call(main, __file__, status=2).err
     assert "provenance.json is missing" in call(main, tmp_path, status=1).err
 
 

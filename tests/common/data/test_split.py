@@ -70,8 +70,11 @@ def test_a_sample_that_the_manifest_lacks_is_refused(case, data, opened):
     (data / "train/README").touch()  # which no loader reads
     assert len(opened()) == 1
     other = first.with_name(first.name.replace(first.suffix, f"x{first.suffix}"))
-    other.write_bytes(first.read_bytes())
+    other.write_bytes(first.read_bytes() + b" ")
     with pytest.raises(DatasetError, match=rf"{other} is not in {data}/{NAME} \(1 of the samples .*several datasets"):
+        opened()
+    other.write_bytes((copy := min((data / "validation").glob(case.files))).read_bytes())
+    with pytest.raises(DatasetError, match=rf"{other} has the content of {copy}.* remove these copies from .*train"):
         opened()
 
 

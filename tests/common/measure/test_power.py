@@ -46,7 +46,9 @@ class Time:
 
 def make_meter(watts=(), scope="node"):
     """Return a source with these readings, and then 250 W."""
-    return SimpleNamespace(scope=scope, read_watts=itertools.chain(watts, itertools.repeat(250.0)).__next__)
+    return SimpleNamespace(
+        name="cat power1", scope=scope, read_watts=itertools.chain(watts, itertools.repeat(250.0)).__next__
+    )
 
 
 def recorded(path, source, time, seconds=100):
@@ -103,6 +105,16 @@ def test_a_clock_that_is_set_leaves_a_gap(jump_s, tmp_path):
 def test_what_is_no_power_is_not_written(value, tmp_path):
     summary, log, _ = recorded(tmp_path / "node_0.txt", make_meter([100.0, value, value, value]), Time(), 10)
     assert (summary.missed, log.readings, log.invalid.count) == (3, 17, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "change"),
+    [(312e6, "microwatts", "/ 1000000"), (312e3, "milliwatts", "/ 1000"), (0.312, "kilowatts", "* 1000")],
+)
+def test_a_reading_in_another_unit_is_told_with_the_conversion(value, unit, change, tmp_path):
+    said = recorded(tmp_path / "node_0.txt", make_meter([value]), Time(), 10)[2]
+    assert f"cat power1: the {'' if value > 1e6 else 'first '}reading is {value:,.10g}" in said[0]
+    assert unit in said[0] and change in said[0] and len(said) == 1
 
 
 @pytest.mark.parametrize(("script", "said"), [("sleep 300", "answer within"), ("exec yes", "it printed 1,048,576")])

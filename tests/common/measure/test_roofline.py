@@ -152,7 +152,7 @@ def test_wrong_use(change, told, empty_folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["roofline", "fom.json", "-o", "fom.json"], "fom.json is a file; expected a folder"),
+        (["roofline", "fom.json", "-o", "fom.json"], "fom.json: this is a file; expected a folder"),
         (
             ["power", "--source", "command:node:watts:echo 1", "-o", ".", "--append"],
             ". is a folder; expected a file",

@@ -274,6 +274,7 @@ EXAMPLES = (
         lambda package: package().change("systems/example_n64.json", lambda text: text[:-2] + b', "cooling": "some"}'),
     ),
     ("PKG05", "error", lambda package: package().system(framework=None)),
+    ("PKG05", "error", lambda package: package().system(framework=None, framewrok="PyTorch")),
     ("PKG05", "error", lambda package: package(round_="0.7").system(division=None)),
     ("PKG06", "error", lambda package: package().system(number_of_nodes="many")),
     ("PKG06", "error", lambda package: package().system(number_of_nodes="0")),

@@ -240,6 +240,8 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
         (["base.json"], "begins a baseline"),
         (["--record"], "there is no BASELINE.json: `mlperf-hpc accept --record base.json cosmoflow mini` begins one"),
         (["--record", "base.json"], "name what to measure"),
+        (["--record", "cosmoflow", "mini"], "missing before cosmoflow mini: `mlperf-hpc accept --record base.json cos"),
+        (["--fom", "/"], "--fom takes all words"),
         (["--record", "base.json", "alexnet"], "not a benchmark"),
         (["--record", "base.json", "cosmoflow", "mini", "other"], "section.key=value"),
         (["--record", "base.json", "cosmoflow", "-n", "1"], "no spread"),
@@ -247,6 +249,24 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
 )
 def test_wrong_use(arguments, words, empty_folder, tmp_path, accept):
     assert words in accept(*arguments, status=2).err and not list(tmp_path.iterdir())
+
+
+def test_a_baseline_and_measurements_in_wrong_places_get_the_right_call(baseline, tmp_path, accept):
+    now = write_job(tmp_path / "now", 9, 100.0, 100.5)
+    right = f"`mlperf-hpc accept {baseline} --fom {now[0]} {now[1]}`"
+    for words in (["--fom", *now, baseline], [baseline, *now], [*now, baseline]):
+        assert right in accept(*words, status=2).err
+    for words in (now, now[:1]):
+        error = accept(*words, status=2).err
+        assert "measurements follow --fom" in error and "accept --record BASELINE.json --fom" in error
+    assert f"accept --record {tmp_path}/new.json --fom" in accept("--record", tmp_path / "new.json", *now, status=2).err
+
+
+def test_files_of_several_jobs_are_no_job(tmp_path, accept):
+    files = [*write_job(tmp_path / "a", 0, 100.0, 101.0), *write_job(tmp_path / "b", 4, 99.0, 100.5)]
+    assert "are they of several jobs?" in accept("--record", tmp_path / "base.json", "--fom", *files).err
+    error = accept(tmp_path / "base.json", "--fom", *files, status=2).err
+    assert "a call of its own" in error and f"accept --record {tmp_path}/base.json --fom" in error
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"series": []}', '{"series": [{"workload": 1}]}', "\x00"])

@@ -224,11 +224,12 @@ REFUSED = {
         lambda place: (place.run(1), place.run(2, SampleLog("openfold").set("number_of_nodes", 18))),
         "size.*RUN09.*leave out logs that are not of this system .*run_1.* of cosmoflow, .*run_2.* of openfold",
     ),
+    "an empty log": (lambda place: place.run(1).write_bytes(b"\n"), "result_0.txt is empty: copy it again"),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
         lambda place: (place.run(1), (place.folder / "runs/result_1.txt").symlink_to("nowhere")),
-        "cannot read .*(No such file|not a file)",
+        "cannot read .*result_1.txt: this is a link to .*/runs/nowhere, which does not exist",
     ),
     "a link to nothing in the code": (
         lambda place: (place.run(1), (place.code / "link").symlink_to("nowhere")),
@@ -289,6 +290,7 @@ def test_a_draft_and_mini_runs_may_have_an_open_description(place):
         ({"pruned": (Path("runs"),)}, UsageError, "--scaling weak"),
         ({"organisation": "NAME"}, AssemblyError, r'^--organisation is "NAME", a placeholder'),
         ({"implementation": "../x"}, UsageError, "--implementation"),
+        ({"system": Path("runs")}, UsageError, "--system runs is a folder; name the description in it"),
     ],
 )
 def test_wrong_use(place, monkeypatch, options, error, message):
@@ -519,6 +521,8 @@ def test_the_official_package_checker_accepts_the_layout(place):
         (SYSTEM, f"{SYSTEM}.json", False),
         ("512xNVIDIA DGX A100", f"{SYSTEM}.json", True),
         ("256xNVIDIA DGX H100", "system.json", True),
+        ("node_7", "node_7_final_v2.json", True),
+        ("node_7", "node_7_pytorch.json", False),
     ],
 )
 def test_a_system_of_another_name_than_the_platform_is_refused_unless_it_is_given(place, platform, file, refused):

@@ -36,7 +36,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 
-MAX_DESCRIPTION_BYTES: Final = 4 << 20
+MAX_DESCRIPTION_BYTES = 4 << 20
 NUMBERS = {
     "number_of_nodes": "16",
     "accelerators_per_node": "4",

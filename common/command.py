@@ -103,7 +103,7 @@ class CommandParser(argparse.ArgumentParser):
             elif sign and "--set" in self._option_string_actions:
                 hint = f"; write --set {shlex.quote(others[0])}"
             elif others[0] in words[1:]:
-                hint = "; if it belongs to the word before it, quote both, or join a list by commas"
+                hint = "; if it belongs to the word before it, join a list by commas without blanks, or quote a text"
             self.error(f"unexpected argument {others[0]!r}{hint}")
         return arguments
 
@@ -214,7 +214,7 @@ def suggest_name(
         [other for other in words if [name] == words[other][:1]]
         or [other for other in lower if name and other.startswith(name)]
         or difflib.get_close_matches(name, lower, 1, likeness)
-        or [other for other in words if name in words[other]]
+        or [other for other in words if {name, name.rpartition("_")[2]} & {*words[other]}]
     )
     return f" (did you mean {lower[near[0]]!r}?)" if near else ""
 

@@ -584,7 +584,9 @@ def _expand_path(_type: Any, text: Any) -> Path:
         path = Path(Template(text).substitute(os.environ))
         return path.expanduser() if text.startswith("~") else path
     except KeyError as error:
-        raise ValueError(f"{text!r} names the environment variable {error.args[0]}, which is not set") from None
+        raise ValueError(
+            f"{text!r} names the environment variable {error.args[0]}, which is not set: export it, or write its value"
+        ) from None
     except ValueError:
         raise ValueError(f"{text!r} has a $ without a name; write $$ for a dollar sign") from None
     except RuntimeError as error:

@@ -114,7 +114,8 @@ def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o"
     target = os.path.realpath(output)
     for path in map(os.path.realpath, inputs):
         if target == path or target.startswith(os.path.join(path, "")):
-            outside = os.path.join(os.path.dirname(path), os.path.basename(target))
+            name = os.path.basename(target)
+            outside = os.path.join(os.path.dirname(path), f"new-{name}" if target == path else name)
             raise UsageError(
                 f"{option} {output} is or lies in {path}, which is read; name one outside of it, such as {outside}"
             )

@@ -155,10 +155,12 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
     sides = {name: side for side, names in splits.items() for name in names}
     if unused := len(universes) - len(sides):
         print(f"{unused:,} of {len(universes):,} universes are in neither split and will be skipped")
-    grid = read_first([universes[name] for name in sorted(sides)], _read_grid, "universe")
+    paths = [universes[name] for name in sorted(sides)]
+    grid = read_first(paths, _read_grid, "universe")
     if grid % args.sample_size:
         raise BuildError(
-            f"universes of {grid} voxels per side cannot be cut into {args.sample_size}³ cubes: set a divisor"
+            f"{paths[0]} has {grid} voxels per side, which cannot be cut into cubes of --sample-size "
+            f"{args.sample_size}: give --sample-size {grid}, or another divisor of {grid}"
         )
     samples = SampleFormat.from_options(args.format, args.compress)
     items = []

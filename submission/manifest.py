@@ -62,7 +62,10 @@ def _print_differences(root: Path) -> int:
     if problems:
         system = next(iter(sorted((root / SYSTEMS).glob("*.json"))), root / SYSTEMS / "SYSTEM.json")
         again = f"python -m submission.assemble LOGS -o {quote(str(root.parent))} --system {quote(str(system))}"
-        hint = f"restore changed logs; after an intended change of other files repeat `{again}`"
+        hint = (
+            "copy files that are missing, and logs that have changed, from the original package or runs (is a missing "
+            f"file in a .gitignore?); only after an intended change of other files repeat `{again}`"
+        )
         print(clean(as_called(hint)), file=sys.stderr)
     else:
         recorded = read_provenance(root)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -203,7 +204,13 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
     try:
         names = frozenset(list_data(folder))
     except (FileNotFoundError, NotADirectoryError) as error:
-        fix = suggest_folder(folder.parent, [folder.name], "set data.data_dir=") or (
+        fix = suggest_folder(folder.parent, [folder.name], "set data.data_dir=")
+        inside = chain(folder.parent.glob("*.*"), folder.parent.glob("*/*.*"))
+        data = (path for path in inside if path.is_file() and path.suffix not in (".json", ".md", ".txt"))
+        if not fix and (file := next(data, None)):
+            fix = f"; are the data there, such as {file}, as they were published? Then `python -m {benchmark}.prepare`"
+            fix += " converts them"
+        fix = fix or (
             f"; `python -m {benchmark}.fetch` downloads the published data (docs/guide/data.md), {between}"
             f"`python -m {benchmark}.synthesize` generates some"
         )

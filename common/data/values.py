@@ -93,6 +93,9 @@ class Survey:
 
     def add_summary(self, fewest: int = 2) -> None:
         """Add what only shows in all samples: repeated ones, and truths that are the same in all, at least `fewest`."""
+        copied: Counter[frozenset[str]] = Counter()
+        for owners, names in self._repeats.items():
+            copied[frozenset(split for split, _ in owners)] += len(names)
         for owners, names in self._repeats.items():
             # Of two splits the smaller one, above all validation, is more likely to be whole without the copies.
             (other, kept), (split, copy) = sorted(
@@ -101,10 +104,12 @@ class Survey:
             samples = f"{copy} has the content of {kept}"
             if names[0]:
                 samples = f"{copy}: {len(names):,} samples are in {kept}, too, such as {names[0]}"
-            owner, probably = "the same split", ""
+            owner, fix = "the same split", "remove one of the two"
             if is_error := split != other:
-                owner, probably = "another split, whose quality then is no test", f", probably that in {split}/"
-            self._add_line(f"{samples}, of {owner}: remove one of the two{probably}", is_error)
+                owner, fix = "another split, whose quality then is no test", f"{fix}, probably that in {split}/"
+            if is_error and self._counts[split] == self._counts[other] == copied[frozenset((split, other))]:
+                fix = f"all of {split}/ and {other}/ are equal: put other samples into validation/ or test/"
+            self._add_line(f"{samples}, of {owner}: {fix}", is_error)
         for (split, name), (low, high, count) in self._truths.items():
             if count >= fewest and (low == high).any():
                 index = int(np.argmax(low == high))

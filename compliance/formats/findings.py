@@ -130,7 +130,7 @@ def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
     def rank(entry: Shown) -> tuple[int, bool, int, str, str]:
         rule, family = entry.finding.rule, families.get(prefix(entry.finding.rule), len(families))
         # With FILE for the name of the file that its command reads: one fix for the files of a folder.
-        fix_of_any = entry.fix.replace(f"< {os.path.basename(entry.finding.path)} ", "< FILE ")
+        fix_of_any = entry.fix.replace(f"< {entry.finding.path} ", "< FILE ")
         return SEVERITIES.index(entry.severity), not entry.tolerated, family, rule, fix_of_any
 
     wanted = (entry for entry in findings if not severities or entry.severity in severities)

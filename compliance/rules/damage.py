@@ -5,7 +5,6 @@ What follows from damage says nothing about the run: no other rule is applied to
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections import Counter
@@ -315,8 +314,7 @@ def _repair(log: Log, command: str) -> str:
 
     As an argument, a name such as `-e…`, `|…` or `lr=1.log` would be an option, a program to run or an assignment.
     """
-    name = os.path.basename(log.path)
-    name = shlex.quote(name) if name.isprintable() and name != "-" else "FILE"
+    name = shlex.quote(log.path) if log.path.isprintable() and log.path != "-" else "FILE"
     whole = f"gunzip -c < {name} | {command}" if log.inflated_bytes else f"{command} < {name}"
     return f"$ {whole} > repaired.txt\nCheck repaired.txt, then put it in the place of the file. "
 

@@ -187,9 +187,10 @@ def _check_places(options: argparse.Namespace) -> None:
     elif misplaced := [path for path in others if path in figures]:
         problem = f"{misplaced[0]} is {FIGURE}: measurements follow --fom, after the baseline"
     elif options.words and find_package(str(options.baseline)):
-        words = " ".join(map(quote, map(str, others)))
-        record = f"`mlperf-hpc accept --record base.json {words}`"
-        raise UsageError(f"the file of the baseline is missing before {words}: {record}")
+        base = next((path for path in others if path.suffix == ".json"), Path("base.json"))
+        words = " ".join(quote(str(path)) for path in others if path != base)
+        record = f"`mlperf-hpc accept --record {quote(str(base))} {words}`"
+        raise UsageError(f"the file of the baseline comes first, before {words}: {record}")
     else:
         return
     bases = [path for path, kind in kinds.items() if kind and kind.name == BASELINE]

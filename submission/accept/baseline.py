@@ -205,6 +205,11 @@ def check_apart(name: str, jobs: Sequence[Job]) -> None:
     if ordered[-1].begin > datetime.now(UTC) + APART:
         raise UsageError(f"{name}: a job begins at {ordered[-1].begin:{CLOCK}}, in the future: set the clock right")
     for earlier, later in pairwise(ordered):
+        if (later.begin, later.samples_per_s) == (earlier.begin, earlier.samples_per_s):
+            raise UsageError(
+                f"{name}: the job of {earlier.begin:{CLOCK}} is in the baseline already: are these the same files "
+                "again? Give those of another job"
+            )
         if later.begin - earlier.begin < APART:
             raise UsageError(
                 f"{name}: jobs began at {earlier.begin:{CLOCK}} and at {later.begin:{CLOCK}}: less than an hour apart "

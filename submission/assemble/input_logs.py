@@ -230,9 +230,11 @@ def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
     if scaling == STRONG and len(runs) > required:
         reason = f"a time-to-train result has {required} runs"
     if reason:
+        names = listed([str(path) for path, _ in logs], 2 * required)
         raise AssemblyError(
-            f"{len(runs)} logs of {runs[0].benchmark}, with those in the package, are not one result: {reason}. "
-            "Give the runs of one result, or say what they are: --scaling strong or --scaling weak"
+            f"{len(runs)} logs of {runs[0].benchmark} are not one result: {reason}: {names}. Give the runs of one "
+            f"result alone, without those of others or of trials; for {required} runs that overlapped add --scaling "
+            "strong, for instances --scaling weak"
         )
 
 

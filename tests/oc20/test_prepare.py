@@ -321,7 +321,7 @@ def test_published_metadata_are_completed(source, tmp_path, capsys):
 
 def test_what_is_no_input_is_told(source, tmp_path, capsys):
     out = tmp_path / "out"
-    assert "no frames in" in read_errors(capsys, convert(tmp_path / "nowhere", out, "lmdb"))
+    assert "nowhere is not a folder" in read_errors(capsys, convert(tmp_path / "nowhere", out, "lmdb"), 2)
     assert f"name {source}, which has train" in read_errors(capsys, convert(source / "train", out, "lmdb"))
     text = source / "train" / "3.txt.xz"
     text.rename(tmp_path / "kept")

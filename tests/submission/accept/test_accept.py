@@ -240,7 +240,10 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
         (["base.json"], "begins a baseline"),
         (["--record"], "there is no BASELINE.json: `mlperf-hpc accept --record base.json cosmoflow mini` begins one"),
         (["--record", "base.json"], "name what to measure"),
-        (["--record", "cosmoflow", "mini"], "missing before cosmoflow mini: `mlperf-hpc accept --record base.json cos"),
+        (
+            ["--record", "cosmoflow", "mini"],
+            "comes first, before cosmoflow mini: `mlperf-hpc accept --record base.json cos",
+        ),
         (["--fom", "/"], "--fom takes all words"),
         (["--record", "base.json", "alexnet"], "not a benchmark"),
         (["--record", "base.json", "cosmoflow", "mini", "other"], "section.key=value"),

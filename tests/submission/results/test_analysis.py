@@ -186,7 +186,7 @@ def test_a_single_run_is_enough(tree, tmp_path, report):
         (["v3.0", "--data", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
         (["v3.0", "--data", "out", "--project", "2,048"], 2, "for one number write 2048"),
         (["v3.0", "--data", "out", "--facts", "missing"], 2, "missing: cannot be read: No such file"),
-        (["v3.0", "--data", "out", "--facts", "empty"], 2, "empty: cannot be read: Is a directory"),
+        (["v3.0", "--data", "out", "--facts", "empty"], 2, "empty: cannot be read: this is a folder"),
         (["v3.0", "--data", "out", "--ceilings", "file"], 2, "file:1: unknown key V100"),
         (["v3.0", "--data", "out", "--ceilings", "missing"], 2, "missing: cannot be read: No such file"),
     ],

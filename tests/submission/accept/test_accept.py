@@ -240,7 +240,7 @@ def test_measuring(empty_folder, tmp_path, monkeypatch, accept):
         (["base.json"], "begins a baseline"),
         (["--record"], "there is no BASELINE.json: `mlperf-hpc accept --record base.json cosmoflow mini` begins one"),
         (["--record", "base.json"], "name what to measure"),
-        (
+        (["--record", "cosmoflow", "mini"], "comes first, before cosmoflow mini: `mlperf-hpc accept --record base.json"),
             ["--record", "cosmoflow", "mini"],
             "comes first, before cosmoflow mini: `mlperf-hpc accept --record base.json cos",
         ),

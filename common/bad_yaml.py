@@ -30,6 +30,8 @@ def find_fault(text: str, error: yaml.MarkedYAMLError) -> tuple[str, str]:
     if conflict := re.search(r"(?m)^(?:<{7} |={7}\r?$|>{7} )", text):
         line = text.count("\n", 0, conflict.start()) + 1
         return f":{line}:1", "a conflict marker of git, as a merge was left unresolved; keep one side"
+    if ":::MLLOG" in text[:4096]:
+        return "", "this is a result log; name the file that is meant"
     problem, mark = str(error.problem), error.problem_mark
     if re.search("end of stream|expected ',' or|could not find", problem):  # of what does not end: where it begins
         mark = error.context_mark or mark

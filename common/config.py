@@ -520,11 +520,8 @@ def _propose_value(hint: Any, value: Any) -> str:
             number = NUMBERS[kind].fullmatch(text.strip())
             proposal = number[1].replace(",", "" if kind is int else ".") if number else ""
         if proposal and len(proposal) <= SHOWN and _fits(kind, yaml.load(f"[{proposal}]", Loader=Loader)[0]):
-            only = (
-                " for this one value, or list them all"
-                if get_origin(kind) is tuple and get_args(kind)[-1] is ...
-                else ""
-            )
+            is_list = get_origin(kind) is tuple and get_args(kind)[-1] is ...
+            only = " for this one value, or list them all" if is_list and "," not in proposal else ""
             return f"; write {proposal}{only}"
     return f"; for example {_make_sample(hint)}" if get_origin(hint) in (tuple, dict) else ""
 

@@ -102,10 +102,10 @@ def _report_results(arguments: argparse.Namespace) -> int:
     report = read_logs(arguments.paths, options)
     if not report.runs:
         raise NoResultsError(explain_no_results(arguments.paths))
-    print_errors(report, arguments.paths)
     if all(run.damage for run in report.runs):
         raise NoResultsError(f"none of {counted(len(report.runs), 'log')} can be read: there is nothing to report")
     analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
+    print_errors(report, arguments.paths)
     for warning in analysis.warnings:
         print_warning(clean(warning))
     status = _write_data(analysis, arguments) if arguments.data else 0
@@ -147,7 +147,11 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     """Raise UsageError without an output, or for one that cannot be written."""
     page, folder = arguments.output, arguments.data
     if not page and not folder:
-        raise UsageError("nothing to write: name a page with -o FILE, or a folder for the analysis with --data FOLDER")
+        pages = [path for path in arguments.paths if path.endswith(".html") and not os.path.lexists(path)]
+        meant = f"; is -o {pages[0]} meant?" if pages else ""
+        raise UsageError(
+            f"nothing to write: name a page with -o FILE, or a folder for the analysis with --data FOLDER{meant}"
+        )
     if page and page.is_dir():
         raise UsageError(f"-o {page} is a folder; name a file in it, such as report.html")
     if page and os.path.lexists(page) and not arguments.force:

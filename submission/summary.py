@@ -81,6 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run() -> int:
         if options.output:
             refuse_inside(options.output, (*options.paths, *options.previous, *options.compare))
+            named = {".csv": "csv", ".json": "json", ".md": "markdown"}.get(options.output.suffix, options.format)
+            if options.format == "csv" and options.output.is_file():
+                raise UsageError(f"-o {options.output} is a file; expected a folder, as csv writes one file per table")
+            if options.format not in (named, "csv"):
+                where = "-o FOLDER, with a file for each table" if named == "csv" else f"-o {options.output}"
+                raise UsageError(f"-o {options.output} would get a {options.format}; write --format {named} {where}")
         if options.compare:
             return _show_comparison(options)
         if not options.paths:
@@ -252,8 +258,6 @@ def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> No
             raise UsageError(f"{len(texts)} tables ({', '.join(texts)}) need a folder: use -o FOLDER")
         write_text(next(iter(texts.values())), None)
         return
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"-o {folder} is a file; expected a folder, because csv writes one file per table")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(text, folder / name)

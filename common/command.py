@@ -146,8 +146,13 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End the command with the error alone: argparse would print the whole usage before it.
 
-        Of missing arguments it says what they are, and what the options are that were given instead.
+        Of missing arguments it says what they are, and what the options are that were given instead; of an option
+        without its value what that is.
         """
+        name, lacks_value, _ = message.removeprefix("argument ").partition(": expected ")
+        if lacks_value:
+            valued = (action for action in self._actions if "/".join(action.option_strings) == name and action.help)
+            message += "".join(f"; {name} {action.metavar or ''}: {action.help}" for action in valued)
         _, required, names = message.partition("arguments are required: ")
         if required:
             missing = [

@@ -56,7 +56,9 @@ def link_splits(source: Path, output: Path) -> dict[str, list[str]]:
         raise BuildError(f"{source} is not a folder: expected the folder with all data-*.h5")
     names = [name for name in list_data(source) if name.startswith("data") and name.endswith(".h5")]
     if not names:
-        raise BuildError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
+        is_split = all((source / side).is_dir() for side in SPLITS)
+        fix = "it is split already; go on with python -m deepcam.summarize" if is_split else "name their folder"
+        raise BuildError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5; {fix}")
     parts = split_names(names)
     missing = {side: sorted(set(parts[side]) - _find_links(source, output / side, parts[side])) for side in SPLITS}
     there = len(names) - sum(map(len, missing.values()))

@@ -302,7 +302,7 @@ class PrepareCommand:
             problems += self.inside(folder, manifest, workers, survey)
         result = ""
         if survey:
-            survey.add_summary()
+            survey.add_summary(whole=True)
             survey.warnings += self._find_other_generator(folder, manifest)
             problems += sorted(survey.errors)
             if not survey.samples:

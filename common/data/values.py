@@ -91,8 +91,11 @@ class Survey:
             elif content.array.size:
                 self._check_values(sample, split, content)
 
-    def add_summary(self, fewest: int = 2) -> None:
-        """Add what only shows in all samples: repeated ones, and truths that are the same in all, at least `fewest`."""
+    def add_summary(self, fewest: int = 2, whole: bool = False) -> None:
+        """Add what only shows in all samples: repeated ones, and truths that are the same in all, at least `fewest`.
+
+        whole: all samples of the splits were looked at.
+        """
         copied: Counter[frozenset[str]] = Counter()
         for owners, names in self._repeats.items():
             copied[frozenset(split for split, _ in owners)] += len(names)
@@ -107,7 +110,7 @@ class Survey:
             owner, fix = "the same split", "remove one of the two"
             if is_error := split != other:
                 owner, fix = "another split, whose quality then is no test", f"{fix}, probably that in {split}/"
-            if is_error and self._counts[split] == self._counts[other] == copied[frozenset((split, other))]:
+            if whole and is_error and self._counts[split] == self._counts[other] == copied[frozenset((split, other))]:
                 fix = f"all of {split}/ and {other}/ are equal: put other samples into validation/ or test/"
             self._add_line(f"{samples}, of {owner}: {fix}", is_error)
         for (split, name), (low, high, count) in self._truths.items():

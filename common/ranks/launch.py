@@ -307,6 +307,12 @@ def _read_number(environ: Mapping[str, str], names: str) -> int | None:
     return int(environ[name])
 
 
+def count_tasks_without_srun(environ: Mapping[str, str]) -> int:
+    """Return the tasks of the Slurm job in whose script or shell this process runs, outside any step; 0: none."""
+    tasks = "" if "SLURM_STEP_NUM_TASKS" in environ else environ.get("SLURM_NTASKS", "")
+    return int(tasks) if tasks.isdecimal() else 0
+
+
 def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPosition:
     rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size)
     if rank is None or (size is None and launcher.size):

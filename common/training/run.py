@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import sys
 import time
@@ -32,7 +33,7 @@ from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
 from common.provenance import collect_provenance, shown_path
 from common.ranks.dist import Dist
-from common.ranks.launch import LaunchError
+from common.ranks.launch import LaunchError, count_tasks_without_srun
 from common.record import read_value
 from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN
 from common.settings.run import RunConfig
@@ -675,7 +676,10 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
     if device == "cpu":
         device += f" with {torch.get_num_threads()} thread(s)"
     if dist.world_size == 1:
-        return f"one process on {device}"
+        tasks = count_tasks_without_srun(os.environ)
+        return f"one process on {device}" + (
+            f"; `srun` starts the {tasks} tasks of this Slurm job" if tasks > 1 else ""
+        )
     ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
     return f"{ranks} on {dist.nodes} node(s), started by {dist.position.launcher}, each on {device}"
 

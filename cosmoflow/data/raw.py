@@ -86,7 +86,10 @@ def open_universe(path: Path) -> Iterator[RawUniverse]:
         except HDF5_ERRORS as error:
             raise UniverseError(f"{path}: `unitPar` is damaged or not numeric ({error})") from error
         if labels.shape != (4,) or not np.all(np.abs(labels) <= 1):  # NaN compares false
-            raise UniverseError(f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected")
+            raise UniverseError(
+                f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected: scale physical "
+                "values, each by the whole range of its parameter in the simulations"
+            )
         yield RawUniverse(path, labels, shape[0], counts)
 
 

@@ -280,7 +280,10 @@ def _record_job(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.baseline} is a link; name the file of the baseline itself")
     baseline = read_baseline(options.baseline) if options.baseline.exists() else Baseline()
     if options.fom and (options.words or len(options.fom) > 1):
-        raise UsageError("--record adds one job, as its files say: give --fom once, and no BENCHMARK")
+        raise UsageError(
+            "--record with --fom adds the measurements of one job: give all its files behind one --fom, as in --fom "
+            "1.json 2.json, and no BENCHMARK; other jobs, an hour or more apart, are added by calls of their own"
+        )
     if not (options.words or options.fom or baseline.series):
         raise UsageError(f"{options.baseline} does not exist: name what to measure, such as cosmoflow mini")
     if options.n < 2:

@@ -103,6 +103,7 @@ def _report_results(arguments: argparse.Namespace) -> int:
     if not report.runs:
         raise NoResultsError(explain_no_results(arguments.paths))
     if all(run.damage for run in report.runs):
+        print_errors(report, arguments.paths)
         raise NoResultsError(f"none of {counted(len(report.runs), 'log')} can be read: there is nothing to report")
     analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
     print_errors(report, arguments.paths)

@@ -677,9 +677,8 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
         device += f" with {torch.get_num_threads()} thread(s)"
     if dist.world_size == 1:
         tasks = count_tasks_without_srun(os.environ)
-        return f"one process on {device}" + (
-            f"; `srun` starts the {tasks} tasks of this Slurm job" if tasks > 1 else ""
-        )
+        more = f"; `srun` starts the {tasks} tasks of this Slurm job" if tasks > 1 else ""
+        return f"one process on {device}{more}"
     ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
     return f"{ranks} on {dist.nodes} node(s), started by {dist.position.launcher}, each on {device}"
 

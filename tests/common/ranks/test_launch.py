@@ -9,6 +9,7 @@ from common.ranks.launch import (
     RankPosition,
     complete_position,
     count_tasks,
+    count_tasks_without_srun,
     find_rank_position,
     guess_node,
     list_hosts,
@@ -299,3 +300,8 @@ def test_the_ranks_of_a_node_fill_the_gaps():
     assert complete_position(told, 8, Node(0, 1, [*range(8)], [])) == told
     with pytest.raises(LaunchError, match="does not set"):
         RankPosition("pmix", 0, None).require_facts()
+
+
+def test_tasks_that_srun_did_not_start_are_counted():
+    assert count_tasks_without_srun({"SLURM_NTASKS": "4"}) == 4
+    assert count_tasks_without_srun({"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}) == 0

@@ -188,11 +188,11 @@ class Activity:
 
         The system's timer wakes what writes it: beside a thread, no processes could be started by a fork.
         """
-        import signal  # only terminals pay for it
-
-        if not (shows and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()):
+        if not (shows and hasattr(os, "fork") and threading.current_thread() is threading.main_thread()):
             yield
             return
+        import signal  # only terminals pay for it
+
         begin = time.monotonic()
 
         def write_line(*_: object) -> None:

@@ -69,10 +69,11 @@ def make_table(
 def output_width() -> int | None:
     """Return the characters per line of standard output: COLUMNS, else the terminal's; None for a pipe or file."""
     columns = os.environ.get("COLUMNS", "")
-    limited = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
-    import shutil  # here: the checker starts without it
+    if not (sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)):
+        return None
+    import shutil  # only terminals pay for it
 
-    return shutil.get_terminal_size().columns if limited else None
+    return shutil.get_terminal_size().columns
 
 
 def plain_text(table: TextTable, width: int | None = None) -> str:

@@ -9,7 +9,6 @@ import io
 import os
 import select
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -188,11 +187,15 @@ class Activity:
 
         The system's timer wakes what writes it: beside a thread, no processes could be started by a fork.
         """
-        if not (shows and hasattr(os, "fork") and threading.current_thread() is threading.main_thread()):
+        if not (shows and hasattr(os, "fork")):
             yield
             return
-        import signal  # only terminals pay for it
+        import signal  # only terminals pay for these
+        import threading
 
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         begin = time.monotonic()
 
         def write_line(*_: object) -> None:

@@ -304,7 +304,7 @@ def _record_job(options: argparse.Namespace) -> int:
     if options.fom and any(later - earlier >= APART.total_seconds() for earlier, later in pairwise(times)):
         print_warning(
             f"the files of --fom were written in {(times[-1] - times[0]) / 3600:.0f} hours: are they of several jobs? "
-            f"They count as one: then remove {options.baseline}, and record each job by a call of its own"
+            "They count as one: then begin a new baseline, and record each job by a call of its own"
         )
     for measured in read_jobs(files, is_own=not options.fom):
         baseline.add_job(measured)

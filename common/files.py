@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -208,25 +208,33 @@ def free_inodes(folder: Path) -> int | None:
     return status.f_favail if status.f_files else None
 
 
+def _leads_nowhere(path: Path) -> bool:
+    """Tell whether a path is a link to nothing."""
+    return os.path.islink(path) and not os.path.exists(path)
+
+
 def explain_lost_link(path: str | os.PathLike[str], count: int = 0) -> str:
     """Return of the first link to nothing on the way to a file where it leads, and how to repair it; "" without one.
 
     count: how many such links there are; 0: those beside it are counted.
     """
     paths = (path := Path(path), *path.parents)
-    link = next((part for part in reversed(paths) if part.is_symlink() and not os.path.exists(part)), None)
+    link = next((part for part in reversed(paths) if _leads_nowhere(part)), None)
     if link is None:
         return ""
     target = os.path.realpath(link)
-    count = count or sum(beside.is_symlink() and not os.path.exists(beside) for beside in link.parent.glob("*"))
+    with suppress(OSError):  # of a folder that may be entered, but not listed
+        count = count or sum(map(_leads_nowhere, link.parent.iterdir()))
     name = "this" if link == path else str(link)
+    if os.path.islink(target):
+        return f"{name} is a link in a loop of links: replace one of them"
     fix = "put back what it leads to (is its disk mounted?), or replace the link by a copy"
     if "annex/objects" in target or "dvc/" in target:
         fix = "fetch its content (git annex get, datalad get, dvc pull)"
     elif link.suffix == ".h5":
         fix = (
-            "move the files back to where the links lead or, if `data split` made the links, delete the folders train, "
-            "validation and test, which have links alone, and split again"
+            "move the files back to where the links lead or, if `data split` made the links, delete those in train, "
+            "validation and test, and split again"
         )
     number = f" ({count:,} such links in {link.parent})" if count > 1 else ""
     return f"{name} is a link to {target}, which does not exist{number}: {fix}"

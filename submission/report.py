@@ -89,7 +89,7 @@ def _parse_units(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if problem := explain_comma(text):
         raise argparse.ArgumentTypeError(problem)
-    if re.fullmatch(r"\d{1,2},\d{3}", text):
+    if re.fullmatch(r"\d,\d{3}", text):
         print_warning(f"--project {text} is two numbers; if one is meant, write {text.replace(',', '')}")
     if not all(word.isascii() and word.isdecimal() and 0 < int(word) <= MOST_UNITS for word in words):
         raise argparse.ArgumentTypeError(f"expected numbers from 1 to {MOST_UNITS}, such as 512,1024; found {text!r}")

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             named = {".csv": "csv", ".json": "json", ".md": "markdown"}.get(options.output.suffix, options.format)
             if options.format == "csv" and options.output.is_file():
                 raise UsageError(f"-o {options.output} is a file; expected a folder, as csv writes one file per table")
-            if options.format not in (named, "csv"):
+            if options.format not in (named, "csv") and not (options.compare and named == "csv"):
                 where = "-o FOLDER, with a file for each table" if named == "csv" else f"-o {options.output}"
                 raise UsageError(f"-o {options.output} would get a {options.format}; write --format {named} {where}")
         if options.compare:

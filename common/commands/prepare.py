@@ -96,7 +96,7 @@ def add_build_command(commands: Any, name: str, run: Run, texts: tuple[str, str,
 def _run_build(run: Run, args: argparse.Namespace) -> int:
     """Run a subcommand from INPUT_DIR to OUTPUT_DIR; UsageError unless the first has files and is not the second."""
     source, target = args.input_dir, args.output_dir
-    if source.resolve() == target.resolve():
+    if os.path.realpath(source) == os.path.realpath(target):
         raise UsageError(f"OUTPUT_DIR {target} is INPUT_DIR; choose a new folder: the input stays as it is")
     if not (source.is_dir() and any(source.iterdir())):
         state = "is empty" if source.is_dir() else "is not a folder"
@@ -153,10 +153,13 @@ def build_and_compare(
 
 def _advise_rename(folder: Path, part: str) -> str:
     """Return how to rename what may be the missing folder of a part, such as `val`; "" if there is none like it."""
-    if (folder / part).exists():
+    if os.path.lexists(folder / part):
         return ""
-    near = (path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[:3].lower() == part[:3])
-    return next((f"is it {path}? mv {shlex.quote(str(path))} {folder / part}" for path in near), "")
+    for path in sorted(folder.iterdir()):
+        name = path.name.lower()
+        if path.is_dir() and len(name) > 2 and (part.startswith(name) or name in (f"{part}ing", f"{part}_data")):
+            return f"is it {path}? mv {shlex.quote(str(path))} {shlex.quote(str(folder / part))}"
+    return ""
 
 
 def read_first(paths: Sequence[Path], read: Callable[[Path], T], noun: str) -> T:
@@ -274,6 +277,10 @@ class PrepareCommand:
         names += [name for name in self.files if (folder / name).exists()]
         entries = in_threads(_describe_data, [folder / name for name in names], workers)
         files = dict(zip(names, open_bar(entries, total=len(names), unit=" files", disable=None), strict=True))
+        for name in (name for name, entry in files.items() if not entry.bytes):
+            print_warning(
+                f"{folder / name} is empty; if it should have a sample, fetch it and write the manifest again"
+            )
         return Manifest(benchmark=self.benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
     def run_verify(self, args: argparse.Namespace) -> int:
@@ -365,10 +372,7 @@ def _describe_data(path: Path) -> ManifestEntry:
     kind = find_kind(ANYWHERE.begin(path, HEAD_BYTES))
     if kind and kind.fix and not kind.binary:
         raise BuildError(f"{path}: this is {kind.name}, not data. {kind.fix} Nothing was written")
-    entry = describe_file(path)
-    if not entry.bytes:
-        raise BuildError(f"{path} is empty; copy, fetch or make it again. Nothing was written")
-    return entry
+    return describe_file(path)
 
 
 def _join_names(names: Sequence[str]) -> str:

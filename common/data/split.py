@@ -27,6 +27,12 @@ if TYPE_CHECKING:  # torch takes a second to import, and the commands that make 
 SPLITS: Final = ("train", "validation", "test")
 
 
+MOST_COMPARED: Final = 1000
+"""Files that are compared with those of the manifest to say what they are."""
+RAW: Final = (".hdf5", ".h5", ".nc", ".nc4", ".xz", ".extxyz", ".lmdb", ".tfrecord")
+"""Endings of published data."""
+
+
 class DatasetError(ValueError):
     """A folder does not have the samples that the configuration asks for; the message says how to fix it."""
 
@@ -159,12 +165,13 @@ class Listing:
         extra = sorted(files.difference(self.manifest_names)) if self.manifest_names else ()
         if extra:  # although the manifest lists others beside them
             beside = self.folder.parent
-            entry = describe_file(self.folder / extra[0])
-            for name in (name for name, other in read_manifest(beside / NAME).files.items() if other == entry):
+            owners = {entry: name for name, entry in read_manifest(beside / NAME).files.items()}
+            originals = [owners.get(describe_file(self.folder / name)) for name in extra[:MOST_COMPARED]]
+            if all(originals) and len(extra) <= MOST_COMPARED:
                 raise DatasetError(
-                    f"{self.folder / extra[0]} has the content of {beside / name}, and {beside / NAME} has it only "
-                    f"there ({len(extra):,} files in {self.folder.name}/ are not in it): remove these copies from "
-                    f"{self.folder}"
+                    f"{self.folder / extra[0]} has the content of {beside / str(originals[0])}, and {beside / NAME} "
+                    f"has it only there ({len(extra):,} files in {self.folder.name}/ are not in it, all such copies): "
+                    f"remove these copies from {self.folder}"
                 )
             raise DatasetError(
                 f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
@@ -206,7 +213,7 @@ def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listin
     except (FileNotFoundError, NotADirectoryError) as error:
         fix = suggest_folder(folder.parent, [folder.name], "set data.data_dir=")
         inside = chain(folder.parent.glob("*.*"), folder.parent.glob("*/*.*"))
-        data = (path for path in inside if path.is_file() and path.suffix not in (".json", ".md", ".txt"))
+        data = (path for path in inside if path.is_file() and path.suffix in RAW)
         if not fix and (file := next(data, None)):
             fix = f"; are the data there, such as {file}, as they were published? Then `python -m {benchmark}.prepare`"
             fix += " converts them"

@@ -231,7 +231,7 @@ def read_measurement(path: Path) -> Measurement:
     try:
         data = ANYWHERE.read(str(path), MAX_BYTES)
     except RefusedFileError as error:
-        files = " ".join(map(str, sorted(path.rglob("*.json"))[:3])) if path.is_dir() else ""
+        files = " ".join(map(str, sorted({*path.glob("*.json"), *path.glob("*/*.json")})[:3])) if path.is_dir() else ""
         raise UsageError(f"{path} cannot be read: it {error.reason}{files and f'; name its files: {files}'}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None

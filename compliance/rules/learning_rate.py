@@ -108,7 +108,7 @@ def _find_steps(log: Log, case: Case) -> Record | None:
         record = log.first(key) if key.endswith("_epochs") else None
         value: Any = record.value if record else None
         amounts: list[Any] = value if isinstance(value, list) else [value]
-        if any(is_number(amount) and amount > longest for amount in amounts):
+        if amounts and all(is_number(amount) and amount > longest for amount in amounts):
             return record
     return None
 

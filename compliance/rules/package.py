@@ -101,8 +101,8 @@ class Layout(PackageRule):
         """Yield what is wrong with the folders around the package, and between results/ and the logs."""
         name = os.path.basename(package.root)
         if name == os.path.basename(os.path.dirname(os.path.abspath(package.root))):
-            message = f"layout: the package lies in a folder of its own name, {name}/{name}: one level too deep"
-            fix = f"Move the contents of {name}/{name} one level up; submit one folder {name}."
+            message = f"layout: the package lies in a folder of its own name: {name}/{name}"
+            fix = f"Submit {name}/{name} alone, not the outer folder: there it is one level too deep."
             yield self.finding(package.root, 0, message, f"{name}/results", severity=NOTE, fix=fix)
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         results_folder = posixpath.join(package.root, "results")
@@ -271,7 +271,7 @@ class DescriptionFields(PackageRule):
         for description in _find_incomplete(package):
             missing = [name for name in FIELDS if name not in description.fields]
             unknown = {name.lower(): name for name in description.fields if name not in (*FIELDS, SYSTEM_TYPE)}
-            for name in tuple(missing) if unknown else ():
+            for name in tuple(missing) if 0 < len(unknown) < 100 else ():  # with more, another kind of file
                 for near in difflib.get_close_matches(name, unknown, 1, 0.85):
                     missing.remove(name)
                     wrong = unknown.pop(near)

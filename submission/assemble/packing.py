@@ -67,7 +67,7 @@ from submission.system.describe import compare_description, explain_unread
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 VAGUE: Final = ("description", "machine", "node", "system", "systems", "system_description", "test", "untitled")
 """Names of files that are none of systems."""
-VERSION: Final = r"([\W_]*(backup|bak|copy|corrected|draft|edited|final|fixed|new|old|\(\d+\)|v\d+))+[\W_\d]*"
+VERSION: Final = r"([\W_]*(backup|bak|copy|corrected|draft|edited|final|fixed|new|old|\(\d+\)|v\d{1,2}(?!\d)))+[\W_\d]*"
 """What follows the name of a system in that of a file kept in several versions, such as node_final_v2.json."""
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
@@ -194,7 +194,7 @@ class Packing:
         logs = (*assembly.runs, *assembly.pruned)
         refuse_missing((*logs, assembly.system, *([assembly.sources] if assembly.sources else [])))
         _check_outside(assembly.output, logs)
-        if all((assembly.output / name).is_dir() for name in (RESULTS, SYSTEMS)):
+        if (assembly.output / PROVENANCE_FILE).is_file():
             above = os.path.normpath(assembly.output / os.pardir)
             raise UsageError(f"-o {assembly.output} is a package; give the folder above it, which has it: -o {above}")
         if assembly.implementation is not None and not FOLDER_NAME.fullmatch(assembly.implementation):

@@ -136,7 +136,8 @@ class StudyPlan:
                 raise ValueError(f"axes: {key} has no values")
         seeds = self.axes.get(SEED, self.seeds)
         if not all(type(seed) is int for seed in seeds) or not seeds or len(set(seeds)) < len(seeds):
-            name, hint = f"axes: {SEED}" if SEED in self.axes else "seeds", "".join(map(explain_range, seeds))
+            name = f"axes: {SEED}" if SEED in self.axes else "seeds"
+            hint = next(filter(None, map(explain_range, seeds)), "")
             expected = f"expected different whole numbers, such as 1,2 (in a plan [1, 2]){hint and f': {hint}'}"
             raise ValueError(f"{name} is {list(seeds)}; {expected}")
         if SEED in self.axes and self.seeds != (1,):
@@ -236,7 +237,7 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
     if values_text.rstrip().endswith(","):
         raise UsageError(f"--axis {text}: the values end with a comma; write all without blanks, such as {key}=1,2")
     is_text = key == LABEL or key.startswith(ENVIRONMENT)
-    if problem := "" if is_text else explain_comma(values_text) or "".join(map(explain_range, values)):
+    if problem := "" if is_text else explain_comma(values_text):
         raise UsageError(f"--axis {text}: {problem}")
     return key, tuple(values)
 

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from common.files import (
+    explain_lost_link,
     follow_no_link,
     link_whole_file,
     open_whole_file,
@@ -83,3 +84,11 @@ def test_a_file_becomes_another_name_of_one_or_a_copy_of_it(tmp_path, monkeypatc
     write_whole_file(source, "third")
     link_whole_file(source, path)
     assert path.read_text() == "third" and not path.samefile(source)
+
+
+def test_links_to_nothing_and_in_a_loop_are_told(tmp_path):
+    (tmp_path / "lost").symlink_to("gone/a.txt")
+    (tmp_path / "loop").symlink_to("loop")
+    assert f"is a link to {tmp_path}/gone/a.txt, which does not exist" in explain_lost_link(tmp_path / "lost")
+    assert "in a loop of links" in explain_lost_link(tmp_path / "loop" / "below")
+    assert explain_lost_link("a" * 5000) == explain_lost_link(tmp_path) == ""

@@ -39,7 +39,7 @@ STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
 """What the exit statuses of most commands mean."""
 
 
-_TYPOGRAPHIC: Final = re.compile(
+_TYPOGRAPHIC: Final = (
     r"(?:^-?|=(?=.\.?\d))(?P<dash>[\u2010-\u2015\u2212]+)-?(?=[\w.])"
     r"|(?:^|=)(?P<quote>[\u2018-\u201f\xab\xbb])|(?P<blank>[\xa0\u202f\u200b\ufeff])"
 )
@@ -195,7 +195,7 @@ def explain_typography(words: Iterable[str]) -> str:
     A file may have any name.
     """
     for word in words:
-        if not word.isascii() and (match := _TYPOGRAPHIC.search(word)) and not os.path.lexists(word):
+        if not word.isascii() and (match := re.search(_TYPOGRAPHIC, word)) and not os.path.lexists(word):
             name = word[match.end() :]
             hyphens = "-" if len(name) == 1 or name[0].isdigit() or match.start() else "--"
             begin = word[: match.start("dash")].rstrip("-") if match["dash"] else ""

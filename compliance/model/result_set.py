@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LIKE_A_LOG: Final = re.compile(r"result[^.]*[0-9](\.(txt|log|out)(\.gz)?)?|[^.].*\.(log|out)", re.IGNORECASE)
-COPY: Final = re.compile(r"\W*(?P<run>result_\w+\.txt)\W.*|(?:\.nfs|\.fuse_hidden|Unconfirmed ).+")
+COPY: Final = r"\W*(?P<run>result_\w+\.txt)\W.*|(?:\.nfs|\.fuse_hidden|Unconfirmed ).+"
 """Names that rsync, browsers, editors and file systems give to files that they have not finished, or keep."""
 TIMES: Final = "times"
 VALUES: Final = "values"
@@ -200,7 +200,7 @@ class ResultSet(Struct, frozen=True):
     def copies_of_missing(self) -> dict[str, str]:
         """The other files that may be what an interrupted copy or an editor left of a missing run, and of which."""
         present = {os.path.basename(run.path) for run in self.runs}
-        names = [(path, COPY.fullmatch(os.path.basename(path))) for path in self.other_files if self.missing_runs]
+        names = [(path, re.fullmatch(COPY, os.path.basename(path))) for path in self.other_files if self.missing_runs]
         return {path: name["run"] or "the missing run" for path, name in names if name and name["run"] not in present}
 
     @property

@@ -34,8 +34,8 @@ SUCCESS = (
 )
 """A word or a text that tells of no failure."""
 FAILED_WORD = r"(?i).*(?:fail|abort|error|exception|kill|cancel|timeout|time limit|out of memory|diverged|\bnot\b)"
-USUAL = frozenset(("file", "lineno", "epoch", "epoch_num", "instance", "instance_id", "time"))
-"""Names of metadata of run_stop in published logs, which say nothing of its success."""
+USUAL = frozenset(("status", "file", "lineno", "epoch", "epoch_num", "instance", "instance_id", "time"))
+"""Names of metadata of run_stop in published logs: the status, which is judged first, and what says nothing of it."""
 
 
 class ResultRule(LogRule):

@@ -60,6 +60,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     completes = False
+    width = 78
 
     def __init__(
         self,
@@ -134,13 +135,17 @@ class CommandParser(argparse.ArgumentParser):
         with checked_output():
             (file or sys.stdout).write(self.format_help())
 
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        """Return what formats help; argparse would measure the terminal for each argument that is added."""
+        return argparse.RawDescriptionHelpFormatter(self.prog, width=self.width)
+
     def format_help(self) -> str:
         import shutil  # only help pays for these
         import textwrap
 
         meanings = "; ".join(f"{status} {meaning}" for status, meaning in self.statuses.items() if meaning)
-        width = max(shutil.get_terminal_size().columns - 2, 40)
-        statuses = textwrap.fill(f"exit status: {meanings}", width, subsequent_indent="  ")
+        self.width = max(shutil.get_terminal_size().columns - 2, 40)
+        statuses = textwrap.fill(f"exit status: {meanings}", self.width, subsequent_indent="  ")
         return as_called(f"{super().format_help()}\n{statuses}\n")
 
     def error(self, message: str) -> NoReturn:

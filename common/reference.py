@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from common.rounds import BY_NAME, HPC, KNOWN
 from common.values import is_integer, is_number
 
-ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
-"""Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""
-FIRST_RUNS_MS: Final = {"1.0": 1_630_454_400_000, "2.0": 1_659_312_000_000, "3.0": 1_688_169_600_000}
-"""When the runs of a round began: the month of the first published one, September 2021, August 2022 and July 2023.
-
-Older ones had been submitted to the round before.
-"""
+ROUNDS: Final = tuple(round_.name for round_ in KNOWN if round_.usage == HPC)
+"""Rounds of MLPerf HPC, oldest first."""
+FIRST_RUNS_MS: Final = {name: BY_NAME[name].first_ms for name in ROUNDS[1:]}
+"""When the runs of a round began; older ones had been submitted to the round before."""
 
 FULL: Final = "full"
 MINI: Final = "mini"

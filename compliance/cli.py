@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -13,7 +14,9 @@ from common.console import print_error
 from common.errors import UsageError
 from common.files import explain_lost_link
 from common.reference import ROUNDS
-from compliance.engine.log_checker import Options
+from common.rounds import HPC, TRAINING, USAGES, Round
+from compliance.committee.rounds import list_versions
+from compliance.engine.log_checker import AUTO, Options
 from compliance.model.judging import PROFILES
 from compliance.model.waivers import read_waivers
 from compliance.rules.catalog import load_rules
@@ -31,10 +34,46 @@ def round_name(text: str) -> str:
     return short
 
 
+def any_round(text: str) -> str:
+    """Return the version of a round that an argument names, of either suite; an `argparse` type."""
+    match = re.fullmatch(rf"(?:{TRAINING}-)?v?(\d{{1,2}}\.\d)(?:\.0)?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"there is no round {text!r}; write it as 3.0 or, of MLPerf Training, 6.1")
+    return match[1]
+
+
+def choose_round(version: str | None, usage: str, rules: str | None) -> str | None:
+    """Return the name of the round that a user asks for; None for none. rules: folder of the committee's rule files.
+
+    A round that only MLPerf Training has implies that suite. Raises UsageError for one that neither has.
+    """
+    if version is None or (version in ROUNDS and usage != TRAINING):
+        return version
+    known = [] if usage == HPC else list_versions(rules)
+    if version in known:
+        return Round(TRAINING, version).name
+    others = f"; of MLPerf Training: {', '.join(known)}" if known else ""
+    raise UsageError(f"there is no round {version!r}; known are of MLPerf HPC: {', '.join(ROUNDS)}{others}")
+
+
 def add_result_options(parser: Parser) -> None:
-    """Add what results are judged by: `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
-    rounds = "{" + ",".join(ROUNDS) + "}"
-    parser.add_argument("--round", type=round_name, metavar=rounds, help="round of the rules (default: detected)")
+    """Add what results are judged by: `--usage`, `--committee-rules`, `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
+    rounds = "{" + ",".join(ROUNDS) + ",…}"
+    parser.add_argument(
+        "--round", type=any_round, metavar=rounds, help="round of the rules (default: detected); 6.1 is MLPerf Training's"
+    )
+    parser.add_argument(
+        "--usage",
+        choices=(AUTO, *USAGES),
+        default=AUTO,
+        help="judge as logs of MLPerf HPC or Training (default: by benchmark and round)",
+    )
+    parser.add_argument(
+        "--committee-rules",
+        metavar="DIR",
+        help="folder with the committee's rule files for MLPerf Training: mlperf-logging or a clone of it (default: the "
+        "installed one); they are read, not run",
+    )
     parser.add_argument(
         "--allow-mini", action="store_true", help="accept runs that are no MLPerf results: mini problems, plug-ins"
     )
@@ -69,8 +108,10 @@ def _argument_type(read: Callable[[str], T]) -> Callable[[str], T]:
 
 def read_result_options(arguments: argparse.Namespace, details: bool = False) -> Options:
     """Return the options of a check that `add_result_options` has added; details: see Options."""
-    shared = {name: getattr(arguments, name) for name in ("profile", "round", "allow_mini", "waivers")}
-    return Options(**shared, progress=sys.stderr.isatty(), details=details)
+    names = ("profile", "allow_mini", "waivers", "usage", "committee_rules")
+    shared = {name: getattr(arguments, name) for name in names}
+    round_ = choose_round(arguments.round, arguments.usage, arguments.committee_rules)
+    return Options(**shared, round=round_, progress=sys.stderr.isatty(), details=details)
 
 
 def add_plugin_options(parser: Parser) -> None:

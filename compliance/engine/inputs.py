@@ -6,16 +6,21 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from common.reference import FIRST_RUNS_MS, ROUNDS
+from common.rounds import HPC, TRAINING, Round, find_usage
 from common.tree import ANYWHERE, Tree
+from compliance.benchmarks import REFERENCES, read_name
+from compliance.committee.rounds import find_dated_round, has_rules, is_of_training, require_rules
+from compliance.committee.rule_files import find_rules
 from compliance.engine.judging import Judging
-from compliance.engine.log_checker import LogTask, Options
-from compliance.logs.log import EARLIEST_MS
+from compliance.engine.log_checker import AUTO, LogTask, Options
+from compliance.logs.file_kind import TRAINING_BENCHMARKS
+from compliance.logs.log import EARLIEST_MS, NAMED_BENCHMARK
 from compliance.model.grouping import group_runs, label_groups
 from compliance.model.judging import STRICT, Case, JudgedRun
 from compliance.model.layout import (
@@ -117,14 +122,29 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     return Inputs(packages, folders, tasks)
 
 
-def _find_dated_round(logs: Iterable[str], tree: Tree) -> str | None:
-    """Return the round in whose time the newest of the logs was written; None if no log states a time."""
-    newest_ms = 0
+class _Heads(NamedTuple):
+    """What the first bytes of logs say: the newest time in ms, 0 without any, and a benchmark, "" without any."""
+
+    newest_ms: int
+    benchmark: str
+
+
+def _read_heads(logs: Iterable[str], tree: Tree, has_round: bool) -> _Heads:
+    """Return what the logs begin with, as far as it tells by which round they are judged; has_round: a path does."""
+    newest_ms, benchmark = 0, ""
     for log in logs:
-        times = re.search(rb'"time_ms": *([0-9]{13})\b', tree.begin(log, 1 << 16)) if os.path.isfile(log) else None
+        head = tree.begin(log, 1 << 16) if os.path.isfile(log) else b""
+        times = re.search(rb'"time_ms": *([0-9]{13})\b', head)
         newest_ms = max(newest_ms, int(times[1]) if times else 0)
-        if newest_ms >= FIRST_RUNS_MS[ROUNDS[-1]]:
+        if not benchmark and (named := re.search(NAMED_BENCHMARK, head)):
+            benchmark = read_name(named[1].decode("utf-8", "replace"))
+        if benchmark in REFERENCES and (has_round or newest_ms >= FIRST_RUNS_MS[ROUNDS[-1]]):
             break  # further logs change nothing
+    return _Heads(newest_ms, benchmark)
+
+
+def _find_dated_round(newest_ms: int) -> str | None:
+    """Return the round in whose time the newest of the logs was written; None if no log states a time."""
     begun = [round_ for round_, first_ms in FIRST_RUNS_MS.items() if newest_ms >= first_ms]
     return [ROUNDS[0], *begun][-1] if newest_ms > EARLIEST_MS else None
 
@@ -137,7 +157,14 @@ def initial_case(
     flat: the path is that of a package with the layout of round 0.7, which counts unless its logs are of a later time.
     """
     in_path = round_of_path(path) if path != "-" else None
-    dated = None if options.round or in_path else _find_dated_round(logs, tree)
+    needless = options.round or (options.usage == HPC and in_path)
+    heads = _Heads(0, "") if needless else _read_heads(logs, tree, in_path is not None)
+    usage = find_usage(options.round) if options.round else options.usage
+    if usage == AUTO and heads.benchmark not in REFERENCES and is_of_training(heads.benchmark, options.committee_rules):
+        usage = TRAINING
+    if usage == TRAINING:
+        return _training_case(path, options, heads.newest_ms)
+    dated = None if options.round or in_path else _find_dated_round(heads.newest_ms)
     is_first = flat and (options.profile != STRICT or dated in (None, ROUNDS[0]))
     choices = (
         (options.round, "as asked for"),
@@ -149,6 +176,30 @@ def initial_case(
     round_, why = next((round_, why) for round_, why in choices if round_)
     return Case(
         round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini, round_why=why
+    )
+
+
+def _training_case(path: str, options: Options, newest_ms: int) -> Case:
+    """Return what an input is judged by if it is of MLPerf Training, as `initial_case` does."""
+    version = round_of_path(path, TRAINING) if path != "-" else None
+    in_path = Round(TRAINING, version).name if version else None
+    choices = (
+        (options.round, "as asked for"),
+        (in_path, NAMED),
+        (find_dated_round(newest_ms, options.committee_rules), DATED if newest_ms else NEWEST),
+    )
+    round_, why = next((round_, why) for round_, why in choices if round_)
+    folder = find_rules(options.committee_rules)
+    if has_rules(folder, round_):
+        require_rules(folder, round_)
+    return Case(
+        round_,
+        options.profile,
+        options.division,
+        options.benchmark,
+        allow_mini=options.allow_mini,
+        round_why=why,
+        rules_folder=folder,
     )
 
 

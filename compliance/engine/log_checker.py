@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,9 +18,11 @@ from msgspec.structs import replace
 from common.command import counted
 from common.console import ACTIVITY
 from common.reference import FULL
+from common.rounds import HPC
 from common.tree import NAMED, Tree
 from common.values import group_pairs
 from compliance.benchmarks import JUDGED, benchmarks_of, has_round, refuse_plugins_in
+from compliance.committee.rounds import list_keys
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
@@ -49,6 +51,10 @@ from compliance.rules.damage import Damage, WholeLog, find_damage, find_loss, is
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
 
 
+AUTO: Final = "auto"
+"""Logs are of the suite that has their benchmark."""
+
+
 class Options(Struct, frozen=True):
     """How to check.
 
@@ -60,6 +66,8 @@ class Options(Struct, frozen=True):
     each log.
     against: trees of other submissions, whose runs are only compared with those that are checked.
     fail_on: what gives the exit status 1, a key of `FAIL_ON`. suite_only: rules of your own do not count.
+    usage: the suite by whose rules to judge, or AUTO. committee_rules: the folder of the committee's rule files; None for
+    those of an installed mlperf-logging.
     settings: the file that some of these come from; of a found one, what it ignores is not in `ignore`.
     """
 
@@ -79,6 +87,8 @@ class Options(Struct, frozen=True):
     fail_on: str = ERROR
     suite_only: bool = False
     settings: Settings = Settings()
+    usage: str = AUTO
+    committee_rules: str | None = None
 
     def make_official(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
@@ -137,7 +147,8 @@ class LogTask(Struct, frozen=True):
 
 def check_log(task: LogTask) -> JudgedRun:
     """Read a log and its power files; return the run, judged, also by the official tool where that is asked for."""
-    log = read_log(task.path, task.tree, task.options.benchmark)
+    keys = list_keys(task.case.rules_folder, task.case.round)
+    log = read_log(task.path, task.tree, task.options.benchmark, keys)
     if not task.judged:
         return _judge_run(extract_run(log, None, None), task, task.case)
     return judge_by_both(log, task)
@@ -163,7 +174,7 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     case = complete_case(log, task)
     log = order_by_time(log) if case.strict else log
     findings: list[Finding] = []
-    only_rule = _find_only_rule(log, task.options) if case.strict else ""
+    only_rule = _find_only_rule(log, case, task.options) if case.strict else ""
     whole = case.strict and _counts(WholeLog.id, log, task.options)
     damage = log.derive(find_damage) if whole else None
     judges_all = bool(only_rule) or not case.strict
@@ -208,11 +219,12 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     return replace(judged, repaired_minutes=damage.minutes) if damage else judged
 
 
-def _find_only_rule(log: Log, options: Options) -> str:
+def _find_only_rule(log: Log, case: Case, options: Options) -> str:
     """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
     if log.no_log:
         return "FRM03" if _counts("FRM03", log, options) else ""
-    return BENCHMARK_RULE if log.other_suite and _counts(BENCHMARK_RULE, log, options) else ""
+    is_other = log.other_suite and case.usage == HPC
+    return BENCHMARK_RULE if is_other and _counts(BENCHMARK_RULE, log, options) else ""
 
 
 def _counts(rule: str, log: Log, options: Options) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from common.command import clean, counted
+from common.rounds import find_round
 from compliance.formats.findings import (
     Group,
     all_shown,
@@ -116,7 +117,7 @@ def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]], numer
 
 def _rounds_line(report: Report, style: Style) -> str:
     return "\n".join(
-        f"- round {escaped(round_)}"
+        f"- round {escaped(find_round(round_).title)}"
         + (f" ({code(why)})" if why else "")
         + f", profile {report.profile}, {kind} {code(shown_path(paths[0], style))}"
         + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")

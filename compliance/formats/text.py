@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from common.command import as_called, clean, counted
 from common.console import BOLD, CYAN, GREEN, RED, YELLOW, style_text
+from common.rounds import find_round
 from compliance.formats.findings import (
     Group,
     Shown,
@@ -125,7 +126,7 @@ def _round_lines(report: Report, style: Style) -> list[str]:
         names = _name_places([shown_path(path, style) for path in paths], style)
         reason = f" ({clean(why)})" if why else ""
         subject = kind if len(paths) == 1 else f"{kind}s"
-        lines.append(f"Round {clean(round_)}{reason}, profile {report.profile}, {subject} {names}")
+        lines.append(f"Round {clean(find_round(round_).title)}{reason}, profile {report.profile}, {subject} {names}")
     if any(not package.whole for package in report.packages):
         lines.append("Only this part of the package was judged; check the whole before you submit it")
     lines += [*describe_limits(report), *(describe_unjudged(report) if style.verbose else ())]

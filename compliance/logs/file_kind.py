@@ -108,7 +108,7 @@ def find_encoding(head: bytes) -> str:
 
 # -- logs of other suites ----------------------------------------------------------------------------------
 
-_TRAINING: Final = frozenset(
+TRAINING_BENCHMARKS: Final = frozenset(
     "bert deepseekv3_671b dlrm dlrm_dcnv2 dlrmv4 flux1 gnmt gnn gpt3 gpt_oss_20b llama2_70b_lora llama31_405b "
     "llama31_8b maskrcnn minigo ncf qwen35_397b_grpo resnet retinanet rgat rnnt ssd stable_diffusion transformer "
     "unet3d".split()
@@ -124,7 +124,7 @@ def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
     name = benchmark.strip().lower() if isinstance(benchmark, str) else ""
     suites = (
         (
-            name in _TRAINING,
+            name in TRAINING_BENCHMARKS,
             f"a log of MLPerf Training ({name})",
             "Its checker judges it:"
             " `python -m mlperf_logging.compliance_checker --usage training --ruleset <round>.0 FILE`.",

@@ -12,7 +12,7 @@ import sys
 import unicodedata
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cached_property
@@ -614,14 +614,17 @@ def _head_of(text: bytes) -> str:
     return text[:LONGEST_HEAD].decode("utf-8", "replace")
 
 
-def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None) -> Log:
+def read_log(
+    path: str, tree: Tree = NAMED, benchmark: str | None = None, keys: Collection[str] = ()
+) -> Log:
     """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
-    tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`.
+    tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`. keys: of further
+    records to keep.
     A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log with the
     problem "unreadable" and whatever could be read before it.
     """
-    return read_with(LogReader(path, benchmark=benchmark), tree)
+    return read_with(LogReader(path, KEYS.union(keys) if keys else KEYS, benchmark), tree)
 
 
 def read_with(reader: LogReader, tree: Tree) -> Log:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting
+from common.rounds import find_usage
 from compliance.benchmarks import reference_of
 from compliance.logs.official import OfficialReading
 from compliance.logs.power import RunPower
@@ -25,7 +26,8 @@ class Case(Struct, frozen=True):
     Before its logs are read it holds what the user asks for and what folder and system description say; the logs
     complete it. division and benchmark are None where nothing states them. variant: "full" or the name of a mini
     problem. suite_code: the package says that this suite made the log. round_why: how the round was chosen, see
-    `compliance.model.layout`.
+    `compliance.model.layout`. rules_folder: of the committee's rule files, by which logs of MLPerf Training are judged; ""
+    if there are none.
     """
 
     round: str
@@ -36,6 +38,12 @@ class Case(Struct, frozen=True):
     allow_mini: bool = False
     suite_code: bool = False
     round_why: str = ""
+    rules_folder: str = ""
+
+    @property
+    def usage(self) -> str:
+        """The suite of its round: HPC or TRAINING."""
+        return find_usage(self.round)
 
     @property
     def strict(self) -> bool:

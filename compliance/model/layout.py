@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from common.console import ACTIVITY
 from common.errors import UsageError
+from common.rounds import HPC, KNOWN, USAGES
 from common.tree import ANYWHERE, Tree
 from common.tree import NAMED as NAMED_BY_USER
 from common.values import group_pairs
@@ -39,8 +40,15 @@ PARAMETERS_FILE = "package_checker_params"
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
-ROUND_NAME = re.compile(r"(?:[a-z_-]*hpc[a-z_-]*)?v?(0\.7|1\.0|2\.0|3\.0)(?:\.0)?", re.IGNORECASE)
-"""A folder of a round's submissions: `hpc_results_v3.0`, `v3.0`, `3.0`."""
+ROUND_NAMES = {
+    usage: re.compile(
+        rf"(?:[a-z_-]*{usage}[a-z_-]*)?v?({'|'.join(re.escape(each.version) for each in KNOWN if each.usage == usage)})(?:\.0)?"
+        rf"|[a-z_-]*{usage}[a-z_-]*v(\d\d?\.\d)",
+        re.IGNORECASE,
+    )
+    for usage in USAGES
+}
+"""A folder of a round's submissions, by suite: `hpc_results_v3.0`, `v3.0`, `3.0`."""
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 """The folder of a package that `submission.assemble` is writing, or did not finish."""
 FLAT, NAMED, NEWEST = "the layout is flat", "a folder above is named so", "the newest"
@@ -138,8 +146,8 @@ def discover(paths: list[str]) -> Places:
     return places
 
 
-def round_of_path(path: str) -> str | None:
-    """Return the round in the name of the nearest folder above the organisation, then in the organisation's own.
+def round_of_path(path: str, usage: str = HPC) -> str | None:
+    """Return the version of a round of a suite in the name of the nearest folder above the organisation, then in the organisation's own.
 
     The names in an organisation's `results` are those of systems.
     """
@@ -148,8 +156,8 @@ def round_of_path(path: str) -> str | None:
         if name == RESULTS and os.path.isdir("/".join([*above[:at], SYSTEMS])):
             *above, last = above[:at]
             break
-    names = (ROUND_NAME.fullmatch(name) for name in (*reversed(above), last))
-    return next((name[1] for name in names if name), None)
+    names = (ROUND_NAMES[usage].fullmatch(name) for name in (*reversed(above), last))
+    return next((name[name.lastindex or 1] for name in names if name), None)
 
 
 def _discover_folder(path: str, places: Places) -> None:

@@ -24,7 +24,7 @@ from common.version import FOLDERS_VARIABLE
 from compliance.rules.rule import RULES, Rule, rules_of
 
 LOG_MODULES: Final = (
-    "amounts census closed damage epochs evaluations evidence form learning_rate order pace privacy quality reports "
+    "amounts census closed committee damage epochs evaluations evidence form learning_rate order pace privacy quality reports "
     "settings text".split()
 )
 """Rules about one log."""

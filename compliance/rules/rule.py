@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
+from common.rounds import TRAINING, find_usage
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.model.judging import (
     ERROR,
+    OFFICIAL,
     OFFICIAL_RULE,
     PROFILES,
     SEVERITIES,
@@ -32,6 +34,7 @@ from compliance.model.judging import (
 )
 
 FAMILIES: Final = {
+    "COM": "What the committee's own rule files ask: the rounds of MLPerf Training",
     "FRM": "The form of a log file: bytes, lines, records, times",
     "PKG": "A submission folder: layout, names, system descriptions, implementations, and its place in a repository",
     "SET": "What a log states: who submits what, with which settings, on which data and variant of the problem",
@@ -48,6 +51,12 @@ FAMILIES: Final = {
 
 A rule of your own takes a prefix that is not in this table.
 """
+
+OF_TRAINING: Final = {
+    OFFICIAL: ("COM01", "FRM01", "FRM02", "FRM03", "FRM04", "FRM07", "FRM09"),
+    STRICT: ("COM01", "FRM01", "FRM02", "FRM03", "FRM04", "FRM07", "FRM09"),
+}
+"""The rules that apply to rounds of MLPerf Training, by profile; docs/reference/training-rates.md has the rates."""
 
 WORDS: Final = {
     **dict.fromkeys(("mllog", "constants", "random", "num", "number", "of", "the"), ""),
@@ -124,6 +133,8 @@ class Rule:
     @classmethod
     def applies(cls, round_: str, division: str | None, profile: str) -> bool:
         """Tell whether the rule exists in this round, division and profile."""
+        if find_usage(round_) == TRAINING:
+            return profile in cls.profiles and cls.id in OF_TRAINING[profile]
         return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
 
     @classmethod

@@ -19,7 +19,7 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.style import Style
 from compliance.formats.text import render
-from compliance.logs.file_kind import _TRAINING
+from compliance.logs.file_kind import TRAINING_BENCHMARKS
 from compliance.logs.log import parse_log
 from compliance.model.judging import Case
 from compliance.model.system import read_description
@@ -191,7 +191,7 @@ def test_a_log_of_another_suite_is_one_finding(suite):
 
 def test_the_benchmarks_of_training_are_those_of_its_tool():
     meta = pytest.importorskip("mlperf_logging.benchmark_meta")
-    assert set(meta.get_result_file_counts("training")) == _TRAINING
+    assert set(meta.get_result_file_counts("training")) == TRAINING_BENCHMARKS
 
 
 @pytest.mark.parametrize("name", ["my_benchmark", "", 5, ["bert"]])

@@ -1,0 +1,48 @@
+"""The rule that the committee's own rule files are: those of MLPerf Training, read as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from common.rounds import find_round
+from compliance.committee.rounds import has_rules
+from compliance.committee.rule_files import INSTALL, UnreadableError
+from compliance.committee.verdict import Refusal, judge_records
+from compliance.logs.log import Log
+from compliance.model.judging import Case, Finding
+from compliance.rules.rule import LogRule
+
+
+class Accepted(LogRule):
+    """The committee's checker accepts the log."""
+
+    id = "COM01"
+    follows = ("FRM03", "FRM04")
+    cite = "mlperf-logging: compliance_checker/training_<version>/*.yaml"
+    why = "What the committee asks of a log of MLPerf Training is in its rule files: without them nothing was judged."
+    fix = "Log what the rule asks for, and repeat the run; ask the committee about finished logs."
+    differs = "not at all: strict asks the same, and more"
+    rounds = ()  # of HPC: its facts are the suite's own
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        round_ = find_round(case.round)
+        if not has_rules(case.rules_folder, case.round):
+            where = f"in {case.rules_folder}" if case.rules_folder else "as mlperf-logging is not installed"
+            message = f"not judged: there are no rule files of round {round_.title}, {where}"
+            fix = f"{INSTALL}, or name its folder or a clone: --committee-rules DIR."
+            yield self.finding(log.path, 0, message, round_.folder, fix=fix, incomplete=True)
+            return
+        try:
+            refusals = log.derive(_judge, case.rules_folder, round_.folder)
+        except UnreadableError as error:
+            fix = "Ask the committee's own checker, which runs the code in this file; if it is yours, correct it."
+            yield self.finding(log.path, 0, f"not judged: {error}", fix=fix, incomplete=True)
+            return
+        for key, line, message, expected in refusals:
+            yield self.finding(log.path, line, message, expected, key)
+
+
+def _judge(log: Log, folder: str, round_folder: str) -> list[Refusal]:
+    """Return why the committee's checker refuses the log, which reads it in the order of its lines."""
+    records = sorted((record for of_key in log.records.values() for record in of_key), key=lambda record: record.line)
+    return judge_records(records, folder, round_folder)

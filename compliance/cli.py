@@ -60,7 +60,10 @@ def add_result_options(parser: Parser) -> None:
     """Add what results are judged by: `--usage`, `--committee-rules`, `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
     rounds = "{" + ",".join(ROUNDS) + ",…}"
     parser.add_argument(
-        "--round", type=any_round, metavar=rounds, help="round of the rules (default: detected); 6.1 is MLPerf Training's"
+        "--round",
+        type=any_round,
+        metavar=rounds,
+        help="round of the rules (default: detected); 6.1 is MLPerf Training's",
     )
     parser.add_argument(
         "--usage",

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from common.console import ACTIVITY
 from common.errors import UsageError
-from common.reference import FULL, ROUNDS
+from common.reference import FULL, ROUNDS, Reference
+from common.rounds import TRAINING
 from common.values import group_pairs, is_integer
 from compliance.benchmarks import (
     BROKEN,
@@ -37,6 +38,7 @@ from compliance.model.judging import (
     SKIPPED,
     STRICT,
     WARNING,
+    Case,
     Finding,
     JudgedRun,
     first_text,
@@ -52,6 +54,7 @@ from compliance.rules.rule import RULES, PackageRule, SetRule, SubmissionsRule, 
 if TYPE_CHECKING:
     from compliance.model.package import Package
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
+    from compliance.rcp.points import ReferencePoint
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
@@ -367,10 +370,9 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
         return results
     from compliance.model.package_files import RCP_BYPASS  # only results pay for these, not single logs
     from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge
-    from compliance.rcp.points import load_points
 
     try:
-        points = load_points(reference.name, results.round, reference.variant)
+        points = _load_points(results.case, reference)
     except (ValueError, OSError) as error:
         if find_plugin(reference.name) is None:
             raise
@@ -381,16 +383,25 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     size = results.batch_size if is_integer(results.batch_size) else None
     ours = [run.convergence if run.converged and run.convergence is not None else NOT_CONVERGED for run in results.runs]
     theirs = [NOT_CONVERGED if run.official_convergence is None else run.official_convergence for run in results.runs]
+    of_training = results.case.usage == TRAINING
     official = (
         judge(points, size, theirs, reference.runs, "official")
-        if results.strict
+        if results.strict or of_training
         else _official_convergence(results, theirs)
     )
     waiver = results.waiver
     if RCP_BYPASS in results.officially_bypassed and official.official_message.startswith(BYPASSED):
         waiver = waiver or f"package_checker_params says {RCP_BYPASS}"
-    convergence = judge(points, size, ours, reference.runs, "envelope")
+    convergence = official if of_training else judge(points, size, ours, reference.runs, "envelope")
     return replace(results, convergence=convergence, official_convergence=official, waiver=waiver)
+
+
+def _load_points(case: Case, reference: Reference) -> tuple[ReferencePoint, ...]:
+    from compliance.rcp.points import load_committee_points, load_points  # only results pay for it, not single logs
+
+    if case.usage == TRAINING:
+        return load_committee_points(case.rules_folder, case.round, reference.name, reference.runs)
+    return load_points(reference.name, case.round, reference.variant)
 
 
 def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:

@@ -19,7 +19,6 @@ from compliance.committee.rounds import find_dated_round, has_rules, is_of_train
 from compliance.committee.rule_files import find_rules
 from compliance.engine.judging import Judging
 from compliance.engine.log_checker import AUTO, LogTask, Options
-from compliance.logs.file_kind import TRAINING_BENCHMARKS
 from compliance.logs.log import EARLIEST_MS, NAMED_BENCHMARK
 from compliance.model.grouping import group_runs, label_groups
 from compliance.model.judging import STRICT, Case, JudgedRun

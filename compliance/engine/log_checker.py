@@ -18,19 +18,20 @@ from msgspec.structs import replace
 from common.command import counted
 from common.console import ACTIVITY
 from common.reference import FULL
-from common.rounds import HPC
+from common.rounds import HPC, TRAINING
 from common.tree import NAMED, Tree
 from common.values import group_pairs
-from compliance.benchmarks import JUDGED, benchmarks_of, has_round, refuse_plugins_in
+from compliance.benchmarks import JUDGED, benchmarks_of, has_round, read_name, refuse_plugins_in
 from compliance.committee.rounds import list_keys
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
-from compliance.logs.log import Log, read_log
+from compliance.logs.log import BENCHMARK, Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
 from compliance.logs.timeline import order_by_time
 from compliance.model.judging import (
     BENCHMARK_RULE,
+    COMMITTEE_RULE,
     ERROR,
     OFFICIAL,
     SKIPPED,
@@ -49,7 +50,6 @@ from compliance.model.waivers import Waiver
 from compliance.rules.catalog import import_log_rules, load_rules, own_rules
 from compliance.rules.damage import Damage, WholeLog, find_damage, find_loss, is_whole
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix, rules_of
-
 
 AUTO: Final = "auto"
 """Logs are of the suite that has their benchmark."""
@@ -178,7 +178,7 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     whole = case.strict and _counts(WholeLog.id, log, task.options)
     damage = log.derive(find_damage) if whole else None
     judges_all = bool(only_rule) or not case.strict
-    prefixes, reason = ((only_rule,), "") if judges_all else _readable_part(log, damage)
+    prefixes, reason = ((only_rule,), "") if judges_all else _readable_part(log, case, damage)
     import_log_rules()
     applied = rules_of(LogRule, case.round, case.division, case.profile)
     rules = applied if prefixes == ("",) else tuple(rule for rule in applied if rule.id.startswith(prefixes))
@@ -197,7 +197,7 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     if whole and not reason and any(finding.severity == ERROR for finding in filter(_tells_of_loss, findings)):
         damage = find_loss(log)
         findings = [WholeLog().finding(log.path, *damage[:3], fix=damage.fix)] if damage else findings
-        reason = _readable_part(log, damage)[1]
+        reason = _readable_part(log, case, damage)[1]
     if reason:
         findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:
@@ -278,13 +278,15 @@ def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:
         yield from few(of_kind, FINDINGS_KEPT)
 
 
-def _readable_part(log: Log, damage: Damage | None) -> tuple[tuple[str, ...], str]:
+def _readable_part(log: Log, case: Case, damage: Damage | None) -> tuple[tuple[str, ...], str]:
     """Return the prefixes of the rules that apply to this log, and why the others do not.
 
     A bad file is one finding, not one for every missing or repeated record.
     """
     if not log.record_count:
         return ("FRM",), "all other rules: the log has no records"
+    if case.usage == TRAINING and case.reference is None:
+        return (COMMITTEE_RULE, "FRM"), f"all other rules: {COMMITTEE_RULE} does not know the benchmark"
     if not is_whole(log):
         return ("FRM01", "FRM09"), "all other rules: the file was not read to its end"
     return ((WholeLog.id,), "all other rules: the file is damaged") if damage else (("",), "")
@@ -308,6 +310,8 @@ def _find_division(log: Log, task: LogTask) -> str | None:
 
 def _find_benchmark(log: Log, task: LogTask) -> str | None:
     round_, forced = task.case.round, task.options.benchmark
+    if task.case.usage == TRAINING:
+        return forced or read_name(log.value(BENCHMARK)) or task.case.benchmark
     if not task.case.strict:
         stated = forced or log.value("submission_benchmark")
         return stated if isinstance(stated, str) and stated in benchmarks_of(round_) else None

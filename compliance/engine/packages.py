@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from common.reference import ROUNDS
+from common.rounds import TRAINING, find_usage
 from common.tree import Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.judging import Case
@@ -57,6 +58,7 @@ def open_package(layout: PackagePlace, case: Case) -> tuple[Package, list[Result
         ),
         tree=layout.tree,
         whole=not layout.part,
+        benchmarks=case.benchmarks,
     )
     return package, [_open_set(folder, package, case, files) for folder in layout.sets]
 
@@ -67,7 +69,7 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
         layout = replace(layout, scaling=layout.benchmark, benchmark=layout.folder.split("/")[-2])
     description = package.descriptions.get(layout.system)
     name = layout.benchmark.lower() if case.strict else layout.benchmark
-    benchmark = case.benchmark or (name if name in benchmarks_of(case.round) else None)
+    benchmark = case.benchmark or (name if name in case.benchmarks else None)
     division = case.division
     if description is not None and division is None:
         # The official tool takes it for closed by the exact spelling only.
@@ -86,7 +88,7 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
         layout.benchmark,
         other_files=layout.others,
         description=description,
-        unchecked=not case.strict and (benchmark is None or (package.flat and case.round != ROUNDS[0])),
+        unchecked=not case.strict and (benchmark is None or not _reads_layout(package)),
         power=layout.power,
         scaling_file=read_scaling(layout.scaling_file, case.strict, layout.tree),
         bypasses=[bypass for bypass in package.bypasses if bypass.concerns_convergence(folder)],
@@ -94,9 +96,18 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
     )
 
 
+def _reads_layout(package: Package) -> bool:
+    """Tell whether the official tool looks into the results: by their round it expects a level for the scaling, or none."""
+    if find_usage(package.round) == TRAINING:
+        return package.flat
+    return not package.flat or package.round == ROUNDS[0]
+
+
 def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield (path, reason) for each file or folder on which the official tool ends with a traceback."""
     yield from unreadable(root, tree)
+    if find_usage(round_) == TRAINING:
+        return
     for _, scaling, benchmark in _benchmark_folders(root, tree):
         if os.path.basename(scaling) not in (STRONG, WEAK):
             yield benchmark, f"is a folder in {os.path.basename(scaling)!r}, which is neither strong nor weak"

@@ -255,7 +255,7 @@ class Log:
         return all(map(le, times, times[1:]))
 
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
-        """Return (number, record) of each record of a key with a finite number in that metadata field."""
+        """Return (number, record) of each record of a key with a finite number in that metadata field, or else in samples."""
         return self.derive(_numbered, key, field)
 
     def derive(self, make: Callable[..., T], *arguments: str) -> T:
@@ -293,10 +293,14 @@ class Log:
 def _numbered(log: Log, key: str, field: str) -> NumberedRecords:
     records = log[key]
     numbers: list[Any] = [record.meta(field) for record in records]
+    if None in numbers:  # they may count samples
+        numbers = [
+            record.position if number is None else number for number, record in zip(numbers, records, strict=True)
+        ]
     if set(map(type, numbers)) == {int} and min(numbers) >= -LARGEST and max(numbers) <= LARGEST:
         return NumberedRecords(numbers, records)
-    kept = [record for record in records if is_number(record.meta(field))]
-    return NumberedRecords([record.meta(field) for record in kept], kept)
+    kept = [(number, record) for number, record in zip(numbers, records, strict=True) if is_number(number)]
+    return NumberedRecords([number for number, _ in kept], [record for _, record in kept])
 
 
 class LogReader:
@@ -614,9 +618,7 @@ def _head_of(text: bytes) -> str:
     return text[:LONGEST_HEAD].decode("utf-8", "replace")
 
 
-def read_log(
-    path: str, tree: Tree = NAMED, benchmark: str | None = None, keys: Collection[str] = ()
-) -> Log:
+def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None, keys: Collection[str] = ()) -> Log:
     """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
     tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`. keys: of further

@@ -298,5 +298,5 @@ def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Itera
 
 
 def epoch_number(record: Record) -> float | None:
-    """Return the number of the epoch or of the first epoch of the block that a record is about."""
-    return next(filter(is_number, map(record.meta, ("epoch_num", "first_epoch_num"))), None)
+    """Return the number of the epoch, or of the first epoch or sample of the block, that a record is about."""
+    return next(filter(is_number, map(record.meta, ("epoch_num", "first_epoch_num", "samples_count"))), None)

@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting
-from common.rounds import find_usage
-from compliance.benchmarks import reference_of
+from common.rounds import TRAINING, find_usage
+from compliance.benchmarks import benchmarks_of, reference_of
+from compliance.committee.facts import find_facts, list_benchmarks
 from compliance.logs.official import OfficialReading
 from compliance.logs.power import RunPower
 from compliance.logs.run import Run
@@ -53,11 +54,20 @@ class Case(Struct, frozen=True):
     @property
     def reference(self) -> Reference | None:
         """The facts of the benchmark; None if there is no such benchmark, or no mini problem of it."""
+        if self.usage == TRAINING:
+            return find_facts(self.rules_folder, self.round, self.benchmark)
         return reference_of(self.benchmark, self.variant)
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """The names of the benchmarks of the round."""
+        return list_benchmarks(self.rules_folder, self.round) if self.usage == TRAINING else benchmarks_of(self.round)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The settings that a log of this division may state; of an unknown benchmark, those that all have."""
+        if self.usage == TRAINING:
+            return self.reference.settings if self.reference else ()
         benchmark = self.benchmark if self.reference else None  # a plug-in may be refused in the next check
         return _settings_of(benchmark, self.variant, self.round, self.division)
 
@@ -95,6 +105,8 @@ FAIL_ON: Final = {
 """Severities of findings, and verdicts, that give the exit status 1, by what the user asks for."""
 BENCHMARK_RULE = "SET02"
 """The rule that a log names a benchmark; it also says that a log is of another suite."""
+COMMITTEE_RULE: Final = "COM01"
+"""The rule that the committee's rule files are."""
 NOT_A_RESULT: Final = "not judged as a result"
 """What is said of logs that were judged one by one."""
 LOOSE_RULE: Final = "RUN24"

@@ -151,7 +151,7 @@ class Package(Struct, frozen=True):
     expected there. contents: every file, folder and link below the root; code: those in benchmarks/. bypasses: lines of
     its parameter files that ask to leave checks out. crashes: paths on which the official tool ends with a traceback,
     and why; in the profile strict only those of files beside the logs. tree: reads its files.
-    whole: all its results are judged, and it itself; else only what concerns those that are.
+    whole: all its results are judged, and it itself; else only what concerns those that are. benchmarks: of its round.
     """
 
     root: str
@@ -169,6 +169,7 @@ class Package(Struct, frozen=True):
     crashes: list[tuple[str, str]] = []
     tree: Tree = ANYWHERE
     whole: bool = True
+    benchmarks: tuple[str, ...] = ()
     findings: list[Finding] = []
 
     def path(self, entry: PackageEntry) -> str:

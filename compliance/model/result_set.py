@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from common.reference import FULL, Reference
+from common.rounds import HPC
 from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, listed, lower_errors, worst
@@ -76,7 +77,8 @@ class ResultSet(Struct, frozen=True):
     @property
     def name(self) -> str:
         """Name of the set in reports: system/scaling/benchmark."""
-        parts = (self.organisation, self.system, self.scaling if self.system else "", self.folder_benchmark)
+        scaling = self.scaling if self.system and self.case.usage == HPC else ""
+        parts = (self.organisation, self.system, scaling, self.folder_benchmark)
         name = "/".join(part for part in parts if part) or self.folder
         return f"{name} ({self.label})" if self.label else name
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from common.bad_json import load_json
 from common.benchmarks import locate_package
 from common.reference import FULL, ROUNDS, Reference
+from common.rounds import find_round
+from common.tree import Tree
 from compliance.benchmarks import require_reference
 from compliance.rcp.means import olympic_mean
 
@@ -91,7 +94,7 @@ class ReferencePoint:
     """Reference runs at one batch size and their statistics, all in `unit` ("epochs" or "samples").
 
     epochs: ascending. mean: olympic. std: population, over all runs. min_mean: the lowest acceptable mean of
-    a result (closed form).
+    a result (closed form). slack: by how much the committee lets a result be below that.
     """
 
     name: str
@@ -102,6 +105,7 @@ class ReferencePoint:
     std: float
     min_mean: float
     unit: str = "epochs"
+    slack: float = 0.0
 
     @classmethod
     def from_runs(cls, entry: RecordedPoint, unit: str, required_runs: int) -> ReferencePoint:
@@ -124,8 +128,8 @@ class ReferencePoint:
     def accepts_from(self, mode: Mode) -> float:
         """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
         if mode == "envelope" or self.std == 0:
-            return self.min_mean
-        return sum(_bisect(0.0, self.mean, lambda middle: middle > self.min_mean, width=1e-4)) / 2
+            return self.min_mean - self.slack
+        return sum(_bisect(0.0, self.mean, lambda middle: middle > self.min_mean, width=1e-4)) / 2 - self.slack
 
 
 def _line_value(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:
@@ -141,7 +145,8 @@ def interpolate(
     mean, std = (_line_value(low, high, batch_size, name) for name in ("mean", "std"))
     runs_counted = 2 * required_runs - (0 if mode == "official" else 2)
     minimum = min_acceptable_mean(mean, std, runs_counted, required_runs)
-    return ReferencePoint(f"{low.name} .. {high.name}", batch_size, (), {}, mean, std, minimum, low.unit)
+    name = f"{low.name} .. {high.name}"
+    return ReferencePoint(name, batch_size, (), {}, mean, std, minimum, low.unit, low.slack)
 
 
 def list_points(
@@ -174,6 +179,39 @@ def _read_own_table(path: Path) -> RcpTable:
     from compliance.rcp.table import read_table  # only results pay for it
 
     return read_table(path)
+
+
+MOST_BYTES: Final = 4 << 20
+"""Of a committee's table; the largest has 30 KB."""
+SLACK: Final = {"llama31_405b": 46_080}
+"""Samples by which a result may be below what chance explains: rcp_checker.py, since round 5.0 of MLPerf Training."""
+
+
+@lru_cache(maxsize=64)
+def load_committee_points(folder: str, round_: str, benchmark: str, required_runs: int) -> tuple[ReferencePoint, ...]:
+    """Return a benchmark's points of a round of MLPerf Training, by batch size, from the committee's table.
+
+    folder: of the rule files. Returns () where there is no table; ValueError for a broken one.
+    """
+    from compliance.rcp.table import RecordedPoint
+
+    path = Path(folder).parent / "rcp_checker" / find_round(round_).folder / f"rcps_{benchmark}.json"
+    try:
+        table = load_json(Tree.at(path.parents[1]).read(path, MOST_BYTES))
+        entries = [
+            RecordedPoint(name, entry["BS"], _read_epochs(entry), entry["Hyperparams"]) for name, entry in table.items()
+        ]
+        points = [ReferencePoint.from_runs(entry, "samples", required_runs) for entry in entries]
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: no table of convergence points ({error!r:.200})") from error
+    slack = SLACK.get(benchmark, 0)
+    return tuple(sorted((replace(point, slack=slack) for point in points), key=lambda point: point.batch_size))
+
+
+def _read_epochs(entry: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(entry["samples to converge"] if "samples to converge" in entry else entry["Epochs to converge"])
 
 
 def locate_table(reference: Reference) -> Path:

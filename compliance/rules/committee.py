@@ -9,14 +9,14 @@ from compliance.committee.rounds import has_rules
 from compliance.committee.rule_files import INSTALL, UnreadableError
 from compliance.committee.verdict import Refusal, judge_records
 from compliance.logs.log import Log
-from compliance.model.judging import Case, Finding
+from compliance.model.judging import COMMITTEE_RULE, Case, Finding
 from compliance.rules.rule import LogRule
 
 
 class Accepted(LogRule):
     """The committee's checker accepts the log."""
 
-    id = "COM01"
+    id = COMMITTEE_RULE
     follows = ("FRM03", "FRM04")
     cite = "mlperf-logging: compliance_checker/training_<version>/*.yaml"
     why = "What the committee asks of a log of MLPerf Training is in its rule files: without them nothing was judged."

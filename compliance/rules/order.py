@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from common.reference import FIRST_RUNS_MS, since
+from common.rounds import HPC
 from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record
@@ -20,6 +21,8 @@ from compliance.rules.rule import LogRule, show
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
 INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
+LONGEST_INIT_MINUTES = 240
+"""In a round of MLPerf Training, whose rule files have the limit of each division."""
 GAIN_MS = 500
 """What a result may gain by the order of its times before it is more than a note."""
 CLOCK_TOLERANCE_MS = 1000
@@ -94,8 +97,8 @@ class Init(TimingRule):
                     yield self.finding_at(log, start, f"init_start after {end.key}", f"before {end.key}")
         yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)
         for stop in log["init_stop"]:
-            yield from self._check_stop(log, stop, INIT_LIMIT_MINUTES[case.round])
-        if case.strict:
+            yield from self._check_stop(log, stop, INIT_LIMIT_MINUTES.get(case.round, LONGEST_INIT_MINUTES))
+        if case.strict and case.usage == HPC:
             yield from self._find_pause(log, case)
 
     def _check_stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:

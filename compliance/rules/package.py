@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from common.reference import FIRST_RUNS_MS
-from compliance.benchmarks import benchmarks_of, names_in_words
+from common.rounds import HPC, find_round, find_usage
+from compliance.benchmarks import names_in_words
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few, first_text
 from compliance.model.layout import POWER, PRUNED, STRONG, WEAK, list_results
 from compliance.model.package import Package
@@ -106,16 +107,16 @@ class Layout(PackageRule):
             yield self.finding(package.root, 0, message, f"{name}/results", severity=NOTE, fix=fix)
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         results_folder = posixpath.join(package.root, "results")
-        if package.flat and (package.round != "0.7" or late):
-            why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
+        flat_round, of_hpc = find_round(package.round).flat, find_usage(package.round) == HPC
+        if package.flat and (not flat_round or (late and of_hpc)):
+            why = f"round {package.round}" if not flat_round else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
             folder = os.path.dirname(package.sets[0].folder) if package.sets else results_folder
             fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
             yield self.finding(folder, 0, message, "strong/ or weak/ in between", fix=fix)
-        if package.round == "0.7" and not package.flat and package.sets:
-            yield self.finding(
-                results_folder, 0, "layout: round 0.7 has no strong or weak folders", "results/<system>/<benchmark>"
-            )
+        if flat_round and not package.flat and package.sets:
+            message = f"layout: round {package.round} has no strong or weak folders"
+            yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
@@ -145,7 +146,7 @@ class BenchmarkFolders(PackageRule, strict_only=True):
     bad = (lambda package: package().rename_folder("resnet"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
-        benchmarks = benchmarks_of(package.round)
+        benchmarks = package.benchmarks
         for results in package.sets:
             name = results.folder_benchmark
             if name not in benchmarks and not (results.plugin and name == results.benchmark):

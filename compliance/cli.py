@@ -57,13 +57,13 @@ def choose_round(version: str | None, usage: str, rules: str | None) -> str | No
 
 
 def add_result_options(parser: Parser) -> None:
-    """Add what results are judged by: `--usage`, `--committee-rules`, `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
+    """Add what results are judged by: the suite and its rule files, the round, the profile, waivers and own rules."""
     rounds = "{" + ",".join(ROUNDS) + ",…}"
     parser.add_argument(
         "--round",
         type=any_round,
         metavar=rounds,
-        help="round of the rules (default: detected); 6.1 is MLPerf Training's",
+        help="round of the rules (default: detected); 6.1 is one of MLPerf Training",
     )
     parser.add_argument(
         "--usage",
@@ -74,8 +74,8 @@ def add_result_options(parser: Parser) -> None:
     parser.add_argument(
         "--committee-rules",
         metavar="DIR",
-        help="folder with the committee's rule files for MLPerf Training: mlperf-logging or a clone of it (default: the "
-        "installed one); they are read, not run",
+        help="folder with the committee's rule files for MLPerf Training: mlperf-logging or a clone of it (default: "
+        "the installed one); they are read, not run",
     )
     parser.add_argument(
         "--allow-mini", action="store_true", help="accept runs that are no MLPerf results: mini problems, plug-ins"

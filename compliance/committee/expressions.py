@@ -70,7 +70,7 @@ def _round(value: Any, digits: int | None = None) -> Any:
 
 
 def _is_integer(value: Any) -> bool:
-    return abs(round(value) - value) < 0.00001  # as the committee's checker
+    return bool(abs(round(value) - value) < 0.00001)  # as the committee's checker
 
 
 def _fill_name(text: str, *values: Any) -> str:
@@ -127,7 +127,8 @@ def translate_test(text: str) -> Test:
     Raises RefusedError for any other than the allowed forms.
     """
     body = _translate(_parse(text, "eval").body)
-    return _compile(ast.Expression(ast.Lambda(_make_arguments(), body)), "eval")
+    test: Test = _compile(ast.Lambda(_make_arguments(), body))
+    return test
 
 
 def translate_code(text: str) -> Test:
@@ -137,7 +138,7 @@ def translate_code(text: str) -> Test:
     """
     body = [_translate_statement(statement) for statement in _parse(text, "exec").body]
     lambdas = ast.Tuple([ast.Lambda(_make_arguments(), part) for part in body], ast.Load())
-    steps = _compile(ast.Expression(lambdas), "eval")
+    steps = _compile(lambdas)
 
     def run(*arguments: Any) -> None:
         for step in steps:
@@ -150,8 +151,8 @@ def _make_arguments() -> ast.arguments:
     return ast.arguments([], [ast.arg(name) for name in ARGUMENTS], None, [], [], None, [])
 
 
-def _compile(tree: ast.Expression, mode: str) -> Any:
-    code = compile(ast.fix_missing_locations(tree), "<rule>", mode)
+def _compile(node: ast.expr) -> Any:
+    code = compile(ast.fix_missing_locations(ast.Expression(node)), "<rule>", "eval")
     return eval(code, dict(GLOBALS))
 
 
@@ -163,7 +164,8 @@ def _parse(text: str, mode: str) -> Any:
         tree = ast.parse(text.strip(), mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RefusedError(f"no Python expression: {getattr(error, 'msg', None) or 'too deep'}") from None
-    level, depth, number = [tree], 0, 0
+    level: list[ast.AST] = [tree]
+    depth = number = 0
     while level:
         depth, number = depth + 1, number + len(level)
         if depth > DEEPEST or number > MOST_NODES:
@@ -264,7 +266,9 @@ def _translate_statement(node: ast.stmt) -> ast.expr:
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=holder, attr="update"), args=[ast.Dict() as fields])):
             if _is_state(holder) and all(isinstance(key, ast.Constant) for key in fields.keys):
-                names = [ast.Constant(key.value) for key in fields.keys if isinstance(key, ast.Constant)]
+                names: list[ast.expr | None] = [
+                    ast.Constant(key.value) for key in fields.keys if isinstance(key, ast.Constant)
+                ]
                 return _call("update", _name("s"), ast.Dict(names, [_translate_stored(each) for each in fields.values]))
         case ast.Expr(value=ast.Call(func=ast.Name(id="enqueue_config")) as call):
             return _translate(call)

@@ -34,7 +34,7 @@ HEADER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CommitteeTarget(Target):
-    """A target as a rule file states it. condition: what one of the results must meet. state: what the file begins with."""
+    """A target as a rule file states it. condition: what one of the results must meet. state: at the start."""
 
     condition: Condition | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -95,16 +95,16 @@ def _read_target(rules: RuleFile) -> CommitteeTarget | None:
     state: dict[str, Any] = {}
     if rules.begin:
         rules.begin(state, {}, 0.0, lambda name: None)
-    value, is_lower = nan, False
     for node in ast.walk(ast.parse(rule.once.text, mode="eval")):
         match node:
-            case ast.Compare(ops=[ast.LtE() | ast.Lt() | ast.GtE() | ast.Gt() as op], comparators=[limit]):
-                key = limit.slice.value if isinstance(limit, ast.Subscript) and _is_constant(limit.slice) else None
-                number = limit.value if _is_constant(limit) else state.get(key)
+            case ast.Compare(
+                ops=[ast.LtE() | ast.Lt() | ast.GtE() | ast.Gt() as op],
+                comparators=[ast.Constant(value=limit) | ast.Subscript(slice=ast.Constant(value=limit))],
+            ):
+                number: Any = state.get(limit) if isinstance(limit, str) else limit
                 if is_number(number):
-                    value, is_lower = float(number), isinstance(op, ast.LtE | ast.Lt)
-                    break
-    return CommitteeTarget(rule.key, value, is_lower, rule.once, state)
+                    return CommitteeTarget(rule.key, number, isinstance(op, ast.LtE | ast.Lt), rule.once, state)
+    return CommitteeTarget(rule.key, nan, False, rule.once, state)
 
 
 @lru_cache(maxsize=64)
@@ -114,10 +114,6 @@ def list_benchmarks(folder: str, round_: str) -> tuple[str, ...]:
         file.stem.removeprefix("closed_") for file in sorted(Path(folder, find_round(round_).folder).glob("closed_*"))
     ]
     return tuple(name for name in names if name in _read_runs(folder)) if folder else ()
-
-
-def _is_constant(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant)
 
 
 @lru_cache(maxsize=16)

@@ -96,7 +96,7 @@ def read_rule_file(folder: str, name: str) -> RuleFile:
     except OSError as error:
         reason = describe_reason(error)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        mark: Any = getattr(error, "problem_mark", None)
         reason = f"line {mark.line + 1 if mark else 1}, not YAML: {getattr(error, 'problem', None) or error}"
     except ValueError as error:
         reason = str(error)
@@ -109,7 +109,8 @@ def _compose(text: str) -> yaml.Node:
     for event in yaml.parse(text, Loader=LOADER):  # composing deep nesting takes stack
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"line {event.start_mark.line + 1}, nested too deeply, or an alias")
+            mark: Any = event.start_mark
+            raise ValueError(f"line {mark.line + 1}, nested too deeply, or an alias")
     node = yaml.compose(text, Loader=LOADER)
     if node is None:
         raise ValueError("the file is empty")
@@ -119,7 +120,9 @@ def _compose(text: str) -> yaml.Node:
 def _read_blocks(name: str, root: yaml.Node) -> RuleFile:
     if not isinstance(root, yaml.SequenceNode):
         raise _FormatError(root, "expected a list of BEGIN, KEY and END blocks")
-    begin, end, end_checks, keys = None, None, (), {}
+    begin = end = None
+    end_checks: tuple[Condition, ...] = ()
+    keys: dict[str, KeyRule] = {}
     kinds: list[str] = []
     for block in root.value:
         fields = _read_fields(block, ("BEGIN", "KEY", "END"))

@@ -6,7 +6,7 @@ record; it may enqueue others, and what a later file says of a key replaces what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from common.record import Record
@@ -20,6 +20,8 @@ from compliance.committee.rule_files import (
     read_rule_file,
 )
 
+Arguments = tuple[dict[str, Any], dict[str, Any], float, Callable[[str], None]]
+"""What a translated expression takes."""
 MOST_FILES: Final = 100
 """Files that are applied to one log, a file more than once if it is enqueued again."""
 
@@ -93,7 +95,8 @@ class _Application:
 
         first: it is the first of its key. again: only the first of this key is judged, and it is not that.
         """
-        arguments = (self.state, {"value": record.value, "metadata": record.metadata}, float(record.time_ms))
+        fields = {"value": record.value, "metadata": record.metadata}
+        arguments: Arguments = (self.state, fields, float(record.time_ms), self.enqueue)
         if not again:
             self._run(rule.before, rule, record, arguments)
             self._check(rule.checks, rule, record, arguments)
@@ -103,24 +106,22 @@ class _Application:
         if rule.once is None:
             return True
         try:
-            return bool(rule.once.test(*arguments, self.enqueue))
+            return bool(rule.once.test(*arguments))
         except Exception as error:
             raise CrashError(f"line {record.line}: the committee's checker ends at {rule.once.text}: {error}") from None
 
-    def _run(self, code: Any, rule: KeyRule, record: Record, arguments: tuple[Any, ...]) -> None:
+    def _run(self, code: Any, rule: KeyRule, record: Record, arguments: Arguments) -> None:
         if code is not None:
             try:
-                code(*arguments, self.enqueue)
+                code(*arguments)
             except Exception as error:
                 message = f"{rule.key} has a value that the rules cannot use ({_describe(error)})"
                 self.refusals[rule.key] = Refusal(rule.key, record.line, message)
 
-    def _check(
-        self, conditions: Iterable[Condition], rule: KeyRule, record: Record, arguments: tuple[Any, ...]
-    ) -> None:
+    def _check(self, conditions: Iterable[Condition], rule: KeyRule, record: Record, arguments: Arguments) -> None:
         for text, test in conditions:
             try:
-                if test(*arguments, self.enqueue):
+                if test(*arguments):
                     continue
                 problem = "breaks a rule"
             except Exception as error:
@@ -183,7 +184,7 @@ def _count_records(rules: RuleFile, values: dict[str, list[Any]]) -> Iterator[Re
 
 def _judge_end(rules: RuleFile, application: _Application) -> Iterator[Refusal]:
     """Yield what must hold after the last record and does not."""
-    arguments = (application.state, {}, 0.0, application.enqueue)
+    arguments: Arguments = (application.state, {}, 0.0, application.enqueue)
     try:
         if rules.end:
             rules.end(*arguments)

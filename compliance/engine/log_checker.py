@@ -66,8 +66,8 @@ class Options(Struct, frozen=True):
     each log.
     against: trees of other submissions, whose runs are only compared with those that are checked.
     fail_on: what gives the exit status 1, a key of `FAIL_ON`. suite_only: rules of your own do not count.
-    usage: the suite by whose rules to judge, or AUTO. committee_rules: the folder of the committee's rule files; None for
-    those of an installed mlperf-logging.
+    usage: the suite by whose rules to judge, or AUTO. committee_rules: the folder of the committee's rule files; None
+    for those of an installed mlperf-logging.
     settings: the file that some of these come from; of a found one, what it ignores is not in `ignore`.
     """
 

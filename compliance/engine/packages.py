@@ -97,7 +97,7 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
 
 
 def _reads_layout(package: Package) -> bool:
-    """Tell whether the official tool looks into the results: by their round it expects a level for the scaling, or none."""
+    """Tell whether the official tool looks into the results, where it expects a level for the scaling or none."""
     if find_usage(package.round) == TRAINING:
         return package.flat
     return not package.flat or package.round == ROUNDS[0]

@@ -255,7 +255,7 @@ class Log:
         return all(map(le, times, times[1:]))
 
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
-        """Return (number, record) of each record of a key with a finite number in that metadata field, or else in samples."""
+        """Return (number, record) of each record of a key with a finite number in that field, or else of samples."""
         return self.derive(_numbered, key, field)
 
     def derive(self, make: Callable[..., T], *arguments: str) -> T:
@@ -621,8 +621,8 @@ def _head_of(text: bytes) -> str:
 def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None, keys: Collection[str] = ()) -> Log:
     """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
-    tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`. keys: of further
-    records to keep.
+    tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`. keys: of
+    further records to keep.
     A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log with the
     problem "unreadable" and whatever could be read before it.
     """

@@ -27,8 +27,8 @@ class Case(Struct, frozen=True):
     Before its logs are read it holds what the user asks for and what folder and system description say; the logs
     complete it. division and benchmark are None where nothing states them. variant: "full" or the name of a mini
     problem. suite_code: the package says that this suite made the log. round_why: how the round was chosen, see
-    `compliance.model.layout`. rules_folder: of the committee's rule files, by which logs of MLPerf Training are judged; ""
-    if there are none.
+    `compliance.model.layout`. rules_folder: of the committee's rule files, by which logs of MLPerf Training are judged;
+    "" if there are none.
     """
 
     round: str

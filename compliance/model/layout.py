@@ -40,11 +40,10 @@ PARAMETERS_FILE = "package_checker_params"
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
+VERSIONS = {usage: "|".join(re.escape(each.version) for each in KNOWN if each.usage == usage) for usage in USAGES}
 ROUND_NAMES = {
     usage: re.compile(
-        rf"(?:[a-z_-]*{usage}[a-z_-]*)?v?({'|'.join(re.escape(each.version) for each in KNOWN if each.usage == usage)})(?:\.0)?"
-        rf"|[a-z_-]*{usage}[a-z_-]*v(\d\d?\.\d)",
-        re.IGNORECASE,
+        rf"(?:[a-z_-]*{usage}[a-z_-]*)?v?({VERSIONS[usage]})(?:\.0)?|[a-z_-]*{usage}[a-z_-]*v(\d\d?\.\d)", re.IGNORECASE
     )
     for usage in USAGES
 }
@@ -147,7 +146,7 @@ def discover(paths: list[str]) -> Places:
 
 
 def round_of_path(path: str, usage: str = HPC) -> str | None:
-    """Return the version of a round of a suite in the name of the nearest folder above the organisation, then in the organisation's own.
+    """Return the version of a suite's round in the name of the nearest folder above the organisation, then in its own.
 
     The names in an organisation's `results` are those of systems.
     """

@@ -24,8 +24,8 @@ from common.version import FOLDERS_VARIABLE
 from compliance.rules.rule import RULES, Rule, rules_of
 
 LOG_MODULES: Final = (
-    "amounts census closed committee damage epochs evaluations evidence form learning_rate order pace privacy quality reports "
-    "settings text".split()
+    "amounts census closed committee damage epochs evaluations evidence form learning_rate order pace privacy quality "
+    "reports settings text".split()
 )
 """Rules about one log."""
 RESULT_MODULES: Final = "convergence copies implementations metering package power repository runs system".split()

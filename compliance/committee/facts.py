@@ -10,7 +10,6 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import nan
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,35 +45,44 @@ class CommitteeTarget(Target):
 
     def met(self, value: Any) -> bool:
         """Tell whether an evaluation with this value reaches the target; False for one that the rule cannot judge."""
+        return self._judge(value) is True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a result alone tells if the target is met; some need the batch size, some have several results."""
+        return self._judge(self.value) is not None
+
+    def _judge(self, value: Any) -> bool | None:
+        """Tell whether the target is met; None if the rule cannot judge the value."""
         if self.condition is None:
-            return False
+            return None
         try:
             return bool(self.condition.test(dict(self.state), {"value": value, "metadata": {}}, 0.0, lambda name: None))
         except Exception:  # whatever a rule of somebody else's raises
-            return False
+            return None
 
 
 @lru_cache(maxsize=256)
-def find_facts(folder: str, round_: str, benchmark: str | None) -> Reference | None:
-    """Return the facts of a benchmark in a round; None if the committee's files do not state them."""
+def find_facts(folder: str, round_: str, benchmark: str | None, division: str = "closed") -> Reference | None:
+    """Return the facts of a benchmark in a round and division; None if the committee's files do not state them."""
     runs = _read_runs(folder).get(benchmark or "") if folder else None
     if benchmark is None or runs is None:
         return None
     name = find_round(round_).folder
     try:
-        common, closed = (read_rule_file(folder, f"{name}/{file}.yaml") for file in ("common", f"closed_{benchmark}"))
+        common, own = (read_rule_file(folder, f"{name}/{file}.yaml") for file in ("common", f"{division}_{benchmark}"))
     except (UnreadableError, OSError):
         return None
-    target = _read_target(closed)
+    target = _read_target(own)
     if target is None:
         return None
-    keys = dict.fromkeys(key for file in (common, closed) for key in file.keys)
+    keys = dict.fromkeys(key for file in (common, own) for key in file.keys)
     return Reference(
         name=benchmark,
         rounds=(round_,),
         target=target,
         runs=runs,
-        dataset=Dataset({}, {}, f"{name}/closed_{benchmark}.yaml", counts_checked=False),
+        dataset=Dataset({}, {}, own.name, counts_checked=False),
         settings=tuple(
             Setting(key, ANY, None, required=False, rounds=(round_,), identity=key not in DIFFERING)
             for key in keys
@@ -82,13 +90,13 @@ def find_facts(folder: str, round_: str, benchmark: str | None) -> Reference | N
         ),
         epoch_unit="samples",
         points="",
-        cite=f"{name}/closed_{benchmark}.yaml",
+        cite=own.name,
         example=ExampleRun(1, {}),
     )
 
 
 def _read_target(rules: RuleFile) -> CommitteeTarget | None:
-    """Return the target that one of the results must meet, None if the file has none."""
+    """Return the target that one of the results must meet; None without one, or if it is of more than one number."""
     rule = next((rule for rule in rules.keys.values() if rule.once), None)
     if rule is None or rule.once is None:
         return None
@@ -103,8 +111,9 @@ def _read_target(rules: RuleFile) -> CommitteeTarget | None:
             ):
                 number: Any = state.get(limit) if isinstance(limit, str) else limit
                 if is_number(number):
-                    return CommitteeTarget(rule.key, number, isinstance(op, ast.LtE | ast.Lt), rule.once, state)
-    return CommitteeTarget(rule.key, nan, False, rule.once, state)
+                    target = CommitteeTarget(rule.key, number, isinstance(op, ast.LtE | ast.Lt), rule.once, state)
+                    return target if target.is_known else None
+    return None
 
 
 @lru_cache(maxsize=64)

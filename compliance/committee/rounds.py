@@ -6,11 +6,15 @@ import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from common.errors import UsageError
 from common.rounds import BY_NAME, KNOWN, TRAINING, Round, find_round, find_usage, sort_versions
 from compliance.committee.rule_files import ROOT_FILE, UnreadableError, find_rules, list_rounds, read_rule_file
 from compliance.logs.file_kind import TRAINING_BENCHMARKS
+
+MOST_FILES: Final = 200
+"""Of a round; the largest has 25."""
 
 
 def is_of_training(benchmark: str, named: str | None) -> bool:
@@ -28,7 +32,13 @@ def _list_benchmarks(folder: str) -> frozenset[str]:
 
 
 def _list_files(folder: str, round_: Round) -> list[Path]:
-    return sorted(Path(folder, round_.folder).glob("*.yaml")) if folder else []
+    """Return the rule files of a round; UsageError for more than any round has."""
+    files = sorted(Path(folder, round_.folder).glob("*.yaml")) if folder else []
+    if len(files) > MOST_FILES:
+        raise UsageError(
+            f"{files[0].parent}: not readable: it has {len(files):,} rule files; expected at most {MOST_FILES}"
+        )
+    return files
 
 
 def list_versions(named: str | None) -> list[str]:
@@ -67,6 +77,7 @@ def has_rules(folder: str, round_: str) -> bool:
 def require_rules(folder: str, round_: str) -> None:
     """Read the file with which judging a log of a round begins; UsageError if it is not understood."""
     try:
+        _list_files(folder, find_round(round_))
         read_rule_file(folder, f"{find_round(round_).folder}/{ROOT_FILE}")
     except (UnreadableError, OSError) as error:
         raise UsageError(str(error)) from None

@@ -24,6 +24,7 @@ from compliance.committee.expressions import RefusedError, Test, translate_code,
 MOST_BYTES: Final = 1 << 20
 """Of a rule file; the committee's largest has 20 KB."""
 DEEPEST: Final = 20
+LONGEST_NAME: Final = 100
 ROOT_FILE: Final = "common.yaml"
 FILE_NAME: Final = r"[A-Za-z0-9_.]+/[A-Za-z0-9_]+\.yaml"
 LOADER: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -44,7 +45,7 @@ class KeyRule(NamedTuple):
 
     required: least and most number of records, most 0 for any. others: keys of which one may stand for it; None where
     the number counts. before, after: code around the checks. checks: of each record; first_checks: of the first one;
-    once: what must hold for one of the records.
+    once: what must hold for one of the records. length: characters of all these.
     """
 
     key: str
@@ -56,6 +57,7 @@ class KeyRule(NamedTuple):
     after: Test | None = None
     first_checks: tuple[Condition, ...] = ()
     once: Condition | None = None
+    length: int = 0
 
 
 class RuleFile(NamedTuple):
@@ -156,14 +158,14 @@ def _read_fields(node: yaml.Node, allowed: tuple[str, ...]) -> dict[str, yaml.No
 def _read_key(node: yaml.Node) -> KeyRule:
     allowed = ("NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE_CHECK")
     parts = _read_fields(node, allowed)
-    if "NAME" not in parts or not isinstance(parts["NAME"], yaml.ScalarNode) or not parts["NAME"].value:
-        raise _FormatError(node, "a KEY without a NAME")
+    name = parts.get("NAME")
+    if not isinstance(name, yaml.ScalarNode) or not 0 < len(name.value) <= LONGEST_NAME:
+        raise _FormatError(node, "a KEY without a NAME, or with a long one")
     required, least, others = _read_requirement(parts.get("REQ"))
-    once = _read_checks(parts, "ATLEAST_ONE_CHECK")
-    if len(once) > 1:
-        raise _FormatError(parts["ATLEAST_ONE_CHECK"], "expected one expression")
+    once = parts.get("ATLEAST_ONE_CHECK")
+    expressions = [parts[each] for each in allowed[2:] if each in parts]
     return KeyRule(
-        parts["NAME"].value,
+        name.value,
         required,
         least,
         others,
@@ -171,7 +173,8 @@ def _read_key(node: yaml.Node) -> KeyRule:
         _read_checks(parts, "CHECK"),
         _read_part(parts, "POST", translate_code),
         _read_checks(parts, "FIRST_CHECK"),
-        once[0] if once else None,
+        _read_condition(once) if once else None,
+        sum(len(str(node.value)) for node in expressions),
     )
 
 
@@ -185,7 +188,7 @@ def _read_requirement(node: yaml.Node | None) -> tuple[str, int, tuple[str, ...]
     text = node.value if isinstance(node, yaml.ScalarNode) else ""
     if text in ("OPTIONAL", EXACTLY_ONE, "AT_LEAST_ONE"):
         return text, int(text != "OPTIONAL"), ()
-    if match := re.fullmatch(r"AT_LEAST\(\s*(\d{1,6})\s*\)", text):
+    if match := re.fullmatch(r"AT_LEAST\(([1-9][0-9]{0,5})\)", text):
         return text, int(match[1]), ()
     if match := re.fullmatch(r"AT_LEAST_ONE_OR\(([\w ,]+)\)", text):
         return text, 0, tuple(name.strip() for name in match[1].split(","))
@@ -203,7 +206,11 @@ def _read_checks(parts: dict[str, yaml.Node], name: str) -> tuple[Condition, ...
     if node is None:
         return ()
     nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    return tuple(Condition(" ".join(str(each.value).split()), _translate_node(each, translate_test)) for each in nodes)
+    return tuple(map(_read_condition, nodes))
+
+
+def _read_condition(node: yaml.Node) -> Condition:
+    return Condition(" ".join(str(node.value).split()), _translate_node(node, translate_test))
 
 
 def _translate_node(node: yaml.Node, translate: Callable[[str], T]) -> T:

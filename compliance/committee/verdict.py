@@ -24,6 +24,8 @@ Arguments = tuple[dict[str, Any], dict[str, Any], float, Callable[[str], None]]
 """What a translated expression takes."""
 MOST_FILES: Final = 100
 """Files that are applied to one log, a file more than once if it is enqueued again."""
+MOST_WORK: Final = 50_000_000
+"""Characters of expressions that are applied to the records of one log by a file; for published logs a millionth."""
 
 
 class Refusal(NamedTuple):
@@ -142,12 +144,18 @@ def _apply_file(rules: RuleFile, records: Sequence[Record]) -> _Outcome:
             raise CrashError(f"the committee's checker ends at BEGIN of {rules.name}: {error}") from None
     values: dict[str, list[Any]] = {key: [] for key in rules.keys}
     met: dict[str, bool] = {}
+    work = 0
     for record in records:
         rule = rules.keys.get(record.key) if isinstance(record.key, str) else None
         if rule is None:
             continue
         of_key = values[record.key]
         of_key.append(record.value)
+        work += rule.length
+        if work > MOST_WORK:
+            raise UnreadableError(
+                f"{rules.name}: not readable: its expressions take too long for {len(records):,} records"
+            )
         first = len(of_key) == 1
         meets = application.take(rule, record, first, again=not first and "submission_" in record.key)
         if rule.once:

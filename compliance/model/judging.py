@@ -55,7 +55,7 @@ class Case(Struct, frozen=True):
     def reference(self) -> Reference | None:
         """The facts of the benchmark; None if there is no such benchmark, or no mini problem of it."""
         if self.usage == TRAINING:
-            return find_facts(self.rules_folder, self.round, self.benchmark)
+            return find_facts(self.rules_folder, self.round, self.benchmark, self.division or "closed")
         return reference_of(self.benchmark, self.variant)
 
     @property

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from common.rounds import find_round
 from compliance.committee.rounds import has_rules
-from compliance.committee.rule_files import INSTALL, UnreadableError
+from compliance.committee.rule_files import INSTALL, ROOT_FILE, UnreadableError, read_rule_file
 from compliance.committee.verdict import Refusal, judge_records
 from compliance.logs.log import Log
-from compliance.model.judging import COMMITTEE_RULE, Case, Finding
+from compliance.model.judging import COMMITTEE_RULE, NOTE, Case, Finding, listed
 from compliance.rules.rule import LogRule
 
 
@@ -40,6 +40,27 @@ class Accepted(LogRule):
             return
         for key, line, message, expected in refusals:
             yield self.finding(log.path, line, message, expected, key)
+
+
+class Disclosed(LogRule, strict_only=True):
+    """The log has what the committee's rule files name as optional: precision, parallelism and configuration."""
+
+    id = "COM02"
+    severity = NOTE
+    once = True
+    cite = "mlperf-logging: compliance_checker/training_6.0.0/common.yaml"
+    why = "A reader wants to know it, and a later round may require it: 6.1 does what was optional in 6.0."
+    fix = "Log these keys once each, from rank 0; nothing to fix in finished logs."
+    differs = "the official tool does not ask for them"
+    rounds = ()
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not has_rules(case.rules_folder, case.round):
+            return  # COM01
+        keys = read_rule_file(case.rules_folder, f"{find_round(case.round).folder}/{ROOT_FILE}").keys
+        missing = [key for key, rule in keys.items() if rule.required == "OPTIONAL" and key not in log.records]
+        if missing:
+            yield self.finding(log.path, 0, f"not disclosed: {listed(missing, 20)}", "a record of each")
 
 
 def _judge(log: Log, folder: str, round_folder: str) -> list[Refusal]:

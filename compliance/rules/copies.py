@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from common.console import format_duration
 from common.reference import since
-from common.values import group_pairs
+from common.rounds import TRAINING, find_round
+from common.values import are_same, group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, has_many_digits, match_values, same_times
-from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, choose_texts, listed
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import SEED_BYPASS
@@ -280,6 +281,9 @@ class UsedOnce(SubmissionsRule, strict_only=True):
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
                 first, second = copies.first, copies.second
+                if first.round != second.round and second.case.usage == TRAINING:
+                    yield self._judge_resubmission(copies, same)
+                    continue
                 # No rule forbids another round, or time to train and throughput of one organisation.
                 both_metrics = first.scaling != second.scaling and first.organisation == second.organisation
                 severity = WARNING if first.round != second.round or both_metrics else ERROR
@@ -289,6 +293,33 @@ class UsedOnce(SubmissionsRule, strict_only=True):
                 alike_as = how_alike(*edited[0], "the other")
                 message = f"a copy with edited times: {_describe_owners(copies, edited)}; {alike_as}"
                 yield self.finding(edited[0][1].path, 0, message, "runs for each result")
+        yield from self._find_shared_values(submissions)
+
+    def _judge_resubmission(self, copies: Copies, pairs: list[Pair]) -> Finding:
+        """Return whether logs of an earlier round may be submitted again: training_rules.adoc#results-resubmission."""
+        old, new = (
+            results.description.fields if results.description else {} for results in (copies.first, copies.second)
+        )
+        fields = [name for name in dict.fromkeys((*old, *new)) if not are_same(old.get(name), new.get(name))]
+        changes = listed([f"{name} {show(old.get(name))} -> {show(new.get(name))}" for name in fields])
+        failing = names_of([run for _, run in pairs if run.verdict == FAIL])
+        round_ = find_round(copies.second.round).version
+        facts = (
+            (not (old and new), "the system descriptions cannot be compared"),
+            (old and new and not fields, "the system descriptions agree in all fields"),
+            (old and new and fields, f"the system descriptions differ: {changes}"),
+            (True, f"by the rules of round {round_} {f'{failing} fail' if failing else 'all of them pass'}"),
+        )
+        message = f"a resubmission: {_describe_owners(copies, pairs)}; {'; '.join(choose_texts(facts))}"
+        severity = NOTE if old and new and not (fields or failing) else ERROR if fields or failing else WARNING
+        fix = (
+            "Resubmitted logs need the system description of their round, to the letter, and must pass the new round's "
+            "checker. Tell the review committee by an issue before its first meeting."
+        )
+        return self.finding(pairs[0][1].path, 0, message, "an equal description; passing logs", "", severity, fix)
+
+    def _find_shared_values(self, submissions: Submissions) -> Iterator[Finding]:
+        """Yield a warning on runs of different results with the same evaluation results or losses."""
         for copies in submissions.list_copies(VALUES):
             first_run, second_run = copies.pairs[0]
             message = f"{_compare_results(first_run, second_run)}: {_describe_owners(copies, copies.pairs)}"

@@ -13,6 +13,7 @@ import ast
 import math
 import operator
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -161,7 +162,8 @@ def _parse(text: str, mode: str) -> Any:
     if len(text) > LONGEST:
         raise RefusedError(f"an expression of {len(text):,} characters")
     try:
-        tree = ast.parse(text.strip(), mode=mode)
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text.strip(), mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RefusedError(f"no Python expression: {getattr(error, 'msg', None) or 'too deep'}") from None
     level: list[ast.AST] = [tree]

@@ -13,8 +13,9 @@ from common.rounds import BY_NAME, KNOWN, TRAINING, Round, find_round, find_usag
 from compliance.committee.rule_files import ROOT_FILE, UnreadableError, find_rules, list_rounds, read_rule_file
 from compliance.logs.file_kind import TRAINING_BENCHMARKS
 
+MOST_BYTES: Final = 512 << 10
+"""Of the rule files of a round; the largest has 60 KB in 25 files."""
 MOST_FILES: Final = 200
-"""Of a round; the largest has 25."""
 
 
 def is_of_training(benchmark: str, named: str | None) -> bool:
@@ -34,9 +35,10 @@ def _list_benchmarks(folder: str) -> frozenset[str]:
 def _list_files(folder: str, round_: Round) -> list[Path]:
     """Return the rule files of a round; UsageError for more than any round has."""
     files = sorted(Path(folder, round_.folder).glob("*.yaml")) if folder else []
-    if len(files) > MOST_FILES:
+    if len(files) > MOST_FILES or sum(os.path.getsize(file) for file in files if file.is_file()) > MOST_BYTES:
+        expected = f"at most {MOST_FILES} files and {MOST_BYTES >> 10} KB in all"
         raise UsageError(
-            f"{files[0].parent}: not readable: it has {len(files):,} rule files; expected at most {MOST_FILES}"
+            f"{files[0].parent}: not readable: it has too many rule files, or too large ones; expected {expected}"
         )
     return files
 

@@ -21,7 +21,7 @@ from common.errors import UsageError
 from common.tree import Tree
 from compliance.committee.expressions import RefusedError, Test, translate_code, translate_test
 
-MOST_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 128 << 10
 """Of a rule file; the committee's largest has 20 KB."""
 DEEPEST: Final = 20
 LONGEST_NAME: Final = 100
@@ -110,11 +110,11 @@ def _compose(text: str) -> yaml.Node:
     depth = 0
     for event in yaml.parse(text, Loader=LOADER):  # composing deep nesting takes stack
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
+        if depth > DEEPEST or isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None):
             mark: Any = event.start_mark
-            raise ValueError(f"line {mark.line + 1}, nested too deeply, or an alias")
+            raise ValueError(f"line {mark.line + 1}, nested too deeply, an alias or a tag")
     node = yaml.compose(text, Loader=LOADER)
-    if node is None:
+    if node is None or not node.value:
         raise ValueError("the file is empty")
     return node
 
@@ -152,7 +152,10 @@ def _read_fields(node: yaml.Node, allowed: tuple[str, ...]) -> dict[str, yaml.No
     for name, _ in node.value:
         if name.value not in allowed:
             raise _FormatError(name, f"{str(name.value)[:40]!r} is unknown; expected {', '.join(allowed)}")
-    return {name.value: value for name, value in node.value}
+    fields = {name.value: value for name, value in node.value}
+    if len(fields) < len(node.value):
+        raise _FormatError(node, "a member is there twice")
+    return fields
 
 
 def _read_key(node: yaml.Node) -> KeyRule:

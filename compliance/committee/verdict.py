@@ -66,7 +66,7 @@ def judge_records(records: Sequence[Record], folder: str, round_folder: str) -> 
             try:
                 outcomes[name] = _apply_file(read_rule_file(folder, name), records)
             except FileNotFoundError:
-                return [*by_key.values(), *others, Refusal("", 0, f"there is no rule file {name}")]
+                return [*by_key.values(), *others, Refusal("", 0, f"there is no rule file {name[:200]}")]
             except CrashError as error:
                 return [*by_key.values(), *others, Refusal("", 0, str(error))]
         outcome = outcomes[name]

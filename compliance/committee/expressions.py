@@ -153,7 +153,8 @@ def _make_arguments() -> ast.arguments:
 
 
 def _compile(node: ast.expr) -> Any:
-    code = compile(ast.fix_missing_locations(ast.Expression(node)), "<rule>", "eval")
+    with warnings.catch_warnings(action="ignore"):
+        code = compile(ast.fix_missing_locations(ast.Expression(node)), "<rule>", "eval")
     return eval(code, dict(GLOBALS))
 
 

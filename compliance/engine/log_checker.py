@@ -27,7 +27,7 @@ from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import BENCHMARK, Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
 from compliance.logs.power import read_power
-from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
+from compliance.logs.run import LONGEST_NAME, Run, benchmark_of, extract_run, variant_of
 from compliance.logs.timeline import order_by_time
 from compliance.model.judging import (
     BENCHMARK_RULE,
@@ -311,7 +311,7 @@ def _find_division(log: Log, task: LogTask) -> str | None:
 def _find_benchmark(log: Log, task: LogTask) -> str | None:
     round_, forced = task.case.round, task.options.benchmark
     if task.case.usage == TRAINING:
-        return forced or read_name(log.value(BENCHMARK)) or task.case.benchmark
+        return forced or read_name(log.value(BENCHMARK))[:LONGEST_NAME] or task.case.benchmark
     if not task.case.strict:
         stated = forced or log.value("submission_benchmark")
         return stated if isinstance(stated, str) and stated in benchmarks_of(round_) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 HPC: Final = "hpc"
 TRAINING: Final = "training"
@@ -17,16 +17,17 @@ USAGES: Final = (HPC, TRAINING)
 TITLES: Final = {HPC: "MLPerf HPC", TRAINING: "MLPerf Training"}
 
 
-class Round(NamedTuple):
+class Round:
     """A round. first_day: of the runs that belong to it; older ones belong to the round before.
 
     flat: its folders are results/<system>/<benchmark>, without a level for strong and weak scaling.
     """
 
-    usage: str
-    version: str
-    first_day: str = "2000-01-01"
-    flat: bool = False
+    def __init__(self, usage: str, version: str, first_day: str = "2000-01-01", flat: bool = False) -> None:
+        self.usage: Final = usage  # no dataclass: to make one costs every check of a log a hundredth
+        self.version: Final = version
+        self.first_day: Final = first_day
+        self.flat: Final = flat
 
     @property
     def name(self) -> str:

@@ -15,7 +15,6 @@ from common.errors import UsageError
 from common.files import explain_lost_link
 from common.reference import ROUNDS
 from common.rounds import HPC, TRAINING, USAGES, Round
-from compliance.committee.rounds import list_versions
 from compliance.engine.log_checker import AUTO, Options
 from compliance.model.judging import PROFILES
 from compliance.model.waivers import read_waivers
@@ -49,6 +48,8 @@ def choose_round(version: str | None, usage: str, rules: str | None) -> str | No
     """
     if version is None or (version in ROUNDS and usage != TRAINING):
         return version
+    from compliance.committee.rounds import list_versions  # HPC's logs do not pay for it
+
     known = [] if usage == HPC else list_versions(rules)
     if version in known:
         return Round(TRAINING, version).name

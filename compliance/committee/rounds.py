@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import UsageError
-from common.rounds import BY_NAME, KNOWN, TRAINING, Round, find_round, find_usage, sort_versions
+from common.rounds import BY_NAME, KNOWN, TRAINING, Round, find_round, sort_versions
 from compliance.committee.rule_files import ROOT_FILE, UnreadableError, find_rules, list_rounds, read_rule_file
 from compliance.logs.file_kind import TRAINING_BENCHMARKS
 
@@ -61,9 +61,7 @@ def find_dated_round(newest_ms: int, named: str | None) -> str:
 
 @lru_cache(maxsize=64)
 def list_keys(folder: str, round_: str) -> frozenset[str]:
-    """Return the keys that the rule files of a round name, as far as they can be read; none for a round of HPC."""
-    if find_usage(round_) != TRAINING:
-        return frozenset()
+    """Return the keys that the rule files of a round name, as far as they can be read."""
     keys: set[str] = set()
     for file in _list_files(folder, find_round(round_)):
         with suppress(UnreadableError, OSError):  # a log that needs the file is not judged

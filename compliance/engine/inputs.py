@@ -15,8 +15,6 @@ from common.reference import FIRST_RUNS_MS, ROUNDS
 from common.rounds import HPC, TRAINING, Round, find_usage
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES, read_name
-from compliance.committee.rounds import find_dated_round, has_rules, is_of_training, require_rules
-from compliance.committee.rule_files import find_rules
 from compliance.engine.judging import Judging
 from compliance.engine.log_checker import AUTO, LogTask, Options
 from compliance.logs.log import EARLIEST_MS, NAMED_BENCHMARK
@@ -159,9 +157,7 @@ def initial_case(
     needless = options.round or (options.usage == HPC and in_path)
     heads = _Heads(0, "") if needless else _read_heads(logs, tree, in_path is not None)
     usage = find_usage(options.round) if options.round else options.usage
-    if usage == AUTO and heads.benchmark not in REFERENCES and is_of_training(heads.benchmark, options.committee_rules):
-        usage = TRAINING
-    if usage == TRAINING:
+    if usage == TRAINING or (usage == AUTO and _is_of_training(heads.benchmark, options)):
         return _training_case(path, options, heads.newest_ms)
     dated = None if options.round or in_path else _find_dated_round(heads.newest_ms)
     is_first = flat and (options.profile != STRICT or dated in (None, ROUNDS[0]))
@@ -178,8 +174,20 @@ def initial_case(
     )
 
 
+def _is_of_training(benchmark: str, options: Options) -> bool:
+    """Tell whether a benchmark that logs name is one of MLPerf Training."""
+    if benchmark in REFERENCES or not benchmark:
+        return False
+    from compliance.committee.rounds import is_of_training  # HPC's logs do not pay for it
+
+    return is_of_training(benchmark, options.committee_rules)
+
+
 def _training_case(path: str, options: Options, newest_ms: int) -> Case:
     """Return what an input is judged by if it is of MLPerf Training, as `initial_case` does."""
+    from compliance.committee.rounds import find_dated_round, has_rules, require_rules  # HPC's logs do not pay for it
+    from compliance.committee.rule_files import find_rules
+
     version = round_of_path(path, TRAINING) if path != "-" else None
     in_path = Round(TRAINING, version).name if version else None
     choices = (

@@ -22,7 +22,6 @@ from common.rounds import HPC, TRAINING
 from common.tree import NAMED, Tree
 from common.values import group_pairs
 from compliance.benchmarks import JUDGED, benchmarks_of, has_round, read_name, refuse_plugins_in
-from compliance.committee.rounds import list_keys
 from compliance.logs.file_kind import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.log import BENCHMARK, Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
@@ -147,8 +146,7 @@ class LogTask(Struct, frozen=True):
 
 def check_log(task: LogTask) -> JudgedRun:
     """Read a log and its power files; return the run, judged, also by the official tool where that is asked for."""
-    keys = list_keys(task.case.rules_folder, task.case.round)
-    log = read_log(task.path, task.tree, task.options.benchmark, keys)
+    log = read_log(task.path, task.tree, task.options.benchmark, task.case.committee_keys)
     if not task.judged:
         return _judge_run(extract_run(log, None, None), task, task.case)
     return judge_by_both(log, task)
@@ -179,7 +177,7 @@ def judge_log(log: Log, task: LogTask, earlier: JudgedRun | None = None) -> Judg
     damage = log.derive(find_damage) if whole else None
     judges_all = bool(only_rule) or not case.strict
     prefixes, reason = ((only_rule,), "") if judges_all else _readable_part(log, case, damage)
-    import_log_rules()
+    import_log_rules(case.usage)
     applied = rules_of(LogRule, case.round, case.division, case.profile)
     rules = applied if prefixes == ("",) else tuple(rule for rule in applied if rule.id.startswith(prefixes))
     # A log without any of these is that of a run that ended while it was initialised.

@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting
 from common.rounds import TRAINING, find_usage
 from compliance.benchmarks import benchmarks_of, reference_of
-from compliance.committee.facts import find_facts, list_benchmarks
 from compliance.logs.official import OfficialReading
 from compliance.logs.power import RunPower
 from compliance.logs.run import Run
@@ -55,13 +54,28 @@ class Case(Struct, frozen=True):
     def reference(self) -> Reference | None:
         """The facts of the benchmark; None if there is no such benchmark, or no mini problem of it."""
         if self.usage == TRAINING:
+            from compliance.committee.facts import find_facts  # HPC's logs do not pay for it
+
             return find_facts(self.rules_folder, self.round, self.benchmark, self.division or "closed")
         return reference_of(self.benchmark, self.variant)
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
         """The names of the benchmarks of the round."""
-        return list_benchmarks(self.rules_folder, self.round) if self.usage == TRAINING else benchmarks_of(self.round)
+        if self.usage == TRAINING:
+            from compliance.committee.facts import list_benchmarks
+
+            return list_benchmarks(self.rules_folder, self.round)
+        return benchmarks_of(self.round)
+
+    @property
+    def committee_keys(self) -> frozenset[str]:
+        """The keys that the committee's rule files of the round name; none for a round of HPC."""
+        if self.usage != TRAINING:
+            return frozenset()
+        from compliance.committee.rounds import list_keys
+
+        return list_keys(self.rules_folder, self.round)
 
     @property
     def settings(self) -> tuple[Setting, ...]:

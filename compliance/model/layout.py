@@ -42,10 +42,8 @@ POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
 VERSIONS = {usage: "|".join(re.escape(each.version) for each in KNOWN if each.usage == usage) for usage in USAGES}
 ROUND_NAMES = {
-    usage: re.compile(
-        rf"(?:[a-z_-]*{usage}[a-z_-]*)?v?({VERSIONS[usage]})(?:\.0)?|[a-z_-]*{usage}[a-z_-]*v(\d\d?\.\d)", re.IGNORECASE
-    )
-    for usage in USAGES
+    usage: rf"(?i)(?:[a-z_-]*{usage}[a-z_-]*)?v?({versions})(?:\.0)?|[a-z_-]*{usage}[a-z_-]*v(\d\d?\.\d)"
+    for usage, versions in VERSIONS.items()
 }
 """A folder of a round's submissions, by suite: `hpc_results_v3.0`, `v3.0`, `3.0`."""
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
@@ -155,7 +153,7 @@ def round_of_path(path: str, usage: str = HPC) -> str | None:
         if name == RESULTS and os.path.isdir("/".join([*above[:at], SYSTEMS])):
             *above, last = above[:at]
             break
-    names = (ROUND_NAMES[usage].fullmatch(name) for name in (*reversed(above), last))
+    names = (re.fullmatch(ROUND_NAMES[usage], name) for name in (*reversed(above), last))
     return next((name[name.lastindex or 1] for name in names if name), None)
 
 

@@ -19,30 +19,33 @@ from typing import Final
 from common.benchmarks import list_search_path
 from common.errors import UsageError
 from common.own_code import FILE, import_source
+from common.rounds import HPC, TRAINING
 from common.values import group_pairs
 from common.version import FOLDERS_VARIABLE
 from compliance.rules.rule import RULES, Rule, rules_of
 
 LOG_MODULES: Final = (
-    "amounts census closed committee damage epochs evaluations evidence form learning_rate order pace privacy quality "
+    "amounts census closed damage epochs evaluations evidence form learning_rate order pace privacy quality "
     "reports settings text".split()
 )
 """Rules about one log."""
+COMMITTEE_MODULE: Final = "committee"
+"""Rules about one log of MLPerf Training; HPC's logs do not pay for the reader of rule files."""
 RESULT_MODULES: Final = "convergence copies implementations metering package power repository runs system".split()
 """Rules about results, packages and everything that is checked together; a single log does not need them."""
 
 
 @cache
-def import_log_rules() -> None:
-    """Register the rules about one log."""
-    for name in LOG_MODULES:
+def import_log_rules(usage: str = HPC) -> None:
+    """Register the rules about one log of a suite."""
+    for name in (*LOG_MODULES, COMMITTEE_MODULE) if usage == TRAINING else LOG_MODULES:
         import_module(f"compliance.rules.{name}")
 
 
 @cache
 def import_all_rules() -> None:
     """Register every rule of the suite."""
-    import_log_rules()
+    import_log_rules(TRAINING)
     for name in RESULT_MODULES:
         import_module(f"compliance.rules.{name}")
 

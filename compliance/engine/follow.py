@@ -46,7 +46,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        watched.append(_Watched(LogTask(path, initial_case(path, options), options)))
+        watched.append(_Watched(LogTask(path, initial_case(path, options, [path]), options)))
     news = time.monotonic()
     try:
         while any(watch.run is None for watch in watched):
@@ -78,7 +78,8 @@ def _read_news(watch: _Watched) -> bool:
         _print_now(f"{watch.task.path}: starts again")
         watch.reported.clear()
     watch.size = size
-    log = parse_log(data[: data.rfind(b"\n") + 1], watch.task.path, watch.task.options.benchmark)
+    whole, case = data[: data.rfind(b"\n") + 1], watch.task.case
+    log = parse_log(whole, watch.task.path, watch.task.options.benchmark, case.committee_keys)
     run = judge_log(log, watch.task)
     finished = bool(log["run_stop"])
     _report_news(watch, log, run.findings, finished)

@@ -126,8 +126,7 @@ def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
         (
             name in TRAINING_BENCHMARKS,
             f"a log of MLPerf Training ({name})",
-            "Its checker judges it:"
-            " `python -m mlperf_logging.compliance_checker --usage training --ruleset <round>.0 FILE`.",
+            "The committee's own rules judge it: `python -m compliance.check --usage training FILE`.",
         ),
         (
             name in ("cloudmask", "earthquake", "stemdl", "uno"),

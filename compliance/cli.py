@@ -48,6 +48,7 @@ def choose_round(version: str | None, usage: str, rules: str | None) -> str | No
     """
     if version is None or (version in ROUNDS and usage != TRAINING):
         return version
+    usage, version = (TRAINING, version.removeprefix(f"{TRAINING}-")) if TRAINING in version else (usage, version)
     from compliance.committee.rounds import list_versions  # HPC's logs do not pay for it
 
     known = [] if usage == HPC else list_versions(rules)

@@ -11,6 +11,7 @@ from typing import Any
 from common.command import clean, suggest_name
 from common.files import LOG_NAME
 from common.reference import ROUNDS
+from common.rounds import HPC, TITLES
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.findings import Shown
@@ -21,7 +22,7 @@ from compliance.logs.log import parse_log
 from compliance.model.judging import OFFICIAL, SKIPPED, STRICT, Case, Finding, first_text
 from compliance.model.layout import write_slashes
 from compliance.rules.catalog import all_rules
-from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix
+from compliance.rules.rule import FAMILIES, OF_TRAINING, LogRule, Rule, prefix
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -68,6 +69,7 @@ def _explain_rule(rule: type[Rule]) -> str:
         ("profiles", ", ".join(rule.profiles)),
         ("differs", rule.differs),
         ("rounds", rounds_text(rule.rounds)),
+        ("training", ", ".join(profile for profile, ids in OF_TRAINING.items() if rule.id in ids)),
         ("divisions", divisions_text(rule)),
         ("source", rule.cite),
         ("why", rule.why),
@@ -99,7 +101,9 @@ def divisions_text(rule: type[Rule]) -> str:
 
 
 def rounds_text(rounds: tuple[str, ...]) -> str:
-    """Return rounds in words: `all`, `2.0`, `1.0 to 3.0`."""
+    """Return rounds of MLPerf HPC in words: `all`, `2.0`, `1.0 to 3.0`, `none of MLPerf HPC`."""
+    if not rounds:
+        return f"none of {TITLES[HPC]}"
     first = ROUNDS.index(rounds[0])
     follow_each_other = rounds == ROUNDS[first : first + len(rounds)]
     return first_text(

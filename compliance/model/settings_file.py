@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from common.command import suggest_name
 from common.errors import UsageError
-from common.reference import ROUNDS
+from common.rounds import BY_NAME
 from common.tree import NAMED, Tree
 from compliance.model.judging import FAIL_ON, PROFILES, STRICT
 from compliance.model.layout import name_below, write_slashes
@@ -147,7 +147,7 @@ def _one_of(words: tuple[str, ...]) -> Check:
 
 
 KEYS: Final[dict[str, Check]] = {
-    "round": _one_of(ROUNDS),
+    "round": _one_of(tuple(BY_NAME)),
     "profile": _one_of(PROFILES),
     "fail-on": _one_of(tuple(FAIL_ON)),
     "allow-mini": ("true or false", lambda value: isinstance(value, bool)),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from common.command import suggest_name
 from common.errors import UsageError
-from common.reference import ROUNDS
+from common.rounds import BY_NAME, HPC, find_usage
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.layout import STRONG, WEAK
@@ -119,11 +119,10 @@ def _find_problem(name: Any, reason: Any) -> str:
     if not isinstance(name, str) or len(parts := name.split("/")) != FORM.count("/") + 1 or not all(parts):
         return f"{str(name)[:80]!r} names no result; expected {FORM}, such as {EXAMPLE}"
     round_, _, _, scaling, benchmark = parts
-    for part, word, names in (
-        ("round", round_, ROUNDS),
-        ("scaling", scaling, (STRONG, WEAK)),
-        ("benchmark", benchmark, tuple(benchmarks_of(round_) if round_ in ROUNDS else ())),
-    ):
+    known = [("round", round_, tuple(BY_NAME)), ("scaling", scaling, (STRONG, WEAK))]
+    if find_usage(round_) == HPC:
+        known.append(("benchmark", benchmark, benchmarks_of(round_)))
+    for part, word, names in known:
         if word not in names:
             return f"{name!r}: there is no {part} {word!r}{suggest_name(word, names)}; known are {', '.join(names)}"
     if not isinstance(reason, str) or is_blank(reason) or is_placeholder(reason):

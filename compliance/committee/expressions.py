@@ -133,7 +133,7 @@ def translate_test(text: str) -> Test:
 
 
 def translate_code(text: str) -> Test:
-    """Return the function of statements that change the state or enqueue further files.
+    """Return the function of statements that change the state or enqueue further files; it gives True.
 
     Raises RefusedError for any other than the allowed forms.
     """
@@ -141,9 +141,10 @@ def translate_code(text: str) -> Test:
     lambdas = ast.Tuple([ast.Lambda(_make_arguments(), part) for part in body], ast.Load())
     steps = _compile(lambdas)
 
-    def run(*arguments: Any) -> None:
+    def run(*arguments: Any) -> bool:
         for step in steps:
             step(*arguments)
+        return True
 
     return run
 

@@ -102,7 +102,7 @@ def _read_target(rules: RuleFile) -> CommitteeTarget | None:
         return None
     state: dict[str, Any] = {}
     if rules.begin:
-        rules.begin(state, {}, 0.0, lambda name: None)
+        rules.begin.test(state, {}, 0.0, lambda name: None)
     for node in ast.walk(ast.parse(rule.once.text, mode="eval")):
         match node:
             case ast.Compare(

@@ -26,6 +26,8 @@ MOST_BYTES: Final = 128 << 10
 DEEPEST: Final = 20
 LONGEST_NAME: Final = 100
 ROOT_FILE: Final = "common.yaml"
+CODE: Final = ("CODE", "PRE", "POST")
+"""The members that are statements; the others are expressions."""
 FILE_NAME: Final = r"[A-Za-z0-9_.]+/[A-Za-z0-9_]+\.yaml"
 LOADER: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 PACKAGE: Final = "mlperf_logging"
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 
 class Condition(NamedTuple):
-    """An expression that must hold, as it is written and as a function."""
+    """An expression that must hold, or code, which does, as it is written and as a function."""
 
     text: str
     test: Test
@@ -43,30 +45,27 @@ class Condition(NamedTuple):
 class KeyRule(NamedTuple):
     """What is asked of the records of a key.
 
-    required: least and most number of records, most 0 for any. others: keys of which one may stand for it; None where
-    the number counts. before, after: code around the checks. checks: of each record; first_checks: of the first one;
-    once: what must hold for one of the records. length: characters of all these.
+    required, least: what REQ says, and the least number of records; others: keys of which one may stand for it.
+    steps: for each record, the checks and the code before and after them; first_checks: for the first one, too. once:
+    what must hold for one of them. length: characters of all these.
     """
 
     key: str
-    required: str = ""
-    least: int = 0
-    others: tuple[str, ...] = ()
-    before: Test | None = None
-    checks: tuple[Condition, ...] = ()
-    after: Test | None = None
-    first_checks: tuple[Condition, ...] = ()
-    once: Condition | None = None
-    length: int = 0
+    required: str
+    least: int
+    others: tuple[str, ...]
+    steps: tuple[Condition, ...]
+    first_checks: tuple[Condition, ...]
+    once: Condition | None
+    length: int
 
 
 class RuleFile(NamedTuple):
     """A rule file: code that runs first, the rules by key, and what must hold at the end."""
 
     name: str
-    begin: Test | None
+    begin: Condition | None
     keys: dict[str, KeyRule]
-    end: Test | None
     end_checks: tuple[Condition, ...]
 
 
@@ -122,7 +121,7 @@ def _compose(text: str) -> yaml.Node:
 def _read_blocks(name: str, root: yaml.Node) -> RuleFile:
     if not isinstance(root, yaml.SequenceNode):
         raise _FormatError(root, "expected a list of BEGIN, KEY and END blocks")
-    begin = end = None
+    begin: tuple[Condition, ...] = ()
     end_checks: tuple[Condition, ...] = ()
     keys: dict[str, KeyRule] = {}
     kinds: list[str] = []
@@ -132,17 +131,16 @@ def _read_blocks(name: str, root: yaml.Node) -> RuleFile:
             raise _FormatError(block, "expected one of BEGIN, KEY and END")
         ((kind, content),) = fields.items()
         if kind == "BEGIN":
-            begin = _read_part(_read_fields(content, ("CODE",)), "CODE", translate_code)
+            begin = _read_conditions(_read_fields(content, ("CODE",)), "CODE")
         elif kind == "END":
-            parts = _read_fields(content, ("PRE", "CHECK"))
-            end, end_checks = _read_part(parts, "PRE", translate_code), _read_checks(parts, "CHECK")
+            end_checks = _read_conditions(_read_fields(content, ("CHECK",)), "CHECK")
         else:
             rule = _read_key(content)
             keys[rule.key] = rule
         kinds.append(kind)
     if kinds.count("BEGIN") > 1 or kinds.count("END") > 1:
         raise _FormatError(root, "expected at most one BEGIN and one END")
-    return RuleFile(name, begin, keys, end, end_checks)
+    return RuleFile(name, begin[0] if begin else None, keys, end_checks)
 
 
 def _read_fields(node: yaml.Node, allowed: tuple[str, ...]) -> dict[str, yaml.Node]:
@@ -164,20 +162,14 @@ def _read_key(node: yaml.Node) -> KeyRule:
     name = parts.get("NAME")
     if not isinstance(name, yaml.ScalarNode) or not 0 < len(name.value) <= LONGEST_NAME:
         raise _FormatError(node, "a KEY without a NAME, or with a long one")
-    required, least, others = _read_requirement(parts.get("REQ"))
-    once = parts.get("ATLEAST_ONE_CHECK")
-    expressions = [parts[each] for each in allowed[2:] if each in parts]
+    once = _read_conditions(parts, "ATLEAST_ONE_CHECK")
     return KeyRule(
         name.value,
-        required,
-        least,
-        others,
-        _read_part(parts, "PRE", translate_code),
-        _read_checks(parts, "CHECK"),
-        _read_part(parts, "POST", translate_code),
-        _read_checks(parts, "FIRST_CHECK"),
-        _read_condition(once) if once else None,
-        sum(len(str(node.value)) for node in expressions),
+        *_read_requirement(parts.get("REQ")),
+        steps=tuple(condition for part in ("PRE", "CHECK", "POST") for condition in _read_conditions(parts, part)),
+        first_checks=_read_conditions(parts, "FIRST_CHECK"),
+        once=once[0] if once else None,
+        length=sum(len(str(parts[each].value)) for each in allowed[2:] if each in parts),
     )
 
 
@@ -198,29 +190,20 @@ def _read_requirement(node: yaml.Node | None) -> tuple[str, int, tuple[str, ...]
     raise _FormatError(node, f"REQ is {text[:40]!r}; expected EXACTLY_ONE, AT_LEAST_ONE, AT_LEAST(n) or the like")
 
 
-def _read_part(parts: dict[str, yaml.Node], name: str, translate: Callable[[str], T]) -> T | None:
-    """Return an expression, or code, translated; None if there is none."""
-    node = parts.get(name)
-    return None if node is None else _translate_node(node, translate)
-
-
-def _read_checks(parts: dict[str, yaml.Node], name: str) -> tuple[Condition, ...]:
+def _read_conditions(parts: dict[str, yaml.Node], name: str) -> tuple[Condition, ...]:
+    """Return the expressions of a member, which may be a list if it is of checks, or its code; () without it."""
     node = parts.get(name)
     if node is None:
         return ()
-    nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    return tuple(map(_read_condition, nodes))
+    nodes = node.value if isinstance(node, yaml.SequenceNode) and name in ("CHECK", "FIRST_CHECK") else [node]
+    return tuple(_read_condition(each, translate_code if name in CODE else translate_test) for each in nodes)
 
 
-def _read_condition(node: yaml.Node) -> Condition:
-    return Condition(" ".join(str(node.value).split()), _translate_node(node, translate_test))
-
-
-def _translate_node(node: yaml.Node, translate: Callable[[str], T]) -> T:
+def _read_condition(node: yaml.Node, translate: Callable[[str], Test]) -> Condition:
     if not isinstance(node, yaml.ScalarNode):
         raise _FormatError(node, "expected an expression as text")
     try:
-        return translate(node.value)
+        return Condition(" ".join(node.value.split()), translate(node.value))
     except RefusedError as error:
         raise _FormatError(node, str(error)) from None
 

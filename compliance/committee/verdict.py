@@ -6,7 +6,7 @@ record; it may enqueue others, and what a later file says of a key replaces what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from common.record import Record
@@ -14,7 +14,6 @@ from compliance.committee.rule_files import (
     EXACTLY_ONE,
     ROOT_FILE,
     Condition,
-    KeyRule,
     RuleFile,
     UnreadableError,
     read_rule_file,
@@ -41,15 +40,6 @@ class CrashError(Exception):
     """The committee's checker ends with a traceback, so that the log has no verdict there."""
 
 
-class _Outcome(NamedTuple):
-    """What a file finds: by key, and about no key; keys: all that it has rules for. enqueued: further files."""
-
-    by_key: dict[str, Refusal]
-    others: list[Refusal]
-    keys: Iterable[str]
-    enqueued: list[str]
-
-
 def judge_records(records: Sequence[Record], folder: str, round_folder: str) -> list[Refusal]:
     """Return why the committee's checker refuses a log; nothing if it accepts it.
 
@@ -70,108 +60,94 @@ def judge_records(records: Sequence[Record], folder: str, round_folder: str) -> 
             except CrashError as error:
                 return [*by_key.values(), *others, Refusal("", 0, str(error))]
         outcome = outcomes[name]
-        for key in outcome.keys:
-            by_key.pop(key, None)
-        by_key |= outcome.by_key
+        by_key = {key: refusal for key, refusal in by_key.items() if key not in outcome.rules.keys} | outcome.refusals
         others += outcome.others
         queue += outcome.enqueued  # the loop goes on with these
     return [*by_key.values(), *others]
 
 
 class _Application:
-    """One file applied to one log: the state that its code changes, and what it refuses so far."""
+    """One file applied to one log: the state that its code changes, the files it enqueues, what it refuses."""
 
     def __init__(self, rules: RuleFile) -> None:
         self.rules = rules
         self.state: dict[str, Any] = {}
         self.enqueued: list[str] = []
         self.refusals: dict[str, Refusal] = {}
+        self.others: list[Refusal] = []
 
     def enqueue(self, name: str) -> None:
+        """Note a further file; TypeError for what is no name."""
         if not isinstance(name, str):
             raise TypeError("no name of a file")
         self.enqueued.append(name)
 
-    def take(self, rule: KeyRule, record: Record, first: bool, again: bool) -> bool:
-        """Apply the rule of a key to its next record; return whether it meets what one of them must meet.
+    def make_arguments(self, record: Record | None = None) -> Arguments:
+        """Return what expressions take, of a record or of none."""
+        fields = {"value": record.value, "metadata": record.metadata} if record else {}
+        return self.state, fields, float(record.time_ms) if record else 0.0, self.enqueue
 
-        first: it is the first of its key. again: only the first of this key is judged, and it is not that.
-        """
-        fields = {"value": record.value, "metadata": record.metadata}
-        arguments: Arguments = (self.state, fields, float(record.time_ms), self.enqueue)
-        if not again:
-            self._run(rule.before, rule, record, arguments)
-            self._check(rule.checks, rule, record, arguments)
-            self._run(rule.after, rule, record, arguments)
-        if first and rule.first_checks:
-            self._check(rule.first_checks, rule, record, arguments)
-        if rule.once is None:
-            return True
+    def run(self, condition: Condition, key: str, arguments: Arguments, line: int = 0) -> Refusal | None:
+        """Return why a condition does not hold, None if it does; code always holds, unless it fails."""
+        text, test = condition
         try:
-            return bool(rule.once.test(*arguments))
+            if test(*arguments):
+                return None
+            problem = "breaks a rule"
+        except Exception as error:  # the committee's checker catches all, too
+            reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            problem = f"has a value to which a rule does not apply ({reason[:200]})"
+        return Refusal(key, line, f"{key or 'the log, at its end,'} {problem}", text)
+
+    def require(self, condition: Condition, arguments: Arguments, line: int = 0) -> Any:
+        """Return what an expression gives; CrashError if it fails, which the committee's checker does not catch."""
+        try:
+            return condition.test(*arguments)
         except Exception as error:
-            raise CrashError(f"line {record.line}: the committee's checker ends at {rule.once.text}: {error}") from None
-
-    def _run(self, code: Any, rule: KeyRule, record: Record, arguments: Arguments) -> None:
-        if code is not None:
-            try:
-                code(*arguments)
-            except Exception as error:
-                message = f"{rule.key} has a value that the rules cannot use ({_describe(error)})"
-                self.refusals[rule.key] = Refusal(rule.key, record.line, message)
-
-    def _check(self, conditions: Iterable[Condition], rule: KeyRule, record: Record, arguments: Arguments) -> None:
-        for text, test in conditions:
-            try:
-                if test(*arguments):
-                    continue
-                problem = "breaks a rule"
-            except Exception as error:
-                problem = f"has a value to which a rule does not apply ({_describe(error)})"
-            self.refusals[rule.key] = Refusal(rule.key, record.line, f"{rule.key} {problem}", text)
+            where = f"line {line}" if line else f"the beginning of {self.rules.name}"
+            raise CrashError(f"the committee's checker ends at {where}: {condition.text}: {error}") from None
 
 
-def _describe(error: Exception) -> str:
-    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
-
-
-def _apply_file(rules: RuleFile, records: Sequence[Record]) -> _Outcome:
+def _apply_file(rules: RuleFile, records: Sequence[Record]) -> _Application:
+    """Return a file applied to the records of a log, as ComplianceChecker.configured_checks does."""
     application = _Application(rules)
     if rules.begin:
-        try:
-            rules.begin(application.state, {}, 0.0, application.enqueue)
-        except Exception as error:
-            raise CrashError(f"the committee's checker ends at BEGIN of {rules.name}: {error}") from None
+        application.require(rules.begin, application.make_arguments())
     values: dict[str, list[Any]] = {key: [] for key in rules.keys}
     met: dict[str, bool] = {}
     work = 0
     for record in records:
-        rule = rules.keys.get(record.key) if isinstance(record.key, str) else None
+        rule = rules.keys.get(record.key)
         if rule is None:
             continue
-        of_key = values[record.key]
+        of_key, arguments = values[record.key], application.make_arguments(record)
+        first = not of_key
         of_key.append(record.value)
         work += rule.length
         if work > MOST_WORK:
             raise UnreadableError(
                 f"{rules.name}: not readable: its expressions take too long for {len(records):,} records"
             )
-        first = len(of_key) == 1
-        meets = application.take(rule, record, first, again=not first and "submission_" in record.key)
+        steps = rule.steps if first or "submission_" not in record.key else ()
+        for condition in (*steps, *rule.first_checks) if first else steps:
+            if refusal := application.run(condition, rule.key, arguments, record.line):
+                application.refusals[rule.key] = refusal
         if rule.once:
-            met[record.key] = met.get(record.key, False) or meets
-    others = [
-        Refusal(key, 0, f"no record of {key} meets its target", rules.keys[key].once.text)  # type: ignore[union-attr]
-        for key, once in met.items()
-        if not once
-    ]
+            meets = application.require(rule.once, arguments, record.line)
+            met[record.key] = met.get(record.key, False) or bool(meets)
+    for key in (key for key, is_met in met.items() if not is_met):
+        target = rules.keys[key].once
+        application.others.append(
+            Refusal(key, 0, f"no record of {key} meets its target", target.text if target else "")
+        )
     for refusal in _count_records(rules, values):
         if refusal.key:
             application.refusals[refusal.key] = refusal
         else:
-            others.append(refusal)
-    others += _judge_end(rules, application)
-    return _Outcome(application.refusals, others, rules.keys.keys(), application.enqueued)
+            application.others.append(refusal)
+    ends = [application.run(condition, "", application.make_arguments()) for condition in rules.end_checks]
+    application.others += filter(None, ends)
+    return application
 
 
 def _count_records(rules: RuleFile, values: dict[str, list[Any]]) -> Iterator[Refusal]:
@@ -188,20 +164,3 @@ def _count_records(rules: RuleFile, values: dict[str, list[Any]]) -> Iterator[Re
     for group in sorted(map(sorted, groups)):
         if not any(values.get(key) for key in group):
             yield Refusal("", 0, f"none of {' and '.join(group)} is logged", "at least one record")
-
-
-def _judge_end(rules: RuleFile, application: _Application) -> Iterator[Refusal]:
-    """Yield what must hold after the last record and does not."""
-    arguments: Arguments = (application.state, {}, 0.0, application.enqueue)
-    try:
-        if rules.end:
-            rules.end(*arguments)
-    except Exception as error:
-        raise CrashError(f"the committee's checker ends at END of {rules.name}: {error}") from None
-    for text, test in rules.end_checks:
-        try:
-            if test(*arguments):
-                continue
-        except Exception:
-            pass
-        yield Refusal("", 0, f"at its end the log breaks a rule of {rules.name}", text)

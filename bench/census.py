@@ -2,9 +2,12 @@
 
     python bench/census.py                              reads ../shared/corpus, shows the table
     python bench/census.py -o compliance/census.json    writes it
+    python bench/census.py --training -o compliance/census_training.json
 
 The rule SET20 compares logs with it. Counted are the closed results that the official checker accepts. What only one
-organisation's logs have, and values that the rules of the division fix anyway, are left out.
+organisation's logs have, and values that the rules of the division fix anyway, are left out. Of MLPerf Training, most
+of whose logs one organisation's code wrote, so is what the others' need not have: names of metadata, one line of code,
+and equal numbers of different names.
 """
 
 from __future__ import annotations
@@ -13,20 +16,21 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from checker import ROOT
-from published import write_page
+from published import TRAINING_ROUND, write_page
 
 from common.values import group_pairs, identity
-from compliance.benchmarks import REFERENCES
+from compliance.committee.rounds import list_keys
+from compliance.committee.rule_files import find_rules
 from compliance.engine import Options, check_paths
 from compliance.logs.log import METRICS, SETTINGS, STRUCTURE, SUBMISSION, Log, read_log
-from compliance.model.judging import OFFICIAL
+from compliance.model.judging import OFFICIAL, PASSING
 from compliance.rules.census import (
     COUNT,
     EQUAL,
@@ -54,7 +58,7 @@ EVENTS = {*STRUCTURE, *METRICS}
 """Keys whose values and epoch_num other rules look at."""
 SETTLED = EVENTS | {"seed", "submission_poc_name", "submission_poc_email", *SUBMISSION}
 SETTLED |= {setting.key for setting in SETTINGS} | {key for key, *_ in REFERENCE_RECORDS}
-"""Keys whose values the rules fix, or look at."""
+"""Keys whose values the rules fix, or look at, beside those that the committee's rule files name."""
 ALL = ""
 """Stands for all benchmarks together."""
 Owner = tuple[str, str]
@@ -62,9 +66,13 @@ Owner = tuple[str, str]
 
 
 class Tally:
-    """What the logs of one benchmark, or of all, say."""
+    """What the logs of one benchmark, or of all, say.
 
-    def __init__(self) -> None:
+    named: the keys in the committee's rule files; none for MLPerf HPC, whose rules the suite has itself.
+    """
+
+    def __init__(self, named: Set[str] = frozenset()) -> None:
+        self.named = named
         self.values: dict[tuple[str, str], list[Any]] = defaultdict(list)
         self.owners: dict[tuple[str, str], set[Owner]] = defaultdict(set)
         self.numbers: list[tuple[Owner, dict[str, float]]] = []
@@ -99,8 +107,8 @@ class Tally:
             owners = self.owners[key, kind]
             fact = Fact(key, kind, values[0], len(owners), len({owner for owner, _ in owners}))
             implied = kind == TYPE and len({*map(identity, self.values.get((key, VALUE), (1, "")))}) == 1
-            judged = kind in (VALUE, TYPE) and key in SETTLED
-            several = kind == MARKS and fact.value > 1
+            judged = kind in (VALUE, TYPE) and key in SETTLED | self.named
+            several = kind == MARKS and (fact.value > 1 or self.named)
             varied = len({*map(identity, values)}) > 1 or (kind != VALUE and not fact.is_general)
             if min(fact.results, fact.organisations) >= FEW and not (implied or judged or several or varied):
                 yield fact
@@ -117,7 +125,7 @@ class Tally:
         differing = set()
         for owner, numbers in self.numbers:
             for pair in combinations(numbers, 2):
-                if pair in differing:
+                if pair in differing or (self.named and len({parse_number(name)[1] for name in pair}) > 1):
                     continue
                 first, second = (numbers[name] for name in pair)
                 if first != second and identity(first) != identity(second):
@@ -144,34 +152,36 @@ def find_root(known: dict[str, str], name: str) -> str:
     return name
 
 
-def take_census(folder: Path, without: str = "") -> tuple[dict[str, Facts], set[str]]:
+def take_census(folder: Path, without: str = "", round_: str | None = None) -> tuple[dict[str, Facts], set[str]]:
     """Return by benchmark what its closed results below a folder have in common, and all names in their metadata.
 
-    What holds in all benchmarks holds in one that has few results.
+    What holds in all benchmarks holds in one that has few results. without: an organisation to leave out. round_: that
+    of all results, if it is one of MLPerf Training.
     """
-    tallies: dict[str, Tally] = defaultdict(Tally)
-    for results in check_paths([folder], Options(profile=OFFICIAL)).sets:
+    named = list_keys(find_rules(None), round_) if round_ else frozenset()
+    tallies: dict[str, Tally] = defaultdict(lambda: Tally(named))
+    for results in check_paths([folder], Options(profile=OFFICIAL, round=round_)).sets:
         owner = name_organisation(results.folder, folder)
         for run in results.runs if results.division == "closed" and owner != without.casefold() else ():
-            if run.verdict != "FAIL" and run.benchmark:
-                log = read_log(run.path)
+            if run.verdict in PASSING and run.benchmark:
+                log = read_log(run.path, keys=named)
                 for name in (ALL, run.benchmark) if log["run_stop"] else ():
                     tallies[name].add(log, (owner, results.folder))
     general = list(tallies[ALL].list_all([]))
     censuses = {}
-    for benchmark in filter(tallies.__contains__, REFERENCES):
+    for benchmark in sorted(tallies.keys() - {ALL}):
         tally = tallies[benchmark]
-        keys = {key for key, _ in tally.values}
+        logged = {key for key, _ in tally.values}
         stated = [
             fact
             for fact in general
-            if fact.key in keys and (fact.kind != EQUAL or parse_number(str(fact.value))[0] in keys)
+            if fact.key in logged and (fact.kind != EQUAL or parse_number(str(fact.value))[0] in logged)
         ]
         facts = sorted(
             (*stated, *tally.list_all(stated)), key=lambda fact: (fact.key, fact.name, fact.kind, str(fact.value))
         )
         censuses[benchmark] = group_pairs((fact.key, fact) for fact in facts)
-    return censuses, tallies[ALL].names
+    return censuses, set() if named else tallies[ALL].names
 
 
 def name_organisation(result: str, folder: Path) -> str:
@@ -179,9 +189,9 @@ def name_organisation(result: str, folder: Path) -> str:
     return Path(os.path.relpath(result, folder)).parts[1].casefold()
 
 
-def write_table(folder: Path) -> str:
+def write_table(folder: Path, round_: str | None = None) -> str:
     """Return the text of the table of the results below a folder: a line for each key."""
-    censuses, names = take_census(folder)
+    censuses, names = take_census(folder, round_=round_)
     tables = []
     for benchmark, facts in censuses.items():
         lines = [f'  "{key}": {msgspec.json.encode(of_key).decode()}' for key, of_key in facts.items()]
@@ -190,4 +200,4 @@ def write_table(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(write_page(__doc__, write_table))
+    sys.exit(write_page(__doc__, write_table, made_training=lambda folder: write_table(folder, TRAINING_ROUND)))

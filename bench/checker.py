@@ -40,13 +40,13 @@ COMPILED = (
 """Modules to import once before anything is measured, so that Python has compiled them."""
 
 
-def extract(archives: Path, folder: Path) -> None:
-    found = sorted(archives.glob("published_v*.tar.xz"))
+def extract(archives: Path, folder: Path, kind: str = "published") -> None:
+    found = sorted(archives.glob(f"{kind}_v*.tar.xz"))
     if not found:
-        sys.exit(f"{archives} has no published_v*.tar.xz; set the folder with --corpus")
+        sys.exit(f"{archives} has no {kind}_v*.tar.xz; set the folder with --corpus")
     for archive in found:
         with tarfile.open(archive) as tar:
-            tar.extractall(folder / archive.name.removeprefix("published_").removesuffix(".tar.xz"), filter="data")
+            tar.extractall(folder / archive.name.removeprefix(f"{kind}_").removesuffix(".tar.xz"), filter="data")
 
 
 # -- running -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
     "compliance/rules/catalog.py": "the rules, which the user names",
     "compliance/rules/bounds.py": "the tables of published amounts and rates, installed with the suite",
-    "compliance/rules/census.py": "the table of what published logs have in common, installed with the suite",
+    "compliance/rules/census.py": "the tables of what published logs have in common, installed with the suite",
     "submission/cli.py": "the pages of the documentation, installed with the suite",
     "submission/integrations.py": "the files of integrations/, installed with the suite",
     "submission/round/make.py": "the configuration that an earlier call wrote",

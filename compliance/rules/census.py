@@ -1,7 +1,8 @@
 """The rule about what the published logs of a benchmark have in common, and a log has not.
 
 Nobody lists these facts: bench/census.py reads them from the published logs, of every key and every pair of numbers,
-and writes compliance/census.json. The same functions read them there and here.
+and writes compliance/census.json, for MLPerf Training census_training.json. The same functions read them there and
+here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from common.reference import FULL
+from common.rounds import HPC, TRAINING
 from common.values import are_same, is_number
 from compliance.logs.log import METRICS, OTHERS_KEPT, STRUCTURE, Log
 from compliance.logs.record import FILE_ORDER, Record
@@ -23,6 +25,8 @@ from compliance.logs.run import PROVENANCE, read_mark, variant_of
 from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
 from compliance.rules.rule import LogRule, show
 
+TABLES: Final = {HPC: ("census.json", ""), TRAINING: ("census_training.json", " of round 4.1")}
+"""By suite, the table, and of which rounds it is unless of all."""
 MOST_NOTES: Final = 4
 SOURCE: Final = ("file", "lineno")
 VALUE, TYPE, COURSE, MARKS, EQUAL = "value", "type", "course", "marks", "equal"
@@ -70,7 +74,10 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The contents of census.json: names of all metadata and of members of values; by benchmark, facts by key."""
+    """The contents of a table: by benchmark, facts by key.
+
+    names: of all metadata and of members of values; none where others are as good.
+    """
 
     names: frozenset[str]
     benchmarks: dict[str, msgspec.Raw]
@@ -80,9 +87,9 @@ Facts = dict[str, list[Fact]]
 
 
 @cache
-def read_census(benchmark: str | None) -> tuple[Facts, frozenset[str]]:
+def read_census(benchmark: str | None, usage: str = HPC) -> tuple[Facts, frozenset[str]]:
     """Return what the published logs of a benchmark have in common, and the names in all; bench/census.py writes it."""
-    table = msgspec.json.decode((Path(__file__).parents[1] / "census.json").read_bytes(), type=Table)
+    table = msgspec.json.decode((Path(__file__).parents[1] / TABLES[usage][0]).read_bytes(), type=Table)
     own = table.benchmarks.get(benchmark or "")
     return ({} if own is None else msgspec.json.decode(own, type=Facts)), table.names
 
@@ -183,17 +190,18 @@ class AsPublished(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         comparable = "run_stop" in log.records and PROVENANCE not in log.records and variant_of(log) == FULL
-        facts, names = read_census(case.benchmark) if comparable else ({}, frozenset())
+        facts, names = read_census(case.benchmark, case.usage) if comparable else ({}, frozenset())
         if not facts:
             return
-        findings = [*self._compare(log, facts), *self._find_names(log, names)]
+        compared = self._compare(log, facts, TABLES[case.usage][1])
+        findings = [*compared, *(self._find_names(log, names) if names else ())]
         others = [finding for finding in findings if finding.severity == NOTE][MOST_NOTES:]
         yield from (finding for finding in findings if finding not in others)
         if others:
             keys = listed(list(dict.fromkeys(note.key for note in others)))
             yield others[0]._replace(message=f"and {len(others)} more facts of published logs do not hold here: {keys}")
 
-    def _compare(self, log: Log, facts: Facts) -> Iterator[Finding]:
+    def _compare(self, log: Log, facts: Facts, rounds: str) -> Iterator[Finding]:
         """Yield each fact that does not hold in the log."""
         for key, of_key in facts.items():
             records = records_of(log, key)
@@ -207,7 +215,7 @@ class AsPublished(LogRule, strict_only=True):
                     continue
                 alike = value == NAN if fact.kind == TYPE else type(value) is type(usual) or is_number(value)
                 meaning = RAISED.get((key, fact.kind), "") if alike else ""
-                message = describe_fact(fact, value, usual) + (f": {meaning}" if meaning else "")
+                message = describe_fact(fact, value, usual, rounds) + (f": {meaning}" if meaning else "")
                 yield self.finding_at(log, records[-1], message, severity=WARNING if meaning else NOTE)
 
     def _find_names(self, log: Log, known: frozenset[str]) -> Iterator[Finding]:
@@ -226,7 +234,7 @@ class AsPublished(LogRule, strict_only=True):
             )
 
 
-def describe_fact(fact: Fact, value: Any, usual: Any) -> str:
+def describe_fact(fact: Fact, value: Any, usual: Any, rounds: str = "") -> str:
     """Return what a log says, what the published ones say, and how many there are."""
     texts = {
         VALUE: f"{fact.name} is {show(value)}; {show(usual)}",
@@ -238,4 +246,4 @@ def describe_fact(fact: Fact, value: Any, usual: Any) -> str:
         ),
     }
     whose = f"{fact.organisations} organisations{'' if fact.is_general else ', which are few'}"
-    return f"{texts[fact.kind]} in all {fact.results} published results that have it ({whose})"
+    return f"{texts[fact.kind]} in all {fact.results} published results{rounds} that have it ({whose})"

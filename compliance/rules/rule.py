@@ -59,8 +59,9 @@ OF_TRAINING: Final = {
     STRICT: (
         "COM01 COM02 FRM01 FRM02 FRM03 FRM04 FRM05 FRM07 FRM08 FRM09 FRM10 FRM12 FRM14 ORD01 ORD02 ORD03 ORD04 ORD05 "
         "ORD09 ORD18 ORD22 AMT01 AMT04 AMT05 AMT07 AMT08 QUA01 QUA02 QUA04 QUA06 QUA11 QUA13 QUA14 SET06 SET08 SET15 "
-        "SET21 SET22 PRV01 RUN01 RUN02 RUN03 RUN04 RUN05 RUN06 RUN08 RUN18 RUN20 RUN21 RUN23 RUN24 RCP01 RCP03 RCP07 "
-        "PKG01 PKG02 PKG03 PKG04 PKG05 PKG06 PKG08 PKG10 PKG11 PKG20 PKG25 PKG26 PKG27 PKG32 PKG33 PKG36 PKG38 PRV02"
+        "SET20 SET21 SET22 PRV01 RUN01 RUN02 RUN03 RUN04 RUN05 RUN06 RUN08 RUN18 RUN20 RUN21 RUN23 RUN24 RCP01 RCP03 "
+        "RCP07 PKG01 PKG02 PKG03 PKG04 PKG05 PKG06 PKG08 PKG10 PKG11 PKG20 PKG25 PKG26 PKG27 PKG32 PKG33 PKG36 PKG38 "
+        "PRV02"
     ).split(),
 }
 """The rules that apply to rounds of MLPerf Training, by profile; docs/reference/training-rates.md has the rates."""
@@ -142,7 +143,9 @@ class Rule:
         """Tell whether the rule exists in this round, division and profile."""
         if find_usage(round_) == TRAINING:
             is_free = division == "open" and cls.id.startswith("QUA")
-            return profile in cls.profiles and cls.id in OF_TRAINING[profile] and not is_free
+            return (
+                profile in cls.profiles and cls.id in OF_TRAINING[profile] and division in cls.divisions and not is_free
+            )
         return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
 
     @classmethod

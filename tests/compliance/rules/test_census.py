@@ -1,8 +1,12 @@
 """A log is compared with what all published logs have in common."""
 
+import json
+
 import pytest
 
-from compliance.rules.census import MOST_NOTES, read_census
+from compliance.logs.log import parse_log
+from compliance.model.judging import Case
+from compliance.rules.census import MOST_NOTES, AsPublished, read_census
 from compliance.samples.log import SampleLog, make_record
 from tests.compliance.judged import find_all, judge_sample
 
@@ -67,3 +71,15 @@ def test_few_notes_on_a_log_that_is_quite_different():
     findings = [finding for finding in find_all(judge_sample(made), "SET20") if finding.severity == "note"]
     assert len(findings) == MOST_NOTES + 1
     assert "more facts" in findings[-1].message
+
+
+@pytest.mark.parametrize(("stops", "findings"), [(4, []), (3, ["block_start (their number) is 4, block_stop"])])
+def test_a_log_of_training_is_compared_with_those_of_its_suite(stops, findings):
+    keys = ["run_start", *["block_start"] * 4, *["block_stop"] * stops, "run_stop"]
+    records = [make_record(key, None, 1_700_000_000_000 + number, {}) for number, key in enumerate(keys)]
+    data = "".join(f":::MLLOG {json.dumps(record)}\n" for record in records).encode()
+    found = AsPublished().check(parse_log(data), Case("training-4.1", division="closed", benchmark="bert"))
+    texts = [finding.message for finding in found]
+    assert [text.partition(" (their number) 3;")[0] for text in texts] == findings
+    assert all("published results of round 4.1 that have it" in text for text in texts)
+    assert not AsPublished.applies("training-4.1", "open", "strict")

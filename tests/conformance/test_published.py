@@ -19,6 +19,7 @@ from tests.bench_script import bench_script
 amounts, census, finding_rates, published_rates = (
     bench_script(name) for name in ("amounts", "census", "finding_rates", "published_rates")
 )
+extract = bench_script("checker").extract
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 STRICT_REJECTS: dict[str, str] = {}
 """Unpruned published logs that strict rejects and the official tool accepts, with the reason: there is none."""
@@ -212,6 +213,35 @@ def test_the_table_of_published_rates_is_that_of_the_published_logs(corpus):
 
 def test_the_census_is_that_of_the_published_logs(corpus):
     assert census.write_table(corpus) == census.TABLE.read_text()
+
+
+@pytest.fixture(scope="module")
+def training(shared, tmp_path_factory) -> Path:
+    """Return a folder with the published logs of MLPerf Training."""
+    pytest.importorskip("mlperf_logging")
+    if not list((shared / "corpus").glob("training_v*.tar.xz")):
+        pytest.skip("../shared has no corpus/training_v*.tar.xz")
+    folder = tmp_path_factory.mktemp("training")
+    extract(shared / "corpus", folder, "training")
+    return folder
+
+
+@pytest.mark.exhaustive
+def test_the_census_of_training_is_that_of_its_published_logs(training):
+    table = census.TABLE.with_name("census_training.json")
+    assert census.write_table(training, census.TRAINING_ROUND) == table.read_text()
+
+
+@pytest.mark.exhaustive
+def test_the_page_of_rates_of_training_is_what_the_checker_finds(training):
+    """No rule that is on finds an error in an accepted log; the day of the page may be any."""
+    page = (PAGE.parent / "training-rates.md").read_text()
+    (day,) = re.findall(r"Measured on ([\d-]+)", page)
+    text = finding_rates.page_of_training(training)
+    assert re.sub(r"Measured on [\d-]+", f"Measured on {day}", text) == page
+    usual = page.partition("## Rules that are not on")[0]
+    errors = [line.split("|")[3].strip() for line in usual.splitlines() if line.partition("| logs |")[1]]
+    assert len(errors) > 30 and not any(errors)
 
 
 def test_the_page_says_how_many_published_results_have_a_finding_on_their_speed(strict):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from common.rounds import BY_NAME, HPC, KNOWN
+from common.rounds import BY_NAME, HPC, KNOWN, find_usage
 from common.values import is_integer, is_number
 
 ROUNDS: Final = tuple(round_.name for round_ in KNOWN if round_.usage == HPC)
@@ -279,7 +279,7 @@ class Reference:
 
     runs: number of runs of a time-to-train result, and the least number of a throughput result.
     settings: what the closed division asks for beyond COMMON_SETTINGS.
-    epoch_unit: what `epoch_num` counts: "epochs" or "samples".
+    epoch_unit: what `epoch_num` counts: "epochs" or "samples"; "" where only a log tells.
     points: file with the reference convergence points, from its package's folder on: PACKAGE/rcps.yaml.
     cite: where the rules say so.
     example: a run that follows the rules.
@@ -309,6 +309,11 @@ class Reference:
     baseline: float | None = None
     constant: float | None = None
     data_sha256: tuple[str, ...] = ()
+
+    @property
+    def usage(self) -> str:
+        """The suite of the benchmark: HPC or TRAINING."""
+        return find_usage(self.rounds[0])
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
         """Return the settings for which a log of this round and division is checked.

@@ -82,6 +82,11 @@ def find_round(name: str) -> Round:
     return Round(usage or HPC, version, flat=usage == TRAINING)
 
 
+def label_round(name: str) -> str:
+    """Return a round as it stands in texts after "round" or "v": 3.0, or 4.1 Training; so of each in a list of them."""
+    return re.sub(rf"{TRAINING}-([0-9.]+)", r"\1 Training", name)
+
+
 def find_usage(name: str) -> str:
     """Return the suite of a round."""
     return TRAINING if name.startswith(f"{TRAINING}-") else HPC

@@ -88,7 +88,7 @@ def find_facts(folder: str, round_: str, benchmark: str | None, division: str = 
             for key in keys
             if key not in HEADER and not key.startswith("submission_")
         ),
-        epoch_unit="samples",
+        epoch_unit="",
         points="",
         cite=own.name,
         example=ExampleRun(1, {}),

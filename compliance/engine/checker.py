@@ -38,7 +38,6 @@ from compliance.model.judging import (
     SKIPPED,
     STRICT,
     WARNING,
-    Case,
     Finding,
     JudgedRun,
     first_text,
@@ -372,7 +371,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge
 
     try:
-        points = _load_points(results.case, reference)
+        points = _load_points(results, reference)
     except (ValueError, OSError) as error:
         if find_plugin(reference.name) is None:
             raise
@@ -396,11 +395,13 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     return replace(results, convergence=convergence, official_convergence=official, waiver=waiver)
 
 
-def _load_points(case: Case, reference: Reference) -> tuple[ReferencePoint, ...]:
+def _load_points(results: ResultSet, reference: Reference) -> tuple[ReferencePoint, ...]:
     from compliance.rcp.points import load_committee_points, load_points  # only results pay for it, not single logs
 
+    case = results.case
     if case.usage == TRAINING:
-        return load_committee_points(case.rules_folder, case.round, reference.name, reference.runs)
+        unit = results.convergence_unit
+        return load_committee_points(case.rules_folder, case.round, reference.name, reference.runs, unit)
     return load_points(reference.name, case.round, reference.variant)
 
 

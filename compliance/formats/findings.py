@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from common.command import clean, counted
+from common.rounds import label_round
 from common.values import group_pairs
 from compliance.formats.style import Style
 from compliance.formats.table import Column, TextTable, make_table
@@ -280,7 +281,7 @@ def _benchmark_cell(results: ResultSet) -> str:
 
 def _convergence_cell(results: Any) -> str:
     verdict = results.judged_convergence
-    unit = f" {results.reference.epoch_unit}" if results.reference else ""
+    unit = f" {results.convergence_unit}" if results.reference else ""
     point = f" (RCP {plain(verdict.point.mean)})" if verdict and verdict.point else ""
     return "" if results.score.convergence is None else f"{plain(results.score.convergence)}{unit}{point}"
 
@@ -317,7 +318,7 @@ def score_tables(report: Report) -> list[TextTable]:
     rounds = many_rounds(report)
     names: tuple[Column[ResultSet], ...] = (
         Column("verdict", "", report.verdict_of, numeric=False),
-        Column("round", "", lambda results: f"v{results.round}" if rounds else "", numeric=False),
+        Column("round", "", lambda results: f"v{label_round(results.round)}" if rounds else "", numeric=False),
         Column("organisation", "", lambda results: clean(results.organisation), numeric=False),
         Column("system", "", lambda results: clean(results.system or results.label), numeric=False),
         Column("benchmark", "", _benchmark_cell, numeric=False),

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from common.command import clean, counted
 from common.reference import OWN
+from common.rounds import label_round
 from common.values import is_number
-from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
 from compliance.model.judging import JudgedRun, choose_texts, first_text
 from compliance.model.layout import WEAK
@@ -125,7 +125,7 @@ def score_text(results: ResultSet) -> str:
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
     """Return the name of the set, with its round if the report has several, and whether it is of MLPerf."""
-    prefix = f"v{results.round} " if rounds else ""
+    prefix = f"v{label_round(results.round)} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
     remark = first_text(((results.plugin, " (not an MLPerf benchmark)"), (results.mini, " (mini problem)")))
     return f"{prefix}{name}{remark}"
@@ -177,12 +177,11 @@ def run_text(run: JudgedRun) -> str:
     if run.only_rule:
         return "no log of MLPerf HPC"
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
-    reference = find_reference(run.benchmark)
-    count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
+    count = f"{plain(run.convergence)} {run.convergence_unit}"
     failed = "trained without a target for" if run.without_target else "not converged in"
     parts = (
         (True, names or "unknown benchmark"),
-        (True, f"round {run.round}"),
+        (True, f"round {label_round(run.round)}"),
         (run.plugin, "not an MLPerf benchmark"),
         (run.mini, "own data" if run.variant == OWN else "mini problem"),
         (run.minutes is not None, f"{minutes(run.minutes)} min"),

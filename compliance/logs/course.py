@@ -11,17 +11,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
-from math import ceil
+from math import ceil, prod
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from common.values import is_number
+from common.reference import Reference
+from common.values import is_integer, is_number
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
 LEVEL_SPREAD: Final = 1.25
 NO_TIME_SHARE: Final = 0.02
 """Of the time of an epoch: nothing was trained."""
+MOST_EPOCHS: Final = 10_000
+"""A larger epoch_num does not count epochs; the longest runs of MLPerf Training had some thousands."""
 
 
 class Block(NamedTuple):
@@ -211,6 +214,24 @@ class Course:
             if lengths[begin + width - 1] <= LEVEL_SPREAD * lowest:
                 return lowest
         return median
+
+
+def find_unit(log: Log, reference: Reference | None) -> str:
+    """Return in what a run states how far it is: "epochs", "samples" or "tokens".
+
+    Where the benchmark does not tell: a samples_count is of samples, and so is an epoch_num beyond all epochs, or of
+    tokens if it grows by whole batches of sequences.
+    """
+    if reference is None or reference.epoch_unit:
+        return reference.epoch_unit if reference else "epochs"
+    results = log.derive(Course, reference.target.key).results
+    if any(record.meta("epoch_num") is None for record in results.records):
+        return "samples"
+    if max(results.numbers, default=0) <= MOST_EPOCHS:
+        return "epochs"
+    sizes = [log.value(key) for key in ("global_batch_size", "max_sequence_length")]
+    sequences = prod(sizes) if all(is_integer(size) and size > 0 for size in sizes) else 0
+    return "tokens" if sequences and not any(number % sequences for number in results.numbers) else "samples"
 
 
 def until(end: int, numbered: NumberedRecords) -> NumberedRecords:

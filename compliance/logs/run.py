@@ -18,11 +18,12 @@ from msgspec import Struct
 from common.ending import COMPLETED, Ending, stated_ending
 from common.own_code import OWN_CODE, describe_codes, read_codes
 from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
+from common.rounds import HPC
 from common.tree import ANYWHERE
 from common.values import as_count, is_number, to_plain
 from common.version import DISTRIBUTION
 from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
-from compliance.logs.course import Course
+from compliance.logs.course import Course, find_unit
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import BENCHMARK, SETTINGS, STRUCTURE, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
@@ -121,7 +122,8 @@ class Run(Struct, frozen=True):
     run_stop, why it ended, in words; "" if nothing tells.
     staging_ms: time between staging_start and staging_stop records, in milliseconds; staging_outside_ms: the part of
     it that does not lie between run_start and run_stop, which round 3.0 allows: the score does not contain it.
-    convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
+    convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none;
+    convergence_unit: what it counts, "epochs", "samples" or "tokens".
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
@@ -160,6 +162,7 @@ class Run(Struct, frozen=True):
     status: Any = None
     ending: Ending | None = None
     convergence: Any = None
+    convergence_unit: str = "epochs"
     epochs_trained: float = 0
     converged: bool = False
     without_target: bool = False
@@ -271,6 +274,7 @@ def extract_run(
         status=stop.meta("status") if stop else None,
         ending=stated_ending(stop.metadata) if stop else None,
         convergence=convergence,
+        convergence_unit=find_unit(log, reference),
         epochs_trained=log.derive(Course, reference.target.key).trained if reference else 0,
         converged=converged and not without_target,
         without_target=without_target,
@@ -398,7 +402,7 @@ def text_of(value: Any) -> str | None:
 
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means, flop = (log.value(key) for key in (PROVENANCE, "sample_means", "flop_per_sample"))
-    timeline = Timeline(log)
+    timeline = Timeline(log, by_number=reference is None or reference.usage == HPC)
     evaluations = tuple(_read_evaluations(log, reference.target)) if reference else ()
     own_keys = [setting.key for setting in reference.settings] if reference else []
     last = log.rates.get(evaluations[-1].epoch) if evaluations and evaluations[-1].epoch is not None else None

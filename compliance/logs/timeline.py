@@ -18,8 +18,9 @@ from operator import attrgetter, itemgetter, le
 from typing import Any, Final, NamedTuple
 
 from common.reference import Reference
+from common.rounds import TRAINING
 from common.values import is_number
-from compliance.logs.course import Course
+from compliance.logs.course import Course, find_unit
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 
@@ -82,13 +83,16 @@ class Phases(NamedTuple):
 
 
 class Timeline:
-    """The intervals of a run, from init_start to run_stop, each kind paired once."""
+    """The intervals of a run, from init_start to run_stop, each kind paired once.
 
-    def __init__(self, log: Log) -> None:
+    by_number: see `_pair_intervals`.
+    """
+
+    def __init__(self, log: Log, by_number: bool = True) -> None:
         self.extent = _time_extent(log)
         kinds = [kind for part in INTERVALS.values() for kind in part] if self.extent else []
-        self._intervals = {kind: list(_pair_intervals(log, kind, self.extent or (0, 0))) for kind in kinds}
-        self._counts_blocks = not log["epoch_start"]
+        self._intervals = {kind: list(_pair_intervals(log, kind, self.extent or (0, 0), by_number)) for kind in kinds}
+        self._by_number, self._counts_blocks = by_number, not log["epoch_start"]
         self._trained = self._intervals.get("block" if self._counts_blocks else "epoch", [])
 
     def seconds_by_part(self) -> dict[str, float]:
@@ -104,8 +108,11 @@ class Timeline:
         return {part: seconds[part] for part in PARTS}
 
     def epoch_seconds(self) -> Iterator[float]:
-        """Yield the length of each whole epoch; in a log with blocks only, that of a block by its epoch_count."""
-        for interval in self._trained:
+        """Yield the length of each whole epoch; in a log with blocks only, that of a block by its epoch_count.
+
+        Nothing is known of those that are not paired by number.
+        """
+        for interval in self._trained if self._by_number else ():  # others may be parts of epochs, or all of them
             count = interval.start.meta("epoch_count") if self._counts_blocks else 1
             if interval.whole and is_number(count) and count > 0:
                 yield (interval.end - interval.begin) / count / 1000
@@ -228,10 +235,11 @@ def samples_per_second(log: Log, reference: Reference) -> float | None:
 
 def _trained_samples(log: Log, reference: Reference, course: Course) -> float | None:
     """Return how many samples the run trains on, epoch after epoch."""
-    if reference.epoch_unit == "samples":
-        return max(course.results.numbers, default=None)
-    each = log.value("train_samples")
-    return float(each) * course.trained if is_number(each) and each > 0 else None
+    unit, last, each = find_unit(log, reference), max(course.results.numbers, default=None), log.value("train_samples")
+    if unit != "epochs":
+        return last if unit == "samples" else None
+    epochs = last if reference.usage == TRAINING else course.trained
+    return float(each) * epochs if epochs is not None and is_number(each) and each > 0 else None
 
 
 def _time_extent(log: Log) -> Span | None:
@@ -264,17 +272,20 @@ class _Interval(NamedTuple):
     start: Record
 
 
-def _pair_intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
+def _pair_intervals(log: Log, kind: str, extent: Span, by_number: bool = True) -> Iterator[_Interval]:
     """Yield the intervals of a kind ("epoch": epoch_start to epoch_stop) that have a part inside the extent.
 
     Start and stop belong together by the number of their epoch: an epoch may begin before the one before it was
     evaluated. Of the same start from several ranks the first counts. An interval without its stop lasts until the next
     structural record of any kind: what came then is unknown.
+
+    by_number: false for MLPerf Training, where a start may count what was trained before, and a stop all of it, or be
+    logged after run_stop: then an interval lasts until the next stop, at most until the end of the run.
     """
     stop_key = f"{kind}_stop"
     opened: dict[float | None, Record] = {}
     for record in log.in_order(f"{kind}_start", stop_key):
-        number = epoch_number(record)
+        number = epoch_number(record) if by_number else None
         if not is_number(record.time_ms):
             continue
         if record.key != stop_key:
@@ -284,11 +295,12 @@ def _pair_intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
         if opening is None and number is None and opened:
             opening = opened.popitem()[1]
         if opening:
-            yield from _cut_interval(opening, record.time_ms, True, extent)
+            end_ms = record.time_ms if by_number else min(record.time_ms, extent[1])
+            yield from _cut_interval(opening, end_ms, True, extent)
     for start in opened.values():
         later = range(bisect_right(log.events, start.order, key=FILE_ORDER), len(log.events))
         end_ms = next(filter(is_number, (log.events[at].time_ms for at in later)), start.time_ms)
-        yield from _cut_interval(start, end_ms, False, extent)
+        yield from _cut_interval(start, end_ms if by_number else extent[1], not by_number, extent)
 
 
 def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Iterator[_Interval]:

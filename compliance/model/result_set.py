@@ -113,6 +113,12 @@ class ResultSet(Struct, frozen=True):
         return self.case.reference
 
     @property
+    def convergence_unit(self) -> str:
+        """What its runs count up to the target: "epochs", "samples" or "tokens"."""
+        stated = (run.convergence_unit for run in self.runs if run.convergence is not None)
+        return shared_value(stated) or (self.reference.epoch_unit if self.reference else "") or "epochs"
+
+    @property
     def mini(self) -> bool:
         """Whether it is a result on the mini problem, which is not an MLPerf result."""
         return self.variant != FULL

@@ -188,10 +188,13 @@ SLACK: Final = {"llama31_405b": 46_080}
 
 
 @lru_cache(maxsize=64)
-def load_committee_points(folder: str, round_: str, benchmark: str, required_runs: int) -> tuple[ReferencePoint, ...]:
+def load_committee_points(
+    folder: str, round_: str, benchmark: str, required_runs: int, unit: str
+) -> tuple[ReferencePoint, ...]:
     """Return a benchmark's points of a round of MLPerf Training, by batch size, from the committee's table.
 
-    folder: of the rule files. Returns () where there is no table; ValueError for a broken one.
+    folder: of the rule files. unit: of the logs, as no table tells it.
+    Returns () where there is no table; ValueError for a broken one.
     """
     from compliance.rcp.table import RecordedPoint
 
@@ -201,7 +204,7 @@ def load_committee_points(folder: str, round_: str, benchmark: str, required_run
         entries = [
             RecordedPoint(name, entry["BS"], _read_epochs(entry), entry["Hyperparams"]) for name, entry in table.items()
         ]
-        points = [ReferencePoint.from_runs(entry, "samples", required_runs) for entry in entries]
+        points = [ReferencePoint.from_runs(entry, unit, required_runs) for entry in entries]
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

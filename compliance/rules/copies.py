@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from common.console import format_duration
 from common.reference import since
-from common.rounds import TRAINING, find_round
+from common.rounds import TRAINING, find_round, label_round
 from common.values import are_same, group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, has_many_digits, match_values, same_times
 from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, choose_texts, listed
@@ -370,7 +370,9 @@ def _same_log(run: JudgedRun, other: JudgedRun) -> bool:
 def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
     logs = "a log" if len(pairs) == 1 else f"{len(pairs)} logs"
     verb = "is that" if len(pairs) == 1 else "are those"
-    first, second = (f"{results.name} (round {results.round})" for results in (copies.first, copies.second))
+    first, second = (
+        f"{results.name} (round {label_round(results.round)})" for results in (copies.first, copies.second)
+    )
     return f"{logs} of {second} {verb} of {first}: {_name_pairs(pairs)}"
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, explain_comma, run_command
 from common.console import print_error, print_warning
+from common.rounds import label_round
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
@@ -122,7 +123,7 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
     for result in analysis.sets:
         if result.problem:
             name = result.name if result.row.benchmark else result.folder
-            print_warning(f"{clean(name)}, round {result.row.round}: {clean(result.problem)}")
+            print_warning(f"{clean(name)}, round {label_round(result.row.round)}: {clean(result.problem)}")
     if not any(result.runs for result in analysis.sets):
         print_error("no result can be analysed; the warnings say why")
         return 1

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from common.command import clean
+from common.rounds import label_round
 from common.values import is_number
 from compliance.formats.table import Column, TextTable, plain_text
 from compliance.formats.words import plain
@@ -57,8 +58,8 @@ PERCENT: Final = _skip_none(lambda share: 100 * share)
 
 
 def _show_convergence(row: Row) -> str | float | None:
-    in_epochs = row.convergence is None or row.convergence_unit == "epochs"
-    return row.convergence if in_epochs else f"{row.convergence:,.0f}*"
+    marks = {"samples": "*", "tokens": "**"}.get(row.convergence_unit)
+    return row.convergence if row.convergence is None or marks is None else f"{row.convergence:,.0f}{marks}"
 
 
 def _show_rcp(row: Row) -> str:
@@ -72,7 +73,7 @@ def _by_key(*columns: Column[Any]) -> dict[str, Column[Any]]:
 
 
 CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
-    _text("round", "round of the rules"),
+    _text("round", "round of the rules", show=label_round),
     _text("organisation", "who submits"),
     _text("division", "closed or open"),
     _text("availability", "status of the system"),
@@ -115,7 +116,7 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
         "epochs",
         cell=_show_convergence,
     ),
-    _text("convergence_unit", "what convergence counts: epochs or samples", "counts"),
+    _text("convergence_unit", "what convergence counts: epochs, samples or tokens", "counts"),
     _make_column(
         "rcp",
         "convergence compared with the reference, or its factor if above 1",

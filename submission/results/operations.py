@@ -24,7 +24,6 @@ from typing import Any, Final
 from common.measure.devices import ceilings_of, read_ceilings
 from common.measure.fom import EXPONENTS, N, find_valid_share
 from common.values import is_number, shared_value
-from compliance.benchmarks import reference_of
 from compliance.logs.run import text_of
 from compliance.model.judging import FAIL, JudgedRun
 from compliance.model.layout import WEAK
@@ -99,7 +98,7 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     """Return the operations of the run of one log. n: see `read_operations`."""
     benchmark = run.benchmark or ""
     empty = Operations(run.path, run.round, benchmark, run.mini, verdict=run.verdict, plugin=run.plugin)
-    reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, read_workloads())
+    reference, workload = run.case.reference, workload_of(benchmark, run.round, read_workloads())
     if reference is None:
         problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""
         return replace(
@@ -119,7 +118,7 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     )
     if reason := explain_unmeasured(run):
         return replace(costed, reason=reason)
-    measured = measure_run(run, reference, None)
+    measured = measure_run(run, None)
     samples, train = measured.get(SAMPLES, 0.0), measured.get("run_train_time", 0.0)
     evaluated = evaluated_samples(run) or 0.0
     if reason := _explain_unrated(samples, evaluated, train):

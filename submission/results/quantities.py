@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.reference import Reference
+from common.rounds import HPC
 from common.values import is_number
 from compliance.model.judging import JudgedRun
 from submission.results.rows import Row, mark_benchmark
@@ -118,13 +118,16 @@ class AnalysedSet:
     @property
     def name(self) -> str:
         """The organisation, system, scaling and benchmark: unique in a round; of unnamed logs the folder."""
-        who = [part for part in (self.row.organisation, self.row.system) if part]
-        return "/".join(filter(None, (*(who or [self.folder]), self.row.scaling, self.row.benchmark)))
+        return self._join_names(self.row.kind_of_scaling)
 
     @property
     def full_name(self) -> str:
         """The name with the round, as in waiver files: unique in a repository of rounds."""
-        return f"{self.row.round}/{self.name}"
+        return f"{self.row.round}/{self._join_names(self.row.scaling)}"
+
+    def _join_names(self, scaling: str) -> str:
+        who = [part for part in (self.row.organisation, self.row.system) if part]
+        return "/".join(filter(None, (*(who or [self.folder]), scaling, self.row.benchmark)))
 
     @property
     def marked_benchmark(self) -> str:
@@ -230,20 +233,20 @@ def list_definitions() -> Iterator[tuple[str, str, str, str]]:
         yield name, "", definition, "ratio of means"
 
 
-def measure_run(run: JudgedRun, reference: Reference | None, units: int | None) -> dict[str, float]:
+def measure_run(run: JudgedRun, units: int | None) -> dict[str, float]:
     """Return the quantities of a run by name; those that its log does not give are missing."""
-    phases, converged_after = run.details.phases, run.convergence
+    phases, converged_after, unit = run.details.phases, run.convergence, run.convergence_unit
     staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
     epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
     training = epochs_time - evaluation
     train, evaluation_set = _read_samples(run, "train_samples"), _read_samples(run, "eval_samples")
-    by_samples = reference is not None and reference.epoch_unit == "samples"
     epochs = samples = None
     last = _find_share_of_last(run)
     if is_number(converged_after) and converged_after < LARGEST and last is not None:
-        later = float(phases.first == 0) - (1 - last)
-        epochs = None if by_samples else converged_after + later
-        samples = float(converged_after) if by_samples else _multiply(epochs, train)
+        later = float(counts_from_zero(run)) - (1 - last)
+        epochs = converged_after + later if unit == "epochs" else None
+        sequence = _read_samples(run, "max_sequence_length") if unit == "tokens" else 1.0
+        samples = _multiply(epochs, train) if unit == "epochs" else _find_rate(float(converged_after), sequence)
     evaluated = evaluated_samples(run)
     values = {
         RUN_TIME: run.minutes,
@@ -255,7 +258,7 @@ def measure_run(run: JudgedRun, reference: Reference | None, units: int | None) 
         "run_rest_time": None if run.minutes is None else run.minutes - epochs_time - inside,
         EPOCHS: epochs,
         "run_stop_epoch_num": None if epochs is None else float(converged_after),
-        TARGET_EPOCH: None if by_samples else _target_epoch(run, reference),
+        TARGET_EPOCH: _target_epoch(run) if unit == "epochs" else None,
         SAMPLES: samples,
         "run_steps": _find_rate(samples, run.batch_size),
         EPOCH_TIME: _find_rate(epochs_time or None, epochs),
@@ -281,7 +284,7 @@ def explain_unmeasured(run: JudgedRun) -> str:
         return "run_stop is not after run_start"
     if not run.details.evaluations:
         return "no evaluation before run_stop"
-    if is_number(run.convergence) and run.convergence + (run.details.phases.first == 0) <= 0:
+    if is_number(run.convergence) and run.convergence + counts_from_zero(run) <= 0:
         return f"the last evaluation has epoch_num {run.convergence:g}"
     # An epoch may begin before the last evaluation of the one before it ends the run.
     if any(not is_number(run.convergence) or number <= run.convergence for number in run.details.phases.unclosed):
@@ -289,9 +292,15 @@ def explain_unmeasured(run: JudgedRun) -> str:
     return ""
 
 
+def counts_from_zero(run: JudgedRun) -> bool:
+    """Tell whether epoch_num is one less than what a run has trained; MLPerf Training logs what it has trained."""
+    return run.case.usage == HPC and run.details.phases.first == 0
+
+
 def evaluated_samples(run: JudgedRun) -> float | None:
-    """Return the samples of all evaluations, None if the log does not give them."""
-    return _multiply(run.details.phases.evaluations, _read_samples(run, "eval_samples"))
+    """Return the samples of all evaluations, None if the log does not give them, or may count tokens."""
+    samples = None if run.convergence_unit == "tokens" else _read_samples(run, "eval_samples")
+    return _multiply(run.details.phases.evaluations, samples)
 
 
 def _find_share_of_last(run: JudgedRun) -> float | None:
@@ -306,11 +315,11 @@ def _find_share_of_last(run: JudgedRun) -> float | None:
     return None if share is None else min(1.0, share)
 
 
-def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:
+def _target_epoch(run: JudgedRun) -> float | None:
     """Return how many epochs the run had trained at the first evaluation that meets the target."""
+    reference = run.case.reference
     met = (each for each in run.details.evaluations if reference and reference.target.met(each.value))
-    before = run.details.phases.first == 0
-    return next((each.epoch + before for each in met if each.epoch is not None), None)
+    return next((each.epoch + counts_from_zero(run) for each in met if each.epoch is not None), None)
 
 
 def _read_samples(run: JudgedRun, key: str) -> float | None:

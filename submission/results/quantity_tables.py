@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from common.command import clean
+from common.rounds import label_round
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from compliance.model.judging import FAIL, INCOMPLETE
@@ -29,7 +30,8 @@ def make_tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
     """Return the tables of one or more rounds: time to solution, parts of the time, throughput, convergence."""
     good = [result for result in sets if not result.problem]
     many = len({result.row.round for result in good}) > 1
-    names = [Column[AnalysedSet]("round", "", lambda result: result.row.round, numeric=False)] if many else []
+    names: list[Column[AnalysedSet]] = []
+    names += [Column("round", "", lambda result: label_round(result.row.round), numeric=False)] if many else []
     names += [Column("result", "", short_name, numeric=False)]
     groups = [result.marked_benchmark for result in good]
     tables = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from common.command import as_called, clean, counted
 from common.console import print_error, print_warning
 from common.own_code import OWN_CODE
+from common.rounds import label_round
 from common.values import as_count, group_pairs, is_number, shared_value
 from compliance.cli import refuse_missing
 from compliance.engine import Options, check_paths
@@ -23,7 +24,7 @@ from compliance.formats.findings import all_shown, alone, grouped, result_sets
 from compliance.formats.style import Style
 from compliance.formats.words import convergence_text, write_location
 from compliance.logs.run import Run
-from compliance.model.judging import ERROR, FAIL, PASSING, Case
+from compliance.model.judging import ERROR, FAIL, PASSING
 from compliance.model.layout import find_submission
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -58,7 +59,7 @@ def read_previous(paths: Sequence[str], report: Report, options: Options) -> Rep
     previous = read_report(paths, replace(options, round=None, details=False))
     before, now = (max((results.round for results in each.sets), default="") for each in (previous, report))
     if before > now > "":
-        rounds = f"round {before}, later than round {now}, which is shown"
+        rounds = f"round {label_round(before)}, later than round {label_round(now)}, which is shown"
         print_warning(f"--previous {clean(' '.join(paths))} is {rounds}: exchange them, or the speed-ups are inverted")
     earlier, later = ({run.fingerprint.times for run in each.runs} - {0} for each in (previous, report))
     if same := len(earlier & later):
@@ -118,13 +119,13 @@ def sort_logs(report: Report) -> list[ResultSet]:
     return [
         ResultSet(
             folder,
-            Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant),
+            replace(runs[0].case, division=shared_value(run.division for run in runs)),
             variant=variant,
             runs=runs,
             loose=True,
             not_judged=SINGLE_LOGS,
         )
-        for (folder, round_, benchmark, variant), runs in kinds.items()
+        for (folder, _, _, variant), runs in kinds.items()
     ]
 
 
@@ -192,7 +193,7 @@ def _describe_outcome(results: ResultSet) -> dict[str, Any]:
         "waiver": results.waiver if verdict and not verdict.passed else "",
         "bypass": str(results.bypasses[0]) if results.bypasses and verdict and not verdict.passed else "",
         "convergence": verdict.submission_mean if verdict else None,
-        "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
+        "convergence_unit": results.convergence_unit,
         "energy_joules": results.energy_joules,
     }
     fields |= {name: getattr(score, name) for name in OF_SCORES if hasattr(score, name)}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from common.rounds import HPC, find_usage
 from compliance.benchmarks import describe_plugin
 from compliance.formats.words import staging_cell
 from compliance.model.judging import PASSING
@@ -121,6 +122,16 @@ class Row:
     def table_order(self) -> tuple[str, str, str, str]:
         """The round, scaling, benchmark and division, by which tables are sorted."""
         return self.round, self.scaling, self.benchmark, self.division
+
+    @property
+    def usage(self) -> str:
+        """The suite of its round: HPC or TRAINING."""
+        return find_usage(self.round)
+
+    @property
+    def kind_of_scaling(self) -> str:
+        """The scaling, as it stands in names: "" in MLPerf Training, which has one kind."""
+        return self.scaling if self.usage == HPC else ""
 
     @property
     def units(self) -> int | None:

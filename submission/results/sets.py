@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from common.command import counted
 from common.config import load, quote_value, rebuild
+from common.rounds import HPC
 from common.values import are_same, identity, is_number, is_stated, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judging import NOT_A_RESULT, JudgedRun
@@ -149,7 +150,7 @@ def _analyse_set(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
             empty,
             problem="the logs name no benchmark of this round; expected submission_benchmark",
         )
-    measured = {run.path: measure_run(run, results.reference, units) for run in results.runs}
+    measured = {run.path: measure_run(run, units) for run in results.runs}
     failed = {run.path: reason for run in results.runs if (reason := _explain_failure(run))}
     if results.not_judged:
         runs = [
@@ -216,7 +217,8 @@ class _Outcome:
         name = waiver_name(self.results)
         longest = max((values.get(STAGING, 0.0) for values in self.measured.values()), default=0.0)
         short = f"the interval of at most {longest * 60:.3g} s copies nothing" if longest < SHORTEST_STAGING else ""
-        if reason := (facts.staging_excluded.get(name) or short) if longest else NO_STAGING:
+        missing = NO_STAGING if self.results.case.usage == HPC else ""
+        if reason := (facts.staging_excluded.get(name) or short) if longest else missing:
             self.excluded[STAGING] = reason
             for values in self.measured.values():
                 if "run_rest_time" in values:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from common.command import clean
+from common.rounds import label_round
 from common.version import VERSION
 from compliance.formats.json import json_text
 from compliance.formats.markdown import escaped, markdown_text
@@ -35,8 +36,8 @@ FILES: Final = {STRONG: "time_to_train.csv", WEAK: "throughput.csv"}
 # -- texts -------------------------------------------------------------------------------------------------
 
 TITLES: Final = {
-    STRONG: "Time to train (strong scaling): TTT is the mean without the fastest and the slowest run",
-    WEAK: "Throughput (weak scaling): models trained at once, TTTa from the first start to the last stop",
+    STRONG: "Time to train{}: TTT is the mean without the fastest and the slowest run",
+    WEAK: "Throughput{}: models trained at once, TTTa from the first start to the last stop",
 }
 EXPLANATION: Final = (
     "units: accelerators, or processors of a system without; epochs: to the target, as logged, * means samples; "
@@ -46,6 +47,7 @@ CLOCKS: Final = (
     "staging: minutes in or out of the time (TTT, TTTa), of TTT the mean without the shortest and the longest: up to "
     "round 2.0 the time contains staging, in 3.0 it need not; compare results by the time with staging"
 )
+TOKENS: Final = "**: tokens, in place of epochs"
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
 PLUGIN: Final = "(not MLPerf): a benchmark from outside the suite, not one of MLPerf"
@@ -141,13 +143,14 @@ class Summary:
     def _make_tables(self) -> list[TextTable]:
         """Return a table for each round and kind of scaling, one of differences to the previous round, one of runs."""
         tables = []
-        for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in self.rows):
+        for round_, scaling, kind in dict.fromkeys((row.round, row.scaling, row.kind_of_scaling) for row in self.rows):
             rows = [row for row in self.rows if (row.round, row.scaling) == (round_, scaling)]
             picked = pick_columns(RESULT_COLUMNS, self.columns, SHOWN[scaling])
             headed = ((column, HEADINGS[scaling].get(column.key, column[:2])) for column in picked)
             columns = [column._replace(name=name, unit=unit) for column, (name, unit) in headed]
             groups = [f"{_name_benchmark(row)}, {clean(row.division)}" for row in rows]
-            table = make_table(f"Round {round_}. {TITLES[scaling]}", columns, rows, groups)
+            title = TITLES[scaling].format(f" ({kind} scaling)" if kind else "")
+            table = make_table(f"Round {label_round(round_)}. {title}", columns, rows, groups)
             tables.append(table if self.columns else table.without_empty())
         tables += [_difference_table(self.changes)] if self.changes else []
         return tables + ([_run_table(self.runs, self.columns)] if self.runs else [])
@@ -180,7 +183,7 @@ def _run_table(runs: Sequence[Operations], keys: Sequence[str]) -> TextTable:
 
 def _name_group(run: Operations) -> str:
     """Return the heading above the runs of a benchmark, with the FLOP of a sample if they are known."""
-    name = f"{_name_benchmark(run)}, round {run.round}"
+    name = f"{_name_benchmark(run)}, round {label_round(run.round)}"
     if run.training_flop is None or run.forward_flop is None:
         return name
     return f"{name}: {GFLOP(run.training_flop)} GFLOP for a sample trained, {GFLOP(run.forward_flop)} evaluated"
@@ -196,6 +199,7 @@ def _list_legend(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     items: list[Row | Operations] = [*rows, *runs]
     applies = {
         EXPLANATION: bool(rows),
+        TOKENS: any(row.convergence_unit == "tokens" for row in rows),
         CLOCKS: any(matters(row.staging_minutes) for row in rows),
         WHOLE: any(row.states_whole_system for row in rows),
         UTILIZATION: any(row.operations.utilization for row in rows),
@@ -209,7 +213,7 @@ def _list_remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what is particular about results: own code, missing runs, waivers, bypasses; and how runs are counted."""
     remarks = []
     for row in rows:
-        path = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
+        path = "/".join(filter(None, (row.organisation, row.system, row.kind_of_scaling, row.benchmark)))
         name = clean(f"{path} in {row.folder}" if row.folder else path)
         if row.own_code:
             remarks.append(f"not the reference: {name} was computed with {clean(row.own_code)}")

@@ -12,8 +12,9 @@ from typing import Any, Final, Literal
 from common.command import UsageError, clean
 from common.measure.fom import read_measurement
 from common.reference import FULL
+from common.rounds import HPC, label_round
 from common.values import is_number, shared_value
-from compliance.benchmarks import REFERENCES, reference_of
+from compliance.benchmarks import REFERENCES
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
@@ -30,7 +31,7 @@ from submission.results.comparison.sides import (
     read_logged,
 )
 from submission.results.fits.projection import read_published
-from submission.results.quantities import EPOCH_TIME, SAMPLES, AnalysedSet, measure_run
+from submission.results.quantities import EPOCH_TIME, SAMPLES, AnalysedSet, counts_from_zero, measure_run
 
 CURVE_POINTS: Final = 8
 RUN_TIME: Final = "run_start to run_stop, mean, min"
@@ -141,10 +142,10 @@ def _describe_side(side: Side) -> dict[str, Any]:
     facts = {
         "verdict": _describe_verdict(side),
         NOT_A_RESULT: results.not_judged,
-        "round": f"v{results.round}",
+        "round": f"v{label_round(results.round)}",
         "division": results.division,
         "problem": results.variant,
-        "scaling": results.scaling,
+        "scaling": results.scaling if results.case.usage == HPC else "",
         "samples of an epoch": shared_value(run.details.samples_per_epoch for run in side.runs),
         "runs": len(side.runs),
         "runs that a result needs": reference.runs if reference else None,
@@ -216,7 +217,7 @@ def _converged_after(run: Run) -> float | None:
 
 def _make_measure(name: str) -> Callable[[JudgedRun], float | None]:
     """Return what gives a quantity of a run as the analysis measures it, up to the last evaluation that counts."""
-    return lambda run: measure_run(run, reference_of(run.benchmark, run.variant), None).get(name)
+    return lambda run: measure_run(run, None).get(name)
 
 
 def _measure_times(side: Side) -> dict[str, Any]:
@@ -276,14 +277,12 @@ def _compare_curves(a: Side, b: Side) -> Section:
     return Section(title, "measures", tuple(lines))
 
 
-def _first_epoch(run: Run) -> int:
+def _first_epoch(run: JudgedRun) -> int:
     """Return from what number a log counts epochs: 0 or 1; that of samples is 1."""
-    reference = reference_of(run.benchmark, run.variant)
-    counts_epochs = reference is None or reference.epoch_unit == "epochs"
-    return 0 if counts_epochs and run.details.phases.first == 0 else 1
+    return 0 if run.convergence_unit == "epochs" and counts_from_zero(run) else 1
 
 
-def _trace_curve(run: Run) -> Points:
+def _trace_curve(run: JudgedRun) -> Points:
     """Return (epoch from 1, quality), ascending; the last of several evaluations of an epoch counts."""
     before = 1 - _first_epoch(run)
     numbered = ((each.epoch, each.value) for each in run.details.evaluations if each.epoch is not None)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Final
 
+from common.rounds import label_round
 from compliance.formats.table import shortened
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point
@@ -107,7 +108,7 @@ def name_results(sets: Sequence[AnalysedSet]) -> list[str]:
     ):  # of what follows "_pytorch": nothing, what says more than the software, all
         systems = [shortened(FRAMEWORK.sub(kept, each.row.system), 24, "…") for each in sets]
         names = [
-            f"{each.row.organisation} {system}".strip() + f" v{each.row.round}" * several
+            f"{each.row.organisation} {system}".strip() + f" v{label_round(each.row.round)}" * several
             for each, system in zip(sets, systems, strict=True)
         ]
         counts = Counter(names)
@@ -119,7 +120,7 @@ def name_results(sets: Sequence[AnalysedSet]) -> list[str]:
 def title_of(subject: str, sets: Sequence[AnalysedSet]) -> str:
     """Return the title of a figure: "subject: benchmarks, rounds"."""
     benchmarks = dict.fromkeys(each.marked_benchmark for each in sets)
-    rounds = sorted({each.row.round for each in sets})
+    rounds = sorted({label_round(each.row.round) for each in sets})
     return f"{subject}: {', '.join(benchmarks)}, {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from common.rounds import find_usage, label_round
+from common.values import group_pairs
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import PADDING, Point, Scale, make_log_scale
 from submission.results.figures.labels import LINE, YEARS, Box, enclose_point, format_amount, name_results, title_of
@@ -262,10 +264,12 @@ STEPS: Final = 40
 
 
 def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
-    """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
+    """Draw the best score of each round on the clock of all rounds: with staging. Empty without two of a suite."""
+    of_suites = group_pairs((find_usage(round_), round_) for round_ in {each.row.round for each in sets})
+    suites = {usage: sorted(rounds, key=_order_rounds) for usage, rounds in of_suites.items() if len(rounds) > 1}
+    sets = [each for each in sets if each.row.usage in suites]
     winners = _find_best(sets)
-    rounds = sorted({each.row.round for each in sets}, key=_order_rounds)
-    if len(rounds) < 2 or not winners:
+    if not winners:
         return Html("")
     figure = Figure(name, title_of("Best results by round", sets), _describe_best(winners))
     panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(winners)))
@@ -276,11 +280,12 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
         column = 0 if column == 1 or (at and panels[at - 1][0] != weak) else column + 1
         row += column == 0
         lines = {kind[2]: results for kind, results in winners.items() if kind[:2] == (weak, title)}
+        usage = next(each.row.usage for results in lines.values() for each in results.values())
         _draw_best(
             figure,
             (title, TITLES[weak]),
             lines,
-            rounds,
+            suites[usage],
             Box(wide * column, tall * row, wide * (column + 1), 0),
         )
     items = mark_items([each for results in winners.values() for each in results.values()])
@@ -289,7 +294,7 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
 
 def _order_rounds(name: str) -> tuple[float, str]:
     try:
-        return float(name), name
+        return float(name.rpartition("-")[2]), name
     except ValueError:
         return 0.0, name
 
@@ -314,7 +319,7 @@ def _draw_best(
     scores = [each.row.score_with_staging or 1.0 for results in lines.values() for each in results.values()]
     x, y = Scale(-0.5, len(rounds) - 0.5, left, right), make_log_scale(scores, top + BEST_HEIGHT, top, TREND_PADDING)
     figure.draw_text((area.left + 8, top - 46), titles[0], "heading")
-    years = tuple(f"v{name}, {YEARS[name]}" if name in YEARS else f"v{name}" for name in rounds)
+    years = tuple(f"v{label_round(name)}" + (f", {YEARS[name]}" if name in YEARS else "") for name in rounds)
     panel = Panel(figure, Axis(x, "", names=years), Axis(y, titles[1]))
     marks: list[tuple[Point, AnalysedSet]] = []
     for division, results in lines.items():
@@ -339,7 +344,9 @@ def _draw_best(
 def _describe_best(winners: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
     for (weak, title, division), results in sorted(winners.items()):
         several = sorted(results.values(), key=lambda each: _order_rounds(each.row.round))
-        values = ", ".join(f"{each.row.round}: {format_number(each.row.score_with_staging, 3)}" for each in several)
+        values = ", ".join(
+            f"{label_round(each.row.round)}: {format_number(each.row.score_with_staging, 3)}" for each in several
+        )
         yield f"{title}, {division}, {TITLES[weak]}: {values}."
 
 

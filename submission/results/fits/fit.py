@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from typing import Final, NamedTuple
 
+from common.rounds import label_round
 from common.values import group_pairs
 from compliance.model.layout import STRONG
 from submission.results.fits.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
@@ -317,7 +318,8 @@ def _name_subject(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: 
         subject += " on " + (re.sub(r"[_-][nN]?\d*$", "", name[: len(prefix)]) or name)
     if question.x == POWER_CAP:
         subject += f", {sets[0].units} {sets[0].unit}"
-    return f"{subject}, round {rounds[0]}" if len(rounds) == 1 else f"{subject}, rounds {rounds[0]} to {rounds[-1]}"
+    first, last = label_round(rounds[0]), label_round(rounds[-1])
+    return f"{subject}, round {first}" if len(rounds) == 1 else f"{subject}, rounds {first} to {last}"
 
 
 def _measure_efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:

@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any, Final
 
 from common.command import counted
+from common.rounds import HPC
 from common.values import group_pairs
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
@@ -131,7 +132,9 @@ def project_sets(
     Results without epochs, batch size, units or times are not projected. published: further results to learn from.
     """
     names = {result.full_name for result in sets}
-    every_set = [*sets, *(result for result in published if result.full_name not in names)]
+    suites = {result.row.usage for result in sets}
+    others = (result for result in published if result.full_name not in names and result.row.usage in suites)
+    every_set = [*sets, *others]
     method, (own, left_out) = _Method(every_set, model), scaled_sets(sets)
     outcomes = [method.project_result(result, count) for result in own for count in units]
     projected = tuple(outcome for outcome in outcomes if isinstance(outcome, Projection))
@@ -139,7 +142,7 @@ def project_sets(
     missing |= dict.fromkeys(left_out if units else ())
     errors = tuple(_measure_errors(every_set, model))
     scored = [error for error in errors if error.scored]
-    sentence = _describe_errors(scored, method.largest_factor)
+    sentence = _describe_errors(scored, method.largest_factor, HPC in suites)
     if missing and not projected:
         counts = Counter(result.reason for result in missing)
         sentence = "no projections: " + "; ".join(f"{counted(n, 'result')}: {reason}" for reason, n in counts.items())
@@ -155,7 +158,7 @@ def project_sets(
     )
 
 
-def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
+def _describe_errors(scored: Sequence[PairError], largest_factor: float, of_hpc: bool) -> str:
     """Return the error of the method by factor of extrapolation, in a sentence."""
     ascending = sorted(scored, key=lambda error: error.factor)
     by_factor = group_pairs((f"{error.factor:.3g}", error.error) for error in ascending)
@@ -165,7 +168,7 @@ def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
         for factor, errors in by_factor.items()
     ]
     off = f": fixed on round 0.7, the method is off in later rounds by {', '.join(parts)}"
-    unknown = "; their error is unknown: no system of a later round than 0.7 has two scales"
+    unknown = "; their error is unknown" + ": no system of a later round than 0.7 has two scales" * of_hpc
     end = f"; beyond {largest_factor:.3g} times, the most between results of a system, a range"
     return f"projections, not results{off if parts else unknown}{end if largest_factor > 1 else ''}"
 
@@ -199,13 +202,14 @@ def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:
 
 
 class _Method:
-    """The fits over some results, and projections by them. largest_factor: beyond it a projection is a range."""
+    """The fits over some results, and projections by them. largest_factor: of all; of each suite: `_reach`."""
 
     def __init__(self, sets: Sequence[AnalysedSet], model: CostModel, largest_factor: float | None = None) -> None:
         self.sets, self.model = scaled_sets(sets)[0], model
         self._pairs = scaling_pairs(sets)
-        factors = [(second.units or 1) / (first.units or 1) for first, second in self._pairs]
-        self.largest_factor = largest_factor or max(factors, default=1.0)
+        factors = [(first.row.usage, (second.units or 1) / (first.units or 1)) for first, second in self._pairs]
+        self._reach = {usage: largest_factor or max(several) for usage, several in group_pairs(factors).items()}
+        self.largest_factor = largest_factor or max(self._reach.values(), default=1.0)
         groups = {result.full_name: comparison_group(result) for result in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
@@ -243,7 +247,7 @@ class _Method:
             notes.append("epochs by an exponent whose interval holds 0" if fit else no_fit)
         new_epochs, rest = epochs * (batch / size) ** (fit.b if fit else 0.0), max(0.0, minutes - epochs * epoch)
         factor, sign = max(units / start, start / units), 1 if units > start else -1
-        reach = min(factor, self.largest_factor)
+        reach = min(factor, self._reach.get(row.usage, self.largest_factor))
         if reach < factor:
             notes.append(f"a range: {factor:.3g} times the units, where results of a system reach {reach:.3g}")
         last_known = epoch * reach ** (sign * exponent[0])
@@ -277,7 +281,8 @@ class _Method:
         try:
             own = fit_exponent(other for other in self.sets if system_family(other) == system_family(result))
         except NoFitError:
-            mini, pairs = result.row.mini, [pair for pair in self._pairs if pair[0].row.mini == result.row.mini]
+            mini, kind = result.row.mini, (result.row.mini, result.row.usage)
+            pairs = [pair for pair in self._pairs if (pair[0].row.mini, pair[0].row.usage) == kind]
             similar = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
             pooled = [max(IDEAL, fit_exponent(pair)) for pair in similar]
             source = f"median of {counted(len(pooled), 'pair')}{'' if mini else ' of round 0.7'}"

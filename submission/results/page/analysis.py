@@ -10,6 +10,7 @@ from operator import attrgetter, not_
 from typing import Final, NamedTuple
 
 from common.command import clean, counted
+from common.rounds import label_round
 from compliance.formats.table import TextTable
 from compliance.formats.words import plain
 from submission.results.analysis import Analysis
@@ -31,7 +32,7 @@ BEST: Final = "Best passing results of each round"
 def draw_analysis(analysis: Analysis) -> Iterator[Part]:
     """Yield the sections of an analysis that have something to show, in pieces."""
     for round_, several in groupby(list_pictures(analysis.sets), attrgetter("round")):
-        section, heading = f"round-{round_.replace('.', '-')}", f"Analysis of round {round_}"
+        section, heading = f"round-{round_.replace('.', '-')}", f"Analysis of round {label_round(round_)}"
         if not round_:
             section, heading = "best-by-round", BEST
         for picture in several:
@@ -42,7 +43,9 @@ def draw_analysis(analysis: Analysis) -> Iterator[Part]:
         yield from (Part(section, heading, body) for body in _round_tables(inside))
     yield from _draw_derived(analysis)
     problems = [
-        element("li", f"round {each.row.round}, {each.name}: {each.problem}") for each in analysis.sets if each.problem
+        element("li", f"round {label_round(each.row.round)}, {each.name}: {each.problem}")
+        for each in analysis.sets
+        if each.problem
     ]
     if problems:
         yield Part("problems", "Results that cannot be analysed", element("ul", *problems))

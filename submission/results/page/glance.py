@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.command import clean, counted
+from common.rounds import label_round
 from common.values import group_pairs
 from compliance.formats.findings import Shown, lowered
 from compliance.formats.table import shortened
@@ -84,7 +85,7 @@ def filter_form(lines: Sequence[ResultLine]) -> Html:
     for name in FILTERS:
         values = sorted({str(getattr(line.row, name)) for line in lines})
         if len(values) > 1:
-            options = [element("option", value or "unknown", value=value) for value in values]
+            options = [element("option", label_round(value) or "unknown", value=value) for value in values]
             choice = element("select", element("option", "all", value="*"), *options, name=name)
             fields.append(element("label", f"{name.capitalize()} ", choice))
     count = element("output", f"{len(lines)} of {len(lines)} results", aria_live="polite")
@@ -106,7 +107,7 @@ def _list_names(line: ResultLine, site: Site) -> dict[str, object]:
     states = (element("div", state, class_="quiet") for state in line.results.states)
     return {
         "Verdict": join_parts([draw_badge(row.verdict), *states]),
-        "Round": row.round,
+        "Round": label_round(row.round),
         "Benchmark": join_parts([row.benchmark, draw_tags(row)]),
         "Division": row.division,
         "Organisation": break_name(row.organisation),
@@ -249,7 +250,7 @@ def draw_best(lines: Sequence[ResultLine], previous: Sequence[Row], site: Site) 
         inside = [line for line in scored if line.row.round == round_]
         for scaling, (title, unit) in SCORES.items():
             rows = list(_best_rows(inside, scaling, previous))
-            caption = f"{title}, round {round_}" if len(rounds) > 1 else title
+            caption = f"{title}, round {label_round(round_)}" if len(rounds) > 1 else title
             caption += "; previous round and speed-up with staging" if previous else ""
             tables += [_findings_table(rows, unit, caption, bool(previous), site)] if rows else []
     if scored:

@@ -10,6 +10,7 @@ from typing import Final
 
 from common.command import clean, counted
 from common.provenance import source_hash
+from common.rounds import HPC, TITLES, label_round
 from common.version import VERSION
 from compliance.formats.findings import (
     all_shown,
@@ -187,16 +188,21 @@ def _choose_title(report: Report) -> str:
     names = dict.fromkeys(package.organisation for package in report.packages)
     if 0 < len(names) <= 3:
         return f"Results of {', '.join(names)}"
-    return "Results" if any(run.plugin for run in report.runs) else "MLPerf HPC results"
+    if any(run.plugin for run in report.runs):
+        return "Results"
+    suites = {TITLES[run.case.usage] for run in report.runs}
+    return f"{' and '.join(sorted(suites)) or TITLES[HPC]} results"
 
 
 def _draw_header(
     report: Report, lines: Sequence[ResultLine], title: str, failures: Sequence[Failure], site: Site
 ) -> Html:
-    whence = (
-        (round_, f", assumed: {why}; --round sets it" if why == NEWEST else "") for _, round_, why, _ in report.rounds
+    rounds = ", ".join(
+        dict.fromkeys(
+            label_round(round_) + (f", assumed: {why}; --round sets it" if why == NEWEST else "")
+            for _, round_, why, _ in report.rounds
+        )
     )
-    rounds = ", ".join(dict.fromkeys(map("".join, whence)))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     facts = [
         ("Round", rounds),
@@ -249,7 +255,7 @@ def _draw_packages(report: Report, lines: Sequence[ResultLine], site: Site) -> I
     by_set = {id(line.results): line for line in lines}
     for at, package in enumerate(report.packages, 1):
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
-        section, heading = package_id(at), f"{clean(package.organisation)}, round {package.round}"
+        section, heading = package_id(at), f"{clean(package.organisation)}, round {label_round(package.round)}"
         yield Part(section, heading, _draw_package(package, site, section))
         for line in sorted(inside, key=ResultLine.sort_key):
             yield Part(section, heading, draw_card(line, site, len(lines) <= FEW), line.name)
@@ -280,7 +286,7 @@ def _draw_footer(report: Report, site: Site) -> Html:
     """Return the glossary and the inputs of the page."""
     words = [element("div", element("dt", word), element("dd", meaning)) for word, meaning in GLOSSARY]
     inputs = [
-        element("li", f"{kind} ", *_link_inputs(paths, site), f": round {round_}, {why}")
+        element("li", f"{kind} ", *_link_inputs(paths, site), f": round {label_round(round_)}, {why}")
         for (round_, why, kind), paths in inputs_by_round(report).items()
     ]
     return element(

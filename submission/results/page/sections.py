@@ -106,7 +106,7 @@ def goal_of(results: ResultSet) -> charts.Goal | None:
     point = verdict.point if verdict else None
     return charts.Goal(
         results.reference.target,
-        results.reference.epoch_unit,
+        results.convergence_unit,
         mean if mean is not None and is_number(mean) else None,
         point.mean if point else None,
         point.min_mean if point else None,
@@ -123,7 +123,7 @@ def _name_clock(score: Score) -> str:
 
 def key_figures(results: ResultSet) -> Html:
     """Return the list of the most important numbers."""
-    score, unit = results.score, results.reference.epoch_unit if results.reference else ""
+    score, unit = results.score, results.convergence_unit if results.reference else ""
     pairs: list[tuple[str, str]] = []
     if isinstance(score, TimeToTrain):
         pairs.append(

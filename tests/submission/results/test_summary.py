@@ -312,7 +312,7 @@ def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, call):
         (["--format", "csv"], "-o FOLDER"),
         (["--format", "csv", "-o", "file"], "file"),
         (["-o", "file/table.txt"], "file"),
-        (["--round", "4.0"], "known are 0.7, 1.0"),
+        (["--round", "4.2"], "known are of MLPerf HPC: 0.7, 1.0"),
         (["--columns", "scor"], "no column 'scor' (did you mean 'score'?)"),
         (["--sort=-nothing"], "no column 'nothing'"),
         (["--sort", "time"], "no column 'time' (did you mean 'minutes'?)"),

@@ -13,7 +13,7 @@ from typing import Any
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
 from common.values import is_number
-from compliance.logs.course import Course
+from compliance.logs.course import Course, find_unit
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import find_completion
@@ -330,8 +330,8 @@ class StopsAtTarget(LogRule, strict_only=True):
         first, last = counted[met.index(True)], counted[-1]
         if target.met(last.value):
             message = (
-                f"target reached at epoch {show(first.meta('epoch_num'))} but run_stop at"
-                f" {show(last.meta('epoch_num'))} ({case.reference.epoch_unit}): the run is longer than necessary"
+                f"target reached at epoch {show(first.position)} but run_stop at {show(last.position)}"
+                f" ({find_unit(log, case.reference)}): the run is longer than necessary"
             )
             yield self.finding_at(log, first, message, "run_stop after this evaluation", NOTE)
         else:

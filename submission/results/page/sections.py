@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from common.command import counted
+from common.rounds import HPC
 from common.values import is_number
 from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
@@ -137,7 +138,8 @@ def key_figures(results: ResultSet) -> Html:
         pairs += _list_staging(score)
         if score.convergence is not None:
             pairs.append(("convergence", f"{plain(score.convergence)} {unit}"))
-            if unit == "epochs" and any(run.epochs_trained != run.convergence for run in results.runs):
+            of_hpc = results.case.usage == HPC  # which counts whole epochs
+            if of_hpc and unit == "epochs" and any(run.epochs_trained != run.convergence for run in results.runs):
                 trained = fmean(run.epochs_trained for run in results.runs)
                 pairs.append(("epochs trained", f"{plain(trained)} on average"))
     elif isinstance(score, Throughput):

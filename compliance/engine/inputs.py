@@ -119,6 +119,10 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     return Inputs(packages, folders, tasks)
 
 
+HEAD_BYTES = 256 << 10
+"""Of a log: some begin with 90 KB of text before their first record."""
+
+
 class _Heads(NamedTuple):
     """What the first bytes of logs say: the newest time in ms, 0 without any, and a benchmark, "" without any."""
 
@@ -130,7 +134,7 @@ def _read_heads(logs: Iterable[str], tree: Tree, has_round: bool) -> _Heads:
     """Return what the logs begin with, as far as it tells by which round they are judged; has_round: a path does."""
     newest_ms, benchmark = 0, ""
     for log in logs:
-        head = tree.begin(log, 1 << 16) if os.path.isfile(log) else b""
+        head = tree.begin(log, HEAD_BYTES) if os.path.isfile(log) else b""
         times = re.search(rb'"time_ms": *([0-9]{13})\b', head)
         newest_ms = max(newest_ms, int(times[1]) if times else 0)
         if not benchmark and (named := re.search(NAMED_BENCHMARK, head)):

@@ -51,7 +51,8 @@ class Record(msgspec.Struct, gc=False):
 
     def meta(self, name: str) -> Any:
         """Return a field of the metadata, or None if it is missing or the metadata is not an object."""
-        return self.metadata.get(name) if isinstance(self.metadata, dict) else None
+        fields = self.metadata
+        return fields.get(name) if isinstance(fields, dict) else None
 
 
 decode = msgspec.json.Decoder(Record).decode

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 LARGEST: Final = int(sys.float_info.max)
+LEAST: Final = -LARGEST
 MOST: Final = 10**9
 """More nodes, or accelerators or processors of a node, no system has."""
 
@@ -21,7 +22,7 @@ MOST: Final = 10**9
 def is_number(value: Any) -> bool:
     """Tell whether `value` is a finite int or float; not a bool, nor an int beyond the range of floats."""
     if type(value) is int:
-        return -LARGEST <= value <= LARGEST
+        return LEAST <= value <= LARGEST
     return type(value) is float and math.isfinite(value)
 
 

@@ -53,6 +53,7 @@ _NAME: Final = (
 # One literal and one class at the start make it twice as fast as two words. The first letter of the name, or the number
 # of a group, may precede the name.
 _UNIX_HOME: Final = re.compile(rb"/[hUu](?:ome(?:s|\d{1,2})?|sers)\\?/(?:(?:[A-Za-z]|\d{1,6}|jusers)\\?/)?" + _NAME)
+_FOLDERS: Final = (b"/home", b"sers")
 _WINDOWS_HOME: Final = rb"\\(?<=[A-Za-z]:\\)\\?Users\\{1,2}" + _NAME
 _BREAKS: Final = b"\t\r\n\v\f\"'`=:,;()[]{}<>|&\\"
 _WORDS: Final = bytes.maketrans(_BREAKS, b" " * len(_BREAKS))
@@ -145,14 +146,15 @@ def _local_start(text: bytes, at: int) -> int:
 
 
 def _find_homes(text: bytes) -> Iterator[Span]:
+    # To look for their folders is much faster than the patterns.
     unix = (
         (match.start(), _name_end(match), HOME)
-        for match in _UNIX_HOME.finditer(text)
+        for match in (_UNIX_HOME.finditer(text) if any(folder in text for folder in _FOLDERS) else ())
         if _is_absolute(text, match.start())
     )
     windows = (
         (match.start() - len("C:"), _name_end(match), HOME)
-        for match in (re.finditer(_WINDOWS_HOME, text) if b"\\" in text else ())  # much faster than the pattern
+        for match in (re.finditer(_WINDOWS_HOME, text) if b"\\" in text else ())
     )
     return merge(unix, windows)
 

@@ -361,7 +361,8 @@ def describe_own_code(provenance: Any) -> str:
 
 def read_mark(record: Record) -> tuple[str, int | None]:
     """Return the end of the file's path, and the line, that wrote a record."""
-    file, line = record.meta("file"), record.meta("lineno")
+    fields = record.metadata
+    file, line = (fields.get("file"), fields.get("lineno")) if isinstance(fields, dict) else (None, None)
     return file[-LONGEST_NAME:] if type(file) is str else "", line if type(line) is int else None
 
 

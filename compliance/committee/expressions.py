@@ -37,31 +37,24 @@ class RefusedError(ValueError):
     """An expression has a form that is not allowed; the message says which."""
 
 
-def _number(value: Any) -> Any:
-    if not isinstance(value, int | float):
-        raise TypeError(f"{type(value).__name__} where a number is expected")
-    return value
-
-
 def _bounded(value: Any) -> Any:
-    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
-        raise OverflowError("a whole number is too large")
+    """Return a number; TypeError for anything else, and for a whole number that is too large."""
+    if not isinstance(value, int | float) or (isinstance(value, int) and not -LARGEST <= value <= LARGEST):
+        raise TypeError(f"{type(value).__name__} where a number of bounded size is expected")
     return value
 
 
 def _operate(compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return an operator for numbers of bounded size alone."""
-    return lambda left, right: _bounded(compute(_bounded(_number(left)), _bounded(_number(right))))
+    return lambda left, right: _bounded(compute(_bounded(left), _bounded(right)))
 
 
 def _add(left: Any, right: Any) -> Any:
     if not isinstance(left, list):
-        return _bounded(_bounded(_number(left)) + _bounded(_number(right)))
-    if not isinstance(right, list) or len(left) + len(right) > MOST_ITEMS:
-        raise TypeError(f"more than {MOST_ITEMS:,} items, or no list")
-    if any(isinstance(item, list | dict) for item in right):
-        raise TypeError("a list in a list")
-    return left + right
+        return _bounded(_bounded(left) + _bounded(right))
+    if len(left) + len(right) > MOST_ITEMS or any(isinstance(item, list | dict) for item in right):
+        raise TypeError(f"more than {MOST_ITEMS:,} items, or a list in a list")
+    return [*left, *right]
 
 
 def _round(value: Any, digits: int | None = None) -> Any:
@@ -80,10 +73,6 @@ def _fill_name(text: str, *values: Any) -> str:
     if not all(re.fullmatch(WORD, word) for word in words):
         raise ValueError("not a word")
     return text.format(*words)
-
-
-def _get(fields: dict[str, Any], name: str, default: Any = None) -> Any:
-    return dict.get(fields, name, default)
 
 
 OPERATORS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -110,7 +99,7 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "sorted": sorted,
 }
 MATH: Final = {name: getattr(math, name) for name in ("ceil", "floor", "isclose", "log2")}
-METHODS: Final = {"get": _get, "lower": str.lower}
+METHODS: Final = {"get": dict.get, "lower": str.lower}
 TYPES: Final = {"int": int, "float": float, "str": str, "bool": bool, "list": list}
 GLOBALS: Final[dict[str, Any]] = {
     "__builtins__": {},
@@ -226,10 +215,10 @@ def _translate(node: ast.expr) -> ast.expr:
 
 
 def _is_small(exponent: ast.expr) -> bool:
-    if isinstance(exponent, ast.UnaryOp) and isinstance(exponent.op, ast.USub):
-        exponent = exponent.operand
-    value = exponent.value if isinstance(exponent, ast.Constant) else None
-    return isinstance(value, int | float) and abs(value) <= LARGEST_EXPONENT
+    match exponent:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) | ast.Constant(value=value):
+            return isinstance(value, int | float) and abs(value) <= LARGEST_EXPONENT
+    return False
 
 
 def _translate_operand(node: ast.expr) -> ast.expr:

@@ -69,15 +69,13 @@ def list_keys(folder: str, round_: str) -> frozenset[str]:
     return frozenset(keys)
 
 
-def has_rules(folder: str, round_: str) -> bool:
-    """Tell whether there are rule files for a round."""
-    return bool(folder) and os.path.isfile(os.path.join(folder, find_round(round_).folder, ROOT_FILE))
-
-
-def require_rules(folder: str, round_: str) -> None:
-    """Read the file with which judging a log of a round begins; UsageError if it is not understood."""
+def require_rules(folder: str, round_: str) -> str:
+    """Return the folder if it has rule files of a round, else ""; UsageError if the first of them is not understood."""
     try:
         _list_files(folder, find_round(round_))
         read_rule_file(folder, f"{find_round(round_).folder}/{ROOT_FILE}")
-    except (UnreadableError, OSError) as error:
+    except FileNotFoundError:
+        return ""
+    except UnreadableError as error:
         raise UsageError(str(error)) from None
+    return folder

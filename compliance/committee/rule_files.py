@@ -31,7 +31,7 @@ CODE: Final = ("CODE", "PRE", "POST")
 FILE_NAME: Final = r"[A-Za-z0-9_.]+/[A-Za-z0-9_]+\.yaml"
 LOADER: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 PACKAGE: Final = "mlperf_logging"
-INSTALL: Final = "pip install mlperf-logging"
+DISTRIBUTION: Final = "mlperf-logging"
 T = TypeVar("T")
 
 

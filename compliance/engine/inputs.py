@@ -189,7 +189,7 @@ def _is_of_training(benchmark: str, options: Options) -> bool:
 
 def _training_case(path: str, options: Options, newest_ms: int) -> Case:
     """Return what an input is judged by if it is of MLPerf Training, as `initial_case` does."""
-    from compliance.committee.rounds import find_dated_round, has_rules, require_rules  # HPC's logs do not pay for it
+    from compliance.committee.rounds import find_dated_round, require_rules  # HPC's logs do not pay for it
     from compliance.committee.rule_files import find_rules
 
     version = round_of_path(path, TRAINING) if path != "-" else None
@@ -200,9 +200,6 @@ def _training_case(path: str, options: Options, newest_ms: int) -> Case:
         (find_dated_round(newest_ms, options.committee_rules), DATED if newest_ms else NEWEST),
     )
     round_, why = next((round_, why) for round_, why in choices if round_)
-    folder = find_rules(options.committee_rules)
-    if has_rules(folder, round_):
-        require_rules(folder, round_)
     return Case(
         round_,
         options.profile,
@@ -210,7 +207,7 @@ def _training_case(path: str, options: Options, newest_ms: int) -> Case:
         options.benchmark,
         allow_mini=options.allow_mini,
         round_why=why,
-        rules_folder=folder,
+        rules_folder=require_rules(find_rules(options.committee_rules), round_),
     )
 
 

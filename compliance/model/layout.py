@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from common.console import ACTIVITY
 from common.errors import UsageError
-from common.rounds import HPC, KNOWN, USAGES
+from common.rounds import HPC, TRAINING
 from common.tree import ANYWHERE, Tree
 from common.tree import NAMED as NAMED_BY_USER
 from common.values import group_pairs
@@ -40,10 +40,9 @@ PARAMETERS_FILE = "package_checker_params"
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
-VERSIONS = {usage: "|".join(re.escape(each.version) for each in KNOWN if each.usage == usage) for usage in USAGES}
 ROUND_NAMES = {
-    usage: rf"(?i)(?:[a-z_-]*{usage}[a-z_-]*)?v?({versions})(?:\.0)?|[a-z_-]*{usage}[a-z_-]*v(\d\d?\.\d)"
-    for usage, versions in VERSIONS.items()
+    HPC: r"(?i)(?:[a-z_-]*hpc[a-z_-]*)?v?(0\.7|1\.0|2\.0|3\.0)(?:\.0)?",
+    TRAINING: r"(?i)(?:[a-z_-]*training[a-z_-]*)?v?([0-9]\.[01])(?:\.0)?",
 }
 """A folder of a round's submissions, by suite: `hpc_results_v3.0`, `v3.0`, `3.0`."""
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
@@ -154,7 +153,7 @@ def round_of_path(path: str, usage: str = HPC) -> str | None:
             *above, last = above[:at]
             break
     names = (re.fullmatch(ROUND_NAMES[usage], name) for name in (*reversed(above), last))
-    return next((name[name.lastindex or 1] for name in names if name), None)
+    return next((name[1] for name in names if name), None)
 
 
 def _discover_folder(path: str, places: Places) -> None:

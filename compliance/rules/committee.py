@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from common.rounds import find_round
-from compliance.committee.rounds import has_rules
-from compliance.committee.rule_files import INSTALL, ROOT_FILE, UnreadableError, read_rule_file
+from compliance.committee.rule_files import DISTRIBUTION, ROOT_FILE, UnreadableError, read_rule_file
 from compliance.committee.verdict import Refusal, judge_records
 from compliance.logs.log import Log
 from compliance.model.judging import COMMITTEE_RULE, NOTE, Case, Finding, listed
@@ -26,11 +25,10 @@ class Accepted(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         round_ = find_round(case.round)
-        if not has_rules(case.rules_folder, case.round):
-            where = f"in {case.rules_folder}" if case.rules_folder else "as mlperf-logging is not installed"
-            message = f"not judged: there are no rule files of round {round_.title}, {where}"
-            fix = f"{INSTALL}, or name its folder or a clone: --committee-rules DIR."
-            yield self.finding(log.path, 0, message, round_.folder, fix=fix, incomplete=True)
+        if not case.rules_folder:
+            message = f"not judged: there are no rule files of round {round_.title}"
+            fix = f"pip install --upgrade {DISTRIBUTION}, or name its folder or a clone: --committee-rules DIR."
+            yield self.finding(log.path, 0, message, f"{DISTRIBUTION} with {round_.folder}/", fix=fix, incomplete=True)
             return
         try:
             refusals = log.derive(_judge, case.rules_folder, round_.folder)
@@ -55,7 +53,7 @@ class Disclosed(LogRule, strict_only=True):
     rounds = ()
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if not has_rules(case.rules_folder, case.round):
+        if not case.rules_folder:
             return  # COM01
         keys = read_rule_file(case.rules_folder, f"{find_round(case.round).folder}/{ROOT_FILE}").keys
         missing = [key for key, rule in keys.items() if rule.required == "OPTIONAL" and key not in log.records]

@@ -27,6 +27,7 @@ from compliance.formats.words import (
     write_location,
 )
 from compliance.model.judging import (
+    COMMITTEE_RULE,
     ERROR,
     INCOMPLETE,
     NOT_A_RESULT,
@@ -257,6 +258,9 @@ def shortage(report: Report) -> str:
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
     if logs := sum(len(results.runs) for results in report.sets if results.not_judged):
         parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
+    unjudged = {finding.path for finding in report.findings if finding.rule == COMMITTEE_RULE and finding.incomplete}
+    if unjudged:
+        parts.append(f"{counted(len(unjudged), 'log')} not judged")
     return ", ".join(parts) or "runs are missing"
 
 

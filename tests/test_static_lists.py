@@ -16,7 +16,7 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
 SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg", "docs", "integrations"} | FOUND
-OTHER_EXTRAS = set("train all plot study triton mpi dali wandb mlflow dev docs storage completion".split())
+OTHER_EXTRAS = set("train all committee plot study triton mpi dali wandb mlflow dev docs storage completion".split())
 
 
 def test_the_wheel_has_every_folder_with_python_files():

@@ -167,7 +167,7 @@ def test_numbers():
 
 def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated):
     lines = FORMATS["text"](tolerated, STYLE).splitlines()
-    assert lines[0] == "Round 3.0 (a folder is named so), profile strict, package ."
+    assert lines[0] == "Round 3.0 of MLPerf HPC (a folder is named so), profile strict, package ."
     for words in ("WARN ", "acme/s1/strong/cosmoflow ", "10/10 runs, 1 failing", "86.66 min, normalised 108.33 min"):
         assert words in lines[2]
     assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs")

@@ -211,7 +211,7 @@ def test_a_rule_that_is_left_out_does_not_take_the_others_with_it(options):
 def test_many_logs_of_another_suite_are_few_lines(tmp_path):
     for number in range(12):
         (tmp_path / f"result_{number}.txt").write_bytes(LOGS["MLPerf Training (bert)"])
-    report = check_paths([tmp_path], Options(jobs=1))
+    report = check_paths([tmp_path], Options(jobs=1, usage="hpc"))
     assert {(finding.rule, finding.severity) for finding in report.findings} == {("SET02", "error")}
     text = render(report, Style())
     assert text.count("MLPerf Training (bert)") == 1 and "in 12 files" in text and len(text.splitlines()) < 20
@@ -221,7 +221,7 @@ def test_many_logs_of_another_suite_are_few_lines(tmp_path):
 def test_a_package_of_another_suite_is_not_judged_as_ours(tmp_path):
     package = SamplePackage(round_="0.7").edit_all(lambda log: log.set("submission_benchmark", "resnet"))
     package.replace("systems/left_over.json", b"{}").replace("results/empty/bert/scaling.json", b"{}")
-    report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
+    report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1, usage="hpc"))
     found = {finding.rule for finding in report.findings if finding.severity != "skipped"}
     assert found == {"SET02", "RUN01"} and report.verdict == "FAIL" and report.rounds == []
     assert report.official is None and all(report.verdict_of(results) != "PASS" for results in report.sets)

@@ -27,8 +27,9 @@ from compliance.engine import Options, check_paths
 from compliance.logs.log import KEYS, LogReader, read_with
 from compliance.model.judging import OFFICIAL, JudgedRun
 from tests.bench_script import bench_script
+from tests.compliance.committee.written import needs_rule_files
 
-pytest.importorskip("mlperf_logging", reason="mlperf-logging is not installed")
+pytestmark = needs_rule_files
 committee_logs, making, breaking, committee_rules = (
     bench_script(f"committee_{name}") for name in ("logs", "making", "breaking", "rules")
 )

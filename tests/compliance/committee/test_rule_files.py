@@ -16,7 +16,7 @@ WHOLE = (
     + key("block_start", REQ="AT_LEAST_ONE_OR(epoch_start, eval_start)")
     + key("eval_accuracy", REQ="AT_LEAST(2)", FIRST_CHECK="True", ATLEAST_ONE_CHECK="v['value'] <= 3.3")
     + key("seed", REQ="OPTIONAL")
-    + end(PRE="s['b'] = 1", CHECK="s['started']")
+    + end(CHECK="s['started']")
 )
 
 
@@ -27,17 +27,22 @@ def read(folder, text):
 
 def test_all_parts_of_a_file_are_read(tmp_path):
     rules = read(tmp_path, WHOLE)
-    assert rules.begin and rules.end and [check.text for check in rules.end_checks] == ["s['started']"]
+    assert rules.begin and [check.text for check in rules.end_checks] == ["s['started']"]
     start, block, accuracy, seed = rules.keys.values()
-    assert start.before and start.after and [check.text for check in start.checks] == ["v['value'] is None", "True"]
+    assert [step.text for step in start.steps] == ["s['a'] = 1", "v['value'] is None", "True", "s['a'] = 2"]
     assert (start.required, start.least, block.others) == ("EXACTLY_ONE", 1, ("epoch_start", "eval_start"))
     assert (accuracy.least, accuracy.once.text, len(accuracy.first_checks)) == (2, "v['value'] <= 3.3", 1)
-    assert (seed.required, seed.least, seed.checks, seed.once) == ("OPTIONAL", 0, (), None)
+    assert (seed.required, seed.least, seed.steps, seed.once) == ("OPTIONAL", 0, (), None)
 
 
 def test_of_two_blocks_of_a_key_the_last_counts(tmp_path):
     rules = read(tmp_path, key("seed", CHECK="False") + key("seed", REQ="OPTIONAL"))
-    assert rules.keys["seed"].checks == ()
+    assert rules.keys["seed"].steps == ()
+
+
+def test_of_two_checks_in_a_block_the_last_counts(tmp_path):
+    rules = read(tmp_path, "- KEY:\n    NAME: a\n    CHECK: 'False'\n    CHECK: 'True'\n")
+    assert [step.text for step in rules.keys["a"].steps] == ["True"]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +54,9 @@ def test_of_two_blocks_of_a_key_the_last_counts(tmp_path):
         (key("a") + key("b", CHEKC="True"), 5, "'CHEKC' is unknown"),
         (key("a", REQ="TWICE"), 3, "REQ is 'TWICE'"),
         (key("a", ATLEAST_ONE_CHECK=["True", "True"]), 3, "expected an expression"),
+        (key("a") + end(PRE="s['a'] = 1"), 4, "'PRE' is unknown"),
+        ("- KEY:\n    NAME: a\n    POST: s['a'] = 1\n    POST: s['a'] = 2\n", 2, "twice"),
+        ("- KEY:\n    NAME: !!str a\n", 2, "a tag"),
         (key("a", CHECK={"x": "True"}), 3, "expected an expression"),
         ("- KEY:\n    REQ: OPTIONAL\n", 2, "without a NAME"),
         ("- KEY:\n    NAME: a\n  END:\n    CHECK: 'True'\n", 1, "expected one of"),

@@ -82,6 +82,7 @@ site: $(VENV)/.dev-installed ## build the site of the documentation in build/sit
 
 bench: $(VENV)/.dev-installed ## measure most numbers of docs/performance; a script with --keep keeps its own
 	$(PY) bench/checker.py
+	$(PY) bench/committee_check.py
 	$(PY) bench/data.py
 	$(PY) bench/data_checks.py
 	$(PY) bench/feed.py

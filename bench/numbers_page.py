@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import accept
 import checker
+import committee_check
 import data
 import data_checks
 import ensemble
@@ -58,7 +59,7 @@ def page(gpu_results: Sequence[Path]) -> str:
 
 
 def describe_checker() -> Subject:
-    record, fuzzing = read_record("checker"), read_record("fuzzing")
+    record, fuzzing, of_training = read_record("checker"), read_record("fuzzing"), read_record("committee")
     numbers = (
         Number(
             row.what,
@@ -79,6 +80,7 @@ def describe_checker() -> Subject:
     )
     sources = [
         Source("checker.py", record, numbers),
+        Source("committee_check.py", of_training, committee_check.list_numbers(of_training["results"])),
         Source(
             "fuzz_coverage.py", fuzzing, [Number("inputs led by coverage", f"{sum(row['inputs'] for row in led):,}")]
         ),

@@ -52,11 +52,12 @@ def test_a_log_of_a_training_benchmark_is_judged_by_the_round_of_its_time(check,
     assert check(*RULES)[1].startswith("Round 4.0 of MLPerf Training (its logs are of that time")
 
 
-def test_the_folder_names_the_round(check, folder):
+def test_the_folder_names_the_round(folder, capsys):
     place = folder / "training_results_v6.1"
     place.mkdir()
     (folder / "log.txt").rename(place / "log.txt")
     assert main([str(place / "log.txt"), "--no-config", *RULES]) == 0
+    assert capsys.readouterr().out.startswith("Round 6.1 of MLPerf Training (a folder above is named so)")
 
 
 def test_a_log_of_hpc_stays_one(check, folder):

@@ -111,7 +111,7 @@ class Committee:
         official = self.checker.yaml
 
         def load(stream: Any, **options: Any) -> Any:
-            name = str(Path(stream.name).relative_to(self.folder))
+            name = str(Path(stream.name).resolve().relative_to(self.folder))
             self.opened.append(name)
             if name not in self.parsed:
                 self.parsed[name] = official.load(stream, **options)

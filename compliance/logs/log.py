@@ -627,7 +627,7 @@ def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None, keys: 
     A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log with the
     problem "unreadable" and whatever could be read before it.
     """
-    return read_with(LogReader(path, KEYS.union(keys), benchmark), tree)
+    return read_with(LogReader(path, (*KEYS, *keys), benchmark), tree)
 
 
 def read_with(reader: LogReader, tree: Tree) -> Log:
@@ -638,7 +638,7 @@ def read_with(reader: LogReader, tree: Tree) -> Log:
 
 def parse_log(data: bytes, path: str = "<bytes>", benchmark: str | None = None, keys: Collection[str] = ()) -> Log:
     """Return the log of these bytes, as of a file with these contents; benchmark, keys: as `read_log` takes them."""
-    return _read_stream(LogReader(path, KEYS.union(keys), benchmark), lambda: io.BytesIO(data))
+    return _read_stream(LogReader(path, (*KEYS, *keys), benchmark), lambda: io.BytesIO(data))
 
 
 def _read_stream(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> Log:

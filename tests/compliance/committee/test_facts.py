@@ -34,12 +34,12 @@ def write_points(folder, table):
     path = folder.parent / "rcp_checker/training_9.9.0/rcps_net.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(table if isinstance(table, str) else json.dumps(table))
-    return load_committee_points(str(folder), ROUND, "net", 10)
+    return load_committee_points(str(folder), ROUND, "net", 10, "samples")
 
 
 def test_target_runs_and_settings_are_read_from_the_files(folder):
     found = find_facts(str(folder), ROUND, "net")
-    assert (found.name, found.runs, found.rounds, found.epoch_unit) == ("net", 10, (ROUND,), "samples")
+    assert (found.name, found.runs, found.rounds) == ("net", 10, (ROUND,))
     target = found.target
     assert (target.key, target.value, target.lower_is_better) == ("eval_accuracy", 3.3, True)
     met = {value: target.met(value) for value in (3.3, 3.4, 0, "3", None)}
@@ -70,7 +70,7 @@ def test_a_refused_rule_file_leaves_no_facts(folder):
 
 
 def test_convergence_points_are_read_by_batch_size(folder):
-    assert load_committee_points(str(folder), ROUND, "net", 10) == ()
+    assert load_committee_points(str(folder), ROUND, "net", 10, "samples") == ()
     load_committee_points.cache_clear()
     more = POINT | {"BS": 16, "samples to converge": [9, 7, 8]}
     low, high = write_points(folder, {"b": POINT, "a": more})
@@ -98,4 +98,5 @@ def test_the_installed_files_state_them_too(round_, benchmark, expected):
     found = find_facts(folder, round_, benchmark)
     assert (found.target.key, found.target.value, found.target.lower_is_better, found.runs) == expected
     assert {"global_batch_size", "opt_base_learning_rate"} <= {setting.key for setting in found.settings}
-    assert load_committee_points(folder, round_, benchmark, found.runs) and benchmark in list_benchmarks(folder, round_)
+    assert load_committee_points(folder, round_, benchmark, found.runs, "samples")
+    assert benchmark in list_benchmarks(folder, round_)

@@ -4,8 +4,9 @@
     python bench/committee_check.py --keep    also keep the record
 
 Both sides judge by the same rule files, those of the installed mlperf-logging: it runs them, the checker reads them.
-CPU seconds are user + system time, from getrusage, without the imports; each measurement runs in a separate process, on
-one core. Of this checker the median of several runs counts, of mlperf-logging one run. Logs that need a rule file which
+CPU seconds are user + system time, from getrusage; each measurement runs in a separate process, on one core. In
+process, they are without the imports; as commands they are those of a person at a terminal: mlperf-logging's command
+takes one log, so there are as many calls as logs, and one of the checker's. Of this checker the median of several runs counts, of mlperf-logging one run. Logs that need a rule file which
 the checker refuses, as it imports a module, are left out of the times, and counted. Exit status 1: a verdict differs.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -76,10 +78,28 @@ def measure_theirs(corpus: Path) -> dict[str, Any]:
     return {**clock.read(), "valid": valid}
 
 
+def measure_commands(corpus: Path, ours: bool) -> dict[str, Any]:
+    """Return the seconds of the commands that judge every log, also those that need a refused file."""
+    logs = sorted(map(str, corpus.glob("*/results/**/result_*.txt")))
+    one = ["compliance.check", "--no-config", "--profile", "official", "--jobs", "1", "--round", ROUND, str(corpus)]
+    their = ["mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", f"{ROUND}.0", "--log_output"]
+    commands = [one] if ours else [[*their, str(corpus / "output.log"), log] for log in logs]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for command in commands:
+        subprocess.run(
+            [sys.executable, "-m", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"cpu_s": seconds, "wall_s": 0.0, "logs": len(logs)}
+
+
 MEASURES: Final[dict[str, Callable[[Path], dict[str, Any]]]] = {
     "strict": lambda corpus: measure_ours(corpus, "strict"),
     "official": lambda corpus: measure_ours(corpus, "official"),
     "theirs": measure_theirs,
+    "our_command": lambda corpus: measure_commands(corpus, ours=True),
+    "their_commands": lambda corpus: measure_commands(corpus, ours=False),
 }
 
 
@@ -104,8 +124,10 @@ def measure_all(archive: Path, runs: int) -> dict[str, Any]:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ.update(PYTHONPYCACHEPREFIX=str(Path(folder, "pycache")), PYTHONPATH=str(ROOT))
         subprocess.run([sys.executable, "-c", f"import {COMPILED}"], check=True)
-        found = {name: [run_measure(name, corpus) for _ in range(runs)] for name in ("strict", "official")}
-        theirs = run_measure("theirs", corpus)
+        found = {
+            name: [run_measure(name, corpus) for _ in range(runs)] for name in ("strict", "official", "our_command")
+        }
+        theirs, commands = run_measure("theirs", corpus), run_measure("their_commands", corpus)
         logs, every = len(theirs["valid"]), len(list(corpus.glob("*/results/**/result_*.txt")))
     seconds = {name: [one["cpu_s"] for one in of_name] for name, of_name in found.items()}
     ours = found["official"][0]["valid"]
@@ -116,6 +138,7 @@ def measure_all(archive: Path, runs: int) -> dict[str, Any]:
         "valid": sum(theirs["valid"]),
         **{name: {"cpu_s": median(times), "cpu_s_of_runs": times} for name, times in seconds.items()},
         "theirs": {"cpu_s": theirs["cpu_s"]},
+        "their_commands": {"cpu_s": commands["cpu_s"], "logs": commands["logs"]},
     }
 
 
@@ -130,6 +153,14 @@ def list_numbers(results: dict[str, Any]) -> Iterator[Number]:
             f"{THEIRS} {theirs:.2f} s",
             f"{theirs / ours:.1f}",
         )
+    ours, theirs = results["our_command"]["cpu_s"], results["their_commands"]["cpu_s"]
+    number = results["their_commands"]["logs"]
+    yield Number(
+        f"{number:,} logs of MLPerf Training v{ROUND}, one command, profile official; peer: a command for each log",
+        f"{ours:.2f} s",
+        f"{THEIRS} {theirs:.1f} s",
+        f"{theirs / ours:.1f}",
+    )
     goal = "" if results["equal"] == results["logs"] else "all"
     yield Number("these logs with the same verdict", f"{results['equal']:,} of {results['logs']:,}", goal=goal)
     yield Number("logs left out: their rule file imports a module", f"{results['left_out']}")

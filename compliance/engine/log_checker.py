@@ -146,7 +146,9 @@ class LogTask(Struct, frozen=True):
 
 def check_log(task: LogTask) -> JudgedRun:
     """Read a log and its power files; return the run, judged, also by the official tool where that is asked for."""
-    log = read_log(task.path, task.tree, task.options.benchmark, task.case.committee_keys)
+    case = task.case
+    with_text = case.strict or case.usage != TRAINING  # the committee's rule files are about records
+    log = read_log(task.path, task.tree, task.options.benchmark, case.committee_keys, with_text)
     if not task.judged:
         return _judge_run(extract_run(log, None, None), task, task.case)
     return judge_by_both(log, task)

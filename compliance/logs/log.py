@@ -308,9 +308,12 @@ class LogReader:
     """Turn bytes, fed in pieces of any size, into a `Log`; never raise, whatever the bytes are.
 
     benchmark: whose keys are kept, too; without it, those of the plug-in that the log names in its first BLOCK_BYTES.
+    with_text: look at the lines that are no records, too.
     """
 
-    def __init__(self, path: str, keys: Iterable[str] = KEYS, benchmark: str | None = None) -> None:
+    def __init__(
+        self, path: str, keys: Iterable[str] = KEYS, benchmark: str | None = None, with_text: bool = True
+    ) -> None:
         self.log = Log(path)
         self._watch = Watch(self.log.personal)
         self._carry = bytearray()
@@ -323,6 +326,7 @@ class LogReader:
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
         self._unnamed = BENCHMARK in self._slots  # while none is named
+        self._with_text = with_text
         self._keep_keys(benchmark)
 
     def feed(self, data: bytes) -> None:
@@ -393,9 +397,11 @@ class LogReader:
                 self._begin = match[1]
             texts = self._read_records(self._lines_of(data))
             self._limit_others()
-            self._look_at_texts(texts)
-            self._keep_text(texts)
-        self._watch.look(data, first)
+            if self._with_text:
+                self._look_at_texts(texts)
+                self._keep_text(texts)
+        if self._with_text:
+            self._watch.look(data, first)
 
     def _read_records(self, lines: list[bytes]) -> list[tuple[int, bytes]]:  # noqa: PLR0915  (calls would cost much)
         """Keep the records of these lines; return the other lines with their numbers."""
@@ -619,15 +625,21 @@ def _head_of(text: bytes) -> str:
     return text[:LONGEST_HEAD].decode("utf-8", "replace")
 
 
-def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None, keys: Collection[str] = ()) -> Log:
+def read_log(
+    path: str,
+    tree: Tree = NAMED,
+    benchmark: str | None = None,
+    keys: Collection[str] = (),
+    with_text: bool = True,
+) -> Log:
     """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
-    tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`. keys: of
-    further records to keep.
+    tree: the folder that the file belongs to; by default the user named it. benchmark, with_text: see `LogReader`.
+    keys: of further records to keep.
     A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log with the
     problem "unreadable" and whatever could be read before it.
     """
-    return read_with(LogReader(path, (*KEYS, *keys), benchmark), tree)
+    return read_with(LogReader(path, (*KEYS, *keys), benchmark, with_text), tree)
 
 
 def read_with(reader: LogReader, tree: Tree) -> Log:

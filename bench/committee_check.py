@@ -5,9 +5,10 @@
 
 Both sides judge by the same rule files, those of the installed mlperf-logging: it runs them, the checker reads them.
 CPU seconds are user + system time, from getrusage; each measurement runs in a separate process, on one core. In
-process, they are without the imports; as commands they are those of a person at a terminal: mlperf-logging's command
-takes one log, so there are as many calls as logs, and one of the checker's. Of this checker the median of several runs counts, of mlperf-logging one run. Logs that need a rule file which
-the checker refuses, as it imports a module, are left out of the times, and counted. Exit status 1: a verdict differs.
+process, they are without the imports, and logs that need a rule file which the checker refuses, as it imports a module,
+are left out and counted. As commands, all logs are judged: the command of mlperf-logging takes one log, so there are as
+many calls as logs; the checker takes the folder. Of this checker the median of several runs counts, of mlperf-logging
+one run. Exit status 1: a verdict differs.
 """
 
 from __future__ import annotations

@@ -224,6 +224,8 @@ def find_unit(log: Log, reference: Reference | None) -> str:
     """
     if reference is None or reference.epoch_unit:
         return reference.epoch_unit if reference else "epochs"
+    if log.counts_samples:
+        return "samples"
     results = log.derive(Course, reference.target.key).results
     if any(record.meta("epoch_num") is None for record in results.records):
         return "samples"

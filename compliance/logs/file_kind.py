@@ -114,6 +114,10 @@ TRAINING_BENCHMARKS: Final = frozenset(
     "unet3d".split()
 )
 """Benchmarks of MLPerf Training 0.6 to 6.1: mlperf_logging/benchmark_meta.py of mlperf-logging 4.1.68."""
+COUNTED_IN_SAMPLES: Final = frozenset(
+    "deepseekv3_671b dlrmv4 flux1 gpt_oss_20b llama2_70b_lora llama31_405b llama31_8b qwen35_397b_grpo".split()
+)
+"""Those whose convergence is the samples_count of an evaluation, whatever epoch_num it states, too: rcp_checker.py."""
 
 
 def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:

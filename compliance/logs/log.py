@@ -31,6 +31,7 @@ from common.tree import NAMED, Tree, size_text
 from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES, list_references, read_name
 from compliance.logs.file_kind import (
+    COUNTED_IN_SAMPLES,
     EMPTY,
     OUTPUT,
     InflateError,
@@ -254,6 +255,20 @@ class Log:
         times = [event.time_ms for event in self.ordered]
         return all(map(le, times, times[1:]))
 
+    @cached_property
+    def counts_samples(self) -> bool:
+        """Whether its benchmark is one of MLPerf Training whose convergence is counted in samples."""
+        return read_name(self.value(BENCHMARK)) in COUNTED_IN_SAMPLES
+
+    def position(self, record: Record) -> Any:
+        """Return where in the run a record stands, as it states it: in epochs or samples, None if it does not."""
+        return self.samples(record, record.position)
+
+    def samples(self, record: Record, other: Any) -> Any:
+        """Return how many samples a record states; the other number where it or its benchmark states none."""
+        samples = record.meta("samples_count") if self.counts_samples else None
+        return other if samples is None else samples
+
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
         """Return (number, record) of each record of a key with a finite number in that field, or else of samples."""
         return self.derive(_numbered, key, field)
@@ -294,6 +309,8 @@ class Log:
 def _numbered(log: Log, key: str, field: str) -> NumberedRecords:
     records = log[key]
     numbers: list[Any] = [record.meta(field) for record in records]
+    if log.counts_samples:
+        numbers = [log.samples(record, number) for number, record in zip(numbers, records, strict=True)]
     if None in numbers:  # they may count samples
         numbers = [
             record.position if number is None else number for number, record in zip(numbers, records, strict=True)

@@ -434,7 +434,7 @@ def _sharing_ranks(extents: Any) -> int:
 def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
     for record in log.derive(Course, target.key).counted:
         if is_number(record.value) and is_number(record.time_ms):
-            epoch = record.position
+            epoch = log.position(record)
             yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
 
 
@@ -444,6 +444,6 @@ def _read_convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     if not counted:
         return None, False
     last, stop = counted[-1], log.last("run_stop")
-    epoch = last.position
+    epoch = log.position(last)
     succeeded = stop is not None and stop.meta("status") in ("success", None)
     return (epoch if is_number(epoch) else None), succeeded and reference.target.met(last.value)

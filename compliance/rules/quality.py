@@ -149,7 +149,8 @@ class TargetReached(ResultRule):
         values = [record.value for record in counted if is_number(record.value)]
         low, choose = target.lower_is_better, min if target.lower_is_better else max
         best = choose(values, default=0)
-        if best and min(values) > 1 and (target.met(best / 100) if low else best <= 100):
+        is_share = target.value < 1  # others are no shares, such as a loss
+        if best and is_share and min(values) > 1 and (target.met(best / 100) if low else best <= 100):
             return self.finding_at(
                 log,
                 counted[-1],
@@ -330,7 +331,7 @@ class StopsAtTarget(LogRule, strict_only=True):
         first, last = counted[met.index(True)], counted[-1]
         if target.met(last.value):
             message = (
-                f"target reached at epoch {show(first.position)} but run_stop at {show(last.position)}"
+                f"target reached at epoch {show(log.position(first))} but run_stop at {show(log.position(last))}"
                 f" ({find_unit(log, case.reference)}): the run is longer than necessary"
             )
             yield self.finding_at(log, first, message, "run_stop after this evaluation", NOTE)

@@ -368,7 +368,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     if reference is None or results.judged_as != "closed" or not results.runs:
         return results
     from compliance.model.package_files import RCP_BYPASS  # only results pay for these, not single logs
-    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge
+    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge, no_verdict
 
     try:
         points = _load_points(results, reference)
@@ -388,6 +388,8 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
         if results.strict or of_training
         else _official_convergence(results, theirs)
     )
+    if of_training and (crash := _find_crash(results)):
+        official = no_verdict(crash)
     waiver = results.waiver
     if RCP_BYPASS in results.officially_bypassed and official.official_message.startswith(BYPASSED):
         waiver = waiver or f"package_checker_params says {RCP_BYPASS}"
@@ -405,20 +407,28 @@ def _load_points(results: ResultSet, reference: Reference) -> tuple[ReferencePoi
     return load_points(reference.name, case.round, reference.variant)
 
 
+def _find_crash(results: ResultSet) -> str:
+    """Return why the official RCP checker ends with a traceback on one of the logs, "" if it does not."""
+    readings = [(os.path.basename(run.path), run.official) for run in results.runs if run.official is not None]
+    for name, reading in readings:
+        if reading.rcp_crash:
+            return f"{name}, {reading.rcp_crash}"
+        first = readings[0][1]
+        if reading.batch_size != first.batch_size or reading.benchmark != first.benchmark:
+            return f"batch size or benchmark of {name} differ from the first log"
+    return ""
+
+
 def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     """Return what the official RCP checker says: it goes by what the logs say, not by their folder."""
     from compliance.rcp.judge import judge, no_verdict
     from compliance.rcp.points import load_points
 
-    readings = [(run.path, run.official) for run in results.runs if run.official is not None]
-    first = readings[0][1]
+    first = next(run.official for run in results.runs if run.official is not None)
     if os.path.isdir(posixpath.join(results.folder, SCALING_FILE)):
         return no_verdict(f"{SCALING_FILE} is a folder")
-    for path, reading in readings:
-        if reading.rcp_crash:
-            return no_verdict(f"{os.path.basename(path)}, {reading.rcp_crash}")
-        if reading.batch_size != first.batch_size or reading.benchmark != first.benchmark:
-            return no_verdict(f"batch size or benchmark of {os.path.basename(path)} differ from the first log")
+    if crash := _find_crash(results):
+        return no_verdict(crash)
     reference = REFERENCES.get(first.benchmark) if isinstance(first.benchmark, str) else None
     if reference is None or results.round not in reference.rounds:
         return no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")

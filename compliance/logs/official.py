@@ -39,7 +39,7 @@ def read_officially(log: Log, round_: str) -> OfficialReading:
         size.value if size else -1,  # what the RCP checker takes for the size where a log states none
         benchmark.value if benchmark else None,
         next(_find_log_crashes(log, round_), ""),
-        next(_find_rcp_crashes(log), ""),
+        next(_find_rcp_crashes(log, round_), ""),
     )
 
 
@@ -53,7 +53,7 @@ def official_convergence(log: Log) -> float | None:
         return None
     evaluations = [r for key in METRICS for r in log[key] if r.order < stop.order]
     last = max(evaluations, key=FILE_ORDER, default=None)
-    return _round_officially(last.position) if last else None
+    return _round_officially(log.position(last)) if last else None
 
 
 def _round_officially(epoch: Any) -> float | None:
@@ -63,13 +63,14 @@ def _round_officially(epoch: Any) -> float | None:
         return None
 
 
-def _find_rcp_crashes(log: Log) -> Iterator[str]:
+def _find_rcp_crashes(log: Log, round_: str) -> Iterator[str]:
     """Yield why the RCP checker ends with a traceback."""
-    records = log.in_order(*(key for key in METRICS if len(log.numbered(key)) < len(log[key])))
+    of_training, field = find_usage(round_) == TRAINING, "samples_count" if log.counts_samples else "epoch_num"
+    records = log.in_order(*(key for key in METRICS if of_training or len(log.numbered(key)) < len(log[key])))
     yield from (
-        f"line {record.line}: the epoch_num of {record.key} is not a number"
+        f"line {record.line}: the {field} of {record.key} is not a number"
         for record in records
-        if _round_officially(record.meta("epoch_num")) is None
+        if _round_officially(record.meta(field)) is None
     )
     for stop in log["run_stop"]:
         if not isinstance(stop.metadata, dict) or "status" not in stop.metadata:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from common.console import format_duration
 from common.reference import since
-from common.rounds import TRAINING, find_round, label_round
+from common.rounds import HPC, TRAINING, find_round, label_round
 from common.values import are_same, group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, has_many_digits, match_values, same_times
 from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, choose_texts, listed
@@ -59,7 +59,7 @@ class SeedsLogged(SeedRule):
         if SEED_BYPASS in results.officially_bypassed:
             return
         # The rule dates from 2024: strict only warns about earlier submissions, which could not know it.
-        early = results.strict and results.round != "3.0"
+        early = results.strict and results.case.usage == HPC and results.round != "3.0"
         # The run that may fail may have died before it logged its seed: RUN02 counts the failing runs.
         may_lack = results.strict and not early
         missing = [run for run in results.runs if not run.seeds and not (may_lack and run.verdict == FAIL)]

@@ -7,9 +7,10 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from common.reference import FIRST_RUNS_MS
-from common.rounds import HPC, find_round, find_usage
+from common.rounds import HPC, TRAINING, find_round, find_usage, label_round, sort_versions
 from compliance.benchmarks import names_in_words
 from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few, first_text
 from compliance.model.layout import POWER, PRUNED, STRONG, WEAK, list_results
@@ -49,6 +50,15 @@ JOINED = tuple(
 """Fields that must be text, or the official system description checker crashes."""
 SYSTEM_TYPE = "system_type"
 TYPE_FIX = f'Write "{SYSTEM_TYPE}": "datacenter".'
+TRAINING_LAYOUT: Final = "Arrange results/<system>/<benchmark>/result_<i>.txt and systems/<system>.json."
+FIRST_WITH_STATUS: Final = "4.0"
+TRAINING_STATUSES: Final = (
+    "Available on-premise",
+    "Available cloud",
+    "Research, Development, or Internal (RDI)",
+    "Preview",
+)
+"""What the committee's checker accepts since this round of MLPerf Training: system_desc_checker.py."""
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
 
@@ -95,6 +105,7 @@ class Layout(PackageRule):
             near = next((other for other in folders if find_near(other, [name])), "") if package.strict else ""
             more = first_text(((near, f", but {near!r}"), (results, ": the number of runs is 0")))
             message, fix = f"layout: there is no folder {name!r}{more}", advise_rename(near, name)
+            fix = fix or (TRAINING_LAYOUT if find_usage(package.round) == TRAINING else "")
             incomplete = results and package.strict and not near
             yield self.finding(folder, 0, message, "results/ and systems/", fix=fix, incomplete=incomplete)
 
@@ -115,8 +126,9 @@ class Layout(PackageRule):
             fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
             yield self.finding(folder, 0, message, "strong/ or weak/ in between", fix=fix)
         if flat_round and not package.flat and package.sets:
-            message = f"layout: round {package.round} has no strong or weak folders"
-            yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
+            message = f"layout: round {label_round(package.round)} has no strong or weak folders"
+            expected = "results/<system>/<benchmark>"
+            yield self.finding(results_folder, 0, message, expected, fix="" if of_hpc else TRAINING_LAYOUT)
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
@@ -147,11 +159,15 @@ class BenchmarkFolders(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         benchmarks = package.benchmarks
+        if not benchmarks and find_usage(package.round) == TRAINING:
+            return  # without rule files, as COM01 says of each log
         for results in package.sets:
             name = results.folder_benchmark
             if name not in benchmarks and not (results.plugin and name == results.benchmark):
-                message = f"unknown benchmark folder {name!r} in round {package.round}"
+                message = f"unknown benchmark folder {name!r} in round {label_round(package.round)}"
                 fix = advise_rename(name, find_near(name, benchmarks))
+                if not fix and find_usage(package.round) == TRAINING:
+                    fix = "Name the folder as the committee names the benchmark, in lower case."
                 yield self.finding(results.folder, 0, message, " or ".join(benchmarks), fix=fix)
 
 
@@ -390,6 +406,27 @@ class DescriptionValues(PackageRule, strict_only=True):
                 )
                 if applies
             )
+
+
+class StatusOfTraining(PackageRule):
+    """A system description states a status that the committee's checker knows, since round 4.0 of MLPerf Training."""
+
+    id = "COM03"
+    cite = "mlperf-logging: system_desc_checker.py"
+    why = "The committee's checker refuses the whole package otherwise; it compares letter by letter."
+    fix = 'Write "status" in the system description exactly as one of these, such as "Available on-premise".'
+    differs = "not at all"
+    rounds = ()  # of HPC: PKG07
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        version = find_round(package.round).version
+        if sort_versions([version, FIRST_WITH_STATUS])[0] != FIRST_WITH_STATUS:
+            return
+        for description in readable(package):
+            status = description.fields.get("status", TRAINING_STATUSES[0])
+            if status not in TRAINING_STATUSES:
+                message, expected = f"status in the system json is {show(status)}", " or ".join(TRAINING_STATUSES)
+                yield self.finding(description.path, 0, message, expected, "status")
 
 
 class ThroughputNeedsTimeToTrain(PackageRule, strict_only=True):

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from common.reference import ANY, FULL, MINI, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
+from common.rounds import HPC
 from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, describe_plugin, has_round, list_references, names_in_words, read_name
 from compliance.logs.log import Log
@@ -257,7 +258,7 @@ class SeedLogged(LogRule, strict_only=True):
             message = f"{len(log['seed'])} seed records with different values: the official log checker fails on them"
             yield self.finding_at(log, differing[0], message, "one seed record, from rank 0", WARNING)
         if not log["seed"]:
-            severity = "an error" if case.round == "3.0" else "a warning"
+            severity = "a warning" if case.usage == HPC and case.round != "3.0" else "an error"
             message = f"seed missing: the log states none ({severity} in a closed submission)"
             yield self.finding(log.path, 0, message, "one seed record", "seed")
         yield from (

@@ -2,10 +2,14 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from common.record import format_record
+from compliance.engine import Options, check_paths
+from compliance.model.system import SystemDescription
+from compliance.rules.package import StatusOfTraining
 from submission import report, summary
 
 RULES = {
@@ -127,3 +131,20 @@ def test_the_analysis_measures_epochs_that_end_with_the_run(training, call, tmp_
     text = page.read_text()
     assert "Analysis of round 4.1 Training" in text
     assert not re.search("no staging|strong scaling", text)
+
+
+def test_samples_count_is_the_convergence_also_beside_an_epoch_num(tmp_path):
+    write_rules(tmp_path)
+    path = tmp_path / "result_0.txt"
+    log = make_log("llama2_70b_lora", 12)
+    path.write_bytes(log.replace(b'"samples_count"', b'"epoch_num": 3, "samples_count"'))
+    options = Options(committee_rules=str(tmp_path), round="training-4.1")
+    (run,) = check_paths([path], options).runs
+    assert (run.convergence, run.convergence_unit, run.official_convergence) == (3072, "samples", 3072)
+
+
+@pytest.mark.parametrize(("round_", "refused"), [("training-3.1", False), ("training-4.1", True)])
+def test_the_status_of_a_system_is_one_that_the_committee_knows(round_, refused):
+    description = SystemDescription("systems/x.json", "x", {"status": "onprem"})
+    package = SimpleNamespace(round=round_, descriptions={"x": description})
+    assert bool([*StatusOfTraining().check(package)]) is refused

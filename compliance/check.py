@@ -99,7 +99,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="python -m compliance.check",
-        description="Check result logs and submissions of MLPerf HPC for time to train and convergence.",
+        description="Check result logs and submissions of MLPerf HPC and Training for time to train and convergence.",
         epilog=EXAMPLES,
         statuses={
             0: "passes (perhaps with warnings, notes or skipped rules)",

@@ -286,7 +286,7 @@ def _readable_part(log: Log, case: Case, damage: Damage | None) -> tuple[tuple[s
     if not log.record_count:
         return ("FRM",), "all other rules: the log has no records"
     if case.usage == TRAINING and case.reference is None:
-        return (COMMITTEE_RULE, "FRM"), f"all other rules: {COMMITTEE_RULE} does not know the benchmark"
+        return (COMMITTEE_RULE, "FRM"), f"all other rules: {COMMITTEE_RULE} has no facts of the benchmark"
     if not is_whole(log):
         return ("FRM01", "FRM09"), "all other rules: the file was not read to its end"
     return ((WholeLog.id,), "all other rules: the file is damaged") if damage else (("",), "")

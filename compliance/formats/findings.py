@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from common.command import clean, counted
-from common.rounds import label_round
+from common.rounds import TRAINING, label_round
 from common.values import group_pairs
 from compliance.formats.style import Style
 from compliance.formats.table import Column, TextTable, make_table
@@ -305,6 +305,7 @@ TIMES: Final[tuple[Column[Any], ...]] = (
     Column("energy", "", lambda results: energy(results.energy_joules)),
     Column("convergence", "", _convergence_cell),
 )
+TIMES_TITLE: Final = "Time to train (strong scaling), in minutes; staging in or out of TTT"
 RATES: Final[tuple[Column[Any], ...]] = (
     Column("T", "", lambda results: plain(results.score.system_scale)),
     Column("S", "", lambda results: plain(results.score.instance_scale)),
@@ -328,10 +329,12 @@ def score_tables(report: Report) -> list[TextTable]:
         Column("benchmark", "", _benchmark_cell, numeric=False),
         Column("division", "", lambda results: clean(results.division or ""), numeric=False),
     )
+    is_of_training = all(results.case.usage == TRAINING for results in report.sets)
+    title = "Time to train, in minutes" if is_of_training else TIMES_TITLE
     tables = (
-        make_table(title, (*names, *columns), [results for results in report.sets if isinstance(results.score, kind)])
-        for kind, title, columns in (
-            (TimeToTrain, "Time to train (strong scaling), in minutes; staging in or out of TTT", TIMES),
+        make_table(text, (*names, *columns), [results for results in report.sets if isinstance(results.score, kind)])
+        for kind, text, columns in (
+            (TimeToTrain, title, TIMES),
             (
                 Throughput,
                 "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from common.reference import FULL, Reference
-from common.rounds import HPC
+from common.rounds import HPC, TRAINING
 from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
 from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, listed, lower_errors, worst
@@ -145,7 +145,8 @@ class ResultSet(Struct, frozen=True):
         The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
         """
         paths = set()
-        may_fail = not (self.not_judged or self.foreign) and (self.scaling == STRONG or not self.strict)
+        unjudged = self.not_judged or self.foreign or self.of_no_benchmark
+        may_fail = not unjudged and (self.scaling == STRONG or not self.strict)
         if may_fail and len(self.failing) == 1 and not (self.strict and self.failing[0].without_target):
             paths.add(self.failing[0].path)
         if not self.strict:
@@ -194,6 +195,11 @@ class ResultSet(Struct, frozen=True):
     def foreign(self) -> bool:
         """Whether there are logs and none of them is one of MLPerf HPC: then nothing is judged of the runs together."""
         return bool(self.runs) and all(run.only_rule for run in self.runs)
+
+    @property
+    def of_no_benchmark(self) -> bool:
+        """Whether it is one of MLPerf Training, of a benchmark that nothing is known about in its round."""
+        return self.strict and self.case.usage == TRAINING and self.reference is None
 
     @property
     def misnamed_logs(self) -> list[str]:

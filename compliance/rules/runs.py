@@ -208,7 +208,7 @@ class FailingRuns(RunsRule):
             move = f"Move {names} to pruned_results/, under a free number."
             fix = f"Repair the damaged file {damaged}. Or: {move}" if damaged else move
             yield self.finding(results.folder, 0, message, "failing instances in pruned_results", fix=fix)
-        elif failing:
+        elif failing and not results.of_no_benchmark:
             yield self._report_tolerated(failing[0], results)
 
     def _report_tolerated(self, run: JudgedRun, results: ResultSet) -> Finding:

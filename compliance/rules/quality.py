@@ -12,6 +12,7 @@ from typing import Any
 
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
+from common.rounds import TRAINING
 from common.values import is_number
 from compliance.logs.course import Course, find_unit
 from compliance.logs.log import Log
@@ -216,7 +217,10 @@ class StatusSuccess(LogRule, strict_only=True):
                 elif stop.meta("ended") != COMPLETED:  # QUA01 says so
                     yield self.finding_at(log, stop, message, '"success"')
                 continue
-            failures = [] if stop.value is None or is_success(stop.value) else [f"value {show(stop.value)}"]
+            results = [records[-1].value for key in log.metrics if (records := log[key])]
+            repeated = case.usage == TRAINING and stop.value in results  # llama2_70b_lora logs the last result again
+            says_nothing = stop.value is None or is_success(stop.value) or repeated
+            failures = [] if says_nothing else [f"value {show(stop.value)}"]
             fields = stop.metadata if isinstance(stop.metadata, dict) else {}
             failures += [
                 f"{name} {show(value)}"

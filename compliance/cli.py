@@ -60,7 +60,7 @@ def choose_round(version: str | None, usage: str, rules: str | None) -> str | No
 
 def add_result_options(parser: Parser) -> None:
     """Add what results are judged by: the suite and its rule files, the round, the profile, waivers and own rules."""
-    rounds = "{" + ",".join(ROUNDS) + ",…}"
+    rounds = "{" + ",".join(ROUNDS) + ",...}"
     parser.add_argument(
         "--round",
         type=any_round,

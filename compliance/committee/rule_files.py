@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -32,7 +32,6 @@ FILE_NAME: Final = r"[A-Za-z0-9_.]+/[A-Za-z0-9_]+\.yaml"
 LOADER: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 PACKAGE: Final = "mlperf_logging"
 DISTRIBUTION: Final = "mlperf-logging"
-T = TypeVar("T")
 
 
 class Condition(NamedTuple):
@@ -80,14 +79,22 @@ class _FormatError(ValueError):
         super().__init__(f"line {node.start_mark.line + 1}, {reason}")
 
 
-@lru_cache(maxsize=512)
 def read_rule_file(folder: str, name: str) -> RuleFile:
-    """Return a file below a folder of rules; kept, since every log of a round needs it.
+    """Return a file below a folder of rules.
 
     Raises FileNotFoundError if there is none, and UnreadableError for a file that is damaged or not understood.
     """
+    rules = _read_once(folder, name)
+    if isinstance(rules, str):
+        raise UnreadableError(rules)
+    return rules
+
+
+@lru_cache(maxsize=512)
+def _read_once(folder: str, name: str) -> RuleFile | str:
+    """Return a rule file, or why it cannot be read; kept, since every log of a round needs it."""
     if not re.fullmatch(FILE_NAME, name) or ".." in name:
-        raise UnreadableError(f"{name[:100]}: not readable: no name of a rule file, such as training_6.1.0/common.yaml")
+        return f"{name[:100]}: not readable: no name of a rule file, such as training_6.1.0/common.yaml"
     path = os.path.join(folder, name)
     try:
         text = Tree.at(folder).read(path, MOST_BYTES).decode()
@@ -101,11 +108,11 @@ def read_rule_file(folder: str, name: str) -> RuleFile:
         reason = f"line {mark.line + 1 if mark else 1}, not YAML: {getattr(error, 'problem', None) or error}"
     except ValueError as error:
         reason = str(error)
-    raise UnreadableError(f"{path}: not readable: {' '.join(reason.split())[:200]}")
+    return f"{path}: not readable: {' '.join(reason.split())[:200]}"
 
 
 def _compose(text: str) -> yaml.Node:
-    """Return the nodes of a YAML text; _FormatError or YAMLError for one with aliases, or nested deeply."""
+    """Return the nodes of a YAML text; ValueError or YAMLError for one with aliases or tags, or nested deeply."""
     depth = 0
     for event in yaml.parse(text, Loader=LOADER):  # composing deep nesting takes stack
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -23,8 +23,8 @@ Arguments = tuple[dict[str, Any], dict[str, Any], float, Callable[[str], None]]
 """What a translated expression takes."""
 MOST_FILES: Final = 100
 """Files that are applied to one log, a file more than once if it is enqueued again."""
-MOST_WORK: Final = 50_000_000
-"""Characters of expressions that are applied to the records of one log by a file; for published logs a millionth."""
+MOST_WORK: Final = 100_000_000
+"""Characters of expressions that a file applies to the records of one log; for logs of round 4.1 up to 3 million."""
 
 
 class Refusal(NamedTuple):

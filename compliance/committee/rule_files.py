@@ -84,14 +84,14 @@ def read_rule_file(folder: str, name: str) -> RuleFile:
 
     Raises FileNotFoundError if there is none, and UnreadableError for a file that is damaged or not understood.
     """
-    rules = _read_once(folder, name)
+    rules = examine_rule_file(folder, name)
     if isinstance(rules, str):
         raise UnreadableError(rules)
     return rules
 
 
 @lru_cache(maxsize=512)
-def _read_once(folder: str, name: str) -> RuleFile | str:
+def examine_rule_file(folder: str, name: str) -> RuleFile | str:
     """Return a rule file, or why it cannot be read; kept, since every log of a round needs it."""
     if not re.fullmatch(FILE_NAME, name) or ".." in name:
         return f"{name[:100]}: not readable: no name of a rule file, such as training_6.1.0/common.yaml"

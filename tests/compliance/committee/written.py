@@ -6,7 +6,7 @@ import json
 import pytest
 
 from common.tree import NAMED
-from compliance.committee.rule_files import find_rules, list_rounds, read_rule_file
+from compliance.committee.rule_files import examine_rule_file, find_rules, list_rounds
 from compliance.committee.verdict import judge_records
 from compliance.logs.log import KEYS, LogReader, read_with
 
@@ -31,7 +31,7 @@ def write_rules(folder, files):
         path = folder / (name if "/" in name else f"{ROUND}/{name}.yaml")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    for cached in (find_rules, list_rounds, read_rule_file):
+    for cached in (find_rules, list_rounds, examine_rule_file):
         cached.cache_clear()
     return folder
 

@@ -119,7 +119,7 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], judging: Judging) -> Inp
     return Inputs(packages, folders, tasks)
 
 
-HEAD_BYTES = 256 << 10
+HEAD_BYTES = 128 << 10
 """Of a log: some begin with 90 KB of text before their first record."""
 
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
-from common.rounds import TRAINING, find_usage
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
@@ -142,12 +141,10 @@ class Rule:
     @classmethod
     def applies(cls, round_: str, division: str | None, profile: str) -> bool:
         """Tell whether the rule exists in this round, division and profile."""
-        if find_usage(round_) == TRAINING:
-            is_free = division == "open" and cls.id.startswith("QUA")
-            return (
-                profile in cls.profiles and cls.id in OF_TRAINING[profile] and division in cls.divisions and not is_free
-            )
-        return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
+        if round_ in ROUNDS:  # of HPC
+            return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
+        is_free = division == "open" and cls.id.startswith("QUA")
+        return profile in cls.profiles and cls.id in OF_TRAINING[profile] and division in cls.divisions and not is_free
 
     @classmethod
     def is_suite_rule(cls) -> bool:

@@ -29,7 +29,8 @@ def test_explain_says_all_of_a_rule(rule):
     words = " ".join(text.split())
     for part in (rule.title(), rule.severity, rule.cite, rule.why, rule.fix, rule.differs):
         assert " ".join(part.split()) in words
-    assert "Messages for examples that break it:\n  " in text
+    if rule.rounds:  # examples are of MLPerf HPC
+        assert "Messages for examples that break it:\n  " in text
     assert "lambda" not in text and "/tmp" not in text
 
 

@@ -32,7 +32,7 @@ EXIT_STATUS: Final[dict[How, int]] = {
     TARGET_NOT_MET: 4,
 }
 """Of the training command. 2 is wrong use, which begins no run."""
-FOLDERS: Final = re.compile(r"(?<![\w.-])/(?:[^\s/:'\"]+/)+")
+FOLDERS: Final = r"(?<![\w.-])/(?:[^\s/:'\"]+/)+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Ending:
     @property
     def metadata(self) -> dict[str, Any]:
         """The entries of run_stop in the log, which must not name the folders of a machine."""
-        return {"ended": self.how, **({"cause": FOLDERS.sub("", self.cause)} if self.cause else {})}
+        return {"ended": self.how, **({"cause": re.sub(FOLDERS, "", self.cause)} if self.cause else {})}
 
 
 class EndingError(BaseException):

@@ -21,7 +21,7 @@ CHECKPOINTS: Final = "checkpoints"
 """The folder with the checkpoints of a run, in its folder."""
 POWER: Final = "power"
 """The folder with the power files of a run, in its folder."""
-INSTANCE: Final = re.compile(r"instance_(\d+)")
+INSTANCE: Final = r"instance_(\d+)"
 """The folder of one of several trainings, in the folder of their job."""
 TAIL_BYTES: Final = 1 << 16
 """The end of a file: of a log, where the last record of a finished run is."""
@@ -63,7 +63,7 @@ def instance_folder(job: Path, number: int) -> Path:
 
 def instance_folders(job: Path) -> dict[int, Path]:
     """Return the folders of the instances that there are, by number."""
-    matches = {path: INSTANCE.fullmatch(path.name) for path in job.glob("instance_*") if path.is_dir()}
+    matches = {path: re.fullmatch(INSTANCE, path.name) for path in job.glob("instance_*") if path.is_dir()}
     return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 

@@ -10,7 +10,6 @@ The names of the records in a power file are those of mlperf-logging, and our sc
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -134,6 +133,6 @@ PARTS_SCOPE: Final = "estimate of parts"
 """The scope of readings of some parts of a node, such as its processors."""
 PARTS_SOURCES: Final = ("rapl", "nvml")
 """Sources that always have this scope; command and file have the one that their user states."""
-NODE_FILE_NAME: Final = re.compile(r"node_\d+\.txt")
-PARTS_FILE_NAME: Final = re.compile(rf"({'|'.join(PARTS_SOURCES)}|command|file)_\d+\.txt")
+NODE_FILE_NAME: Final = r"node_\d+\.txt"
+PARTS_FILE_NAME: Final = rf"({'|'.join(PARTS_SOURCES)}|command|file)_\d+\.txt"
 """Names of the power files that a training or a measurement writes, by their scope."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -294,7 +295,7 @@ def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Ene
         files = [
             _read_file(path, begin_ms, end_ms)
             for path in sorted(folder.glob("*.txt"))
-            if NODE_FILE_NAME.fullmatch(path.name) or PARTS_FILE_NAME.fullmatch(path.name)
+            if re.fullmatch(NODE_FILE_NAME, path.name) or re.fullmatch(PARTS_FILE_NAME, path.name)
         ]
     except (OSError, ValueError):  # a damaged file
         return Energy()
@@ -313,7 +314,7 @@ def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Ene
 
 
 def _read_file(path: Path, begin_ms: float, end_ms: float) -> _FileEnergy:
-    energy, efficiency = _FileEnergy(NODE_SCOPE if NODE_FILE_NAME.fullmatch(path.name) else PARTS_SCOPE), 1.0
+    energy, efficiency = _FileEnergy(NODE_SCOPE if re.fullmatch(NODE_FILE_NAME, path.name) else PARTS_SCOPE), 1.0
     until_ms: float | None = None
     for record in read_readings(path.read_bytes()):
         key, value, time_ms = record.key, record.value, record.time_ms

@@ -9,6 +9,7 @@ import csv
 import importlib.util
 import json
 import math
+import re
 import secrets
 import time
 from collections import deque
@@ -274,7 +275,7 @@ class TrackedRun(NumbersCallback):
         """Return the name of the run: by default that of its folder, with that of the job of several trainings."""
         folder = run.folder.resolve()
         return self._config.name or (
-            f"{folder.parent.name}/{folder.name}" if INSTANCE.fullmatch(folder.name) else folder.name
+            f"{folder.parent.name}/{folder.name}" if re.fullmatch(INSTANCE, folder.name) else folder.name
         )
 
     def find_id(self, run: RunStart) -> str | None:

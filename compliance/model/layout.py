@@ -37,15 +37,15 @@ README_FILE = "README.md"
 SCRIPTS = ("setup.sh", "init_datasets.sh", "run_and_time.sh")
 SCALING_FILE = "scaling.json"
 PARAMETERS_FILE = "package_checker_params"
-RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
-POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
-LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
+RESULT_NAME = r"result_[^/]*\.txt(\.gz)?$"
+POWER_NAME = r"(node|sw)_([0-9]+)\.txt"
+LOG_NAME = r".*\.(txt|log|out)(\.gz)?$"
 ROUND_NAMES = {
     HPC: r"(?i)(?:[a-z_-]*hpc[a-z_-]*)?v?(0\.7|1\.0|2\.0|3\.0)(?:\.0)?",
     TRAINING: r"(?i)(?:[a-z_-]*training[a-z_-]*)?v?([0-9]\.[01])(?:\.0)?",
 }
 """A folder of a round's submissions, by suite: `hpc_results_v3.0`, `v3.0`, `3.0`."""
-UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+UNFINISHED = r"\..+\.[0-9a-f]{16}\.tmp"
 """The folder of a package that `submission.assemble` is writing, or did not finish."""
 FLAT, NAMED, NEWEST = "the layout is flat", "a folder above is named so", "the newest"
 DATED = "its logs are of that time; --round chooses another"
@@ -161,9 +161,9 @@ def _discover_folder(path: str, places: Places) -> None:
     for folder, below, names in _walk_sorted(path, most_levels=4):  # as deep as packages are in a repository
         is_package = SYSTEMS in below or (RESULTS in below and _has_logs(posixpath.join(folder, RESULTS)))
         pattern = LOG_NAME if folder == path and not is_package else RESULT_NAME
-        files = [posixpath.join(folder, name) for name in names if pattern.fullmatch(name)]
+        files = [posixpath.join(folder, name) for name in names if re.fullmatch(pattern, name)]
         unread += [file for file in files if _is_file(file)]
-        below[:] = [name for name in below if not (is_package or UNFINISHED.fullmatch(name))]
+        below[:] = [name for name in below if not (is_package or re.fullmatch(UNFINISHED, name))]
         if is_package:
             packages.append(folder)
     if packages:
@@ -198,7 +198,7 @@ def _is_within(path: str, folder: str) -> bool:
 def _has_logs(results: str) -> bool:
     """Tell whether a folder has logs in folders below it; source code, too, is in folders named `results`."""
     below = (names for folder, _, names in _walk_sorted(results) if folder != results)
-    return any(LOG_NAME.fullmatch(name) for names in below for name in names)
+    return any(re.fullmatch(LOG_NAME, name) for names in below for name in names)
 
 
 def _read_package(root: str) -> PackagePlace:
@@ -260,7 +260,7 @@ def power_files(folder: str) -> PowerPlace:
     """Return the power files in the folder of a run."""
     files = PowerPlace(folder)
     for path in list_entries(folder):
-        name = POWER_NAME.fullmatch(os.path.basename(path))
+        name = re.fullmatch(POWER_NAME, os.path.basename(path))
         kinds = {"node": files.nodes, "sw": files.switches}
         (kinds[name[1]] if name and _is_file(path) else files.others).append(path)
     return files
@@ -276,7 +276,7 @@ def is_judged_file(path: str) -> bool:
 def is_log(path: str) -> bool:
     """Tell whether a path below a package is that of a result log or a power file."""
     name = path.rpartition("/")[2]
-    return path.startswith(f"{RESULTS}/") and bool(RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name))
+    return path.startswith(f"{RESULTS}/") and bool(re.fullmatch(RESULT_NAME, name) or re.fullmatch(POWER_NAME, name))
 
 
 def is_script(path: str) -> bool:
@@ -305,8 +305,8 @@ def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
     The others there go to `unread`.
     """
     for folder, below, names in _walk_sorted(path):
-        results = [name for name in names if RESULT_NAME.fullmatch(name)]
-        others = [name for name in names if LOG_NAME.fullmatch(name) and name not in results]
+        results = [name for name in names if re.fullmatch(RESULT_NAME, name)]
+        others = [name for name in names if re.fullmatch(LOG_NAME, name) and name not in results]
         if logs := results or others:
             layout = SetPlace(folder)
             paths = [posixpath.join(folder, name) for name in sorted(logs, key=natural)]
@@ -372,4 +372,4 @@ def _is_file(path: str) -> bool:
 
 def list_results(folder: str) -> list[str]:
     """Return the files in a folder that have the name of a result log; none if it cannot be read."""
-    return [path for path in _sorted_files(folder) if RESULT_NAME.fullmatch(os.path.basename(path))]
+    return [path for path in _sorted_files(folder) if re.fullmatch(RESULT_NAME, os.path.basename(path))]

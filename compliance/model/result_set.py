@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 
-LIKE_A_LOG: Final = re.compile(r"result[^.]*[0-9](\.(txt|log|out)(\.gz)?)?|[^.].*\.(log|out)", re.IGNORECASE)
+LIKE_A_LOG: Final = r"(?i)result[^.]*[0-9](\.(txt|log|out)(\.gz)?)?|[^.].*\.(log|out)"
 COPY: Final = r"\W*(?P<run>result_\w+\.txt)\W.*|(?:\.nfs|\.fuse_hidden|Unconfirmed ).+"
 """Names that rsync, browsers, editors and file systems give to files that they have not finished, or keep."""
 TIMES: Final = "times"
@@ -207,7 +207,7 @@ class ResultSet(Struct, frozen=True):
         return [
             path
             for path in self.other_files
-            if LIKE_A_LOG.fullmatch(os.path.basename(path)) or (self.missing_runs and list_results(path))
+            if re.fullmatch(LIKE_A_LOG, os.path.basename(path)) or (self.missing_runs and list_results(path))
         ]
 
     @property

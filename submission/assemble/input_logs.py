@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,9 +82,9 @@ def find_logs(path: Path, warnings: list[str]) -> list[Path]:
             raise AssemblyError(f"{path}: {problem.rstrip('.')}; leave it out")
         return [path]
     files = list(files_below(path))
-    logs = [file for file in files if RESULT_NAME.fullmatch(file.name)]
+    logs = [file for file in files if re.fullmatch(RESULT_NAME, file.name)]
     names = LIKE_A_LOG if logs else LOG_NAME
-    others = [file for file in files if names.fullmatch(file.name) and not RESULT_NAME.fullmatch(file.name)]
+    others = [file for file in files if re.fullmatch(names, file.name) and not re.fullmatch(RESULT_NAME, file.name)]
     misnamed = [file for file in others if TOKEN in ANYWHERE.begin(file, SEARCHED_BYTES)]
     if not logs and not misnamed:
         raise AssemblyError(f"{path}: no logs: expected result_*.txt, *.txt, *.log or *.out; leave it out")

@@ -309,7 +309,7 @@ class Packing:
         """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
         files = power_files(_power_folder(log))
         read = read_power(files.nodes, files.switches, None, None)
-        parts_files = [path for path in files.others if PARTS_FILE_NAME.fullmatch(os.path.basename(path))]
+        parts_files = [path for path in files.others if re.fullmatch(PARTS_FILE_NAME, os.path.basename(path))]
         unknown = [path for path in files.others if path not in parts_files and os.path.isfile(path)]
         if unknown:
             self.warnings.append(

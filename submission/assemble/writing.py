@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -95,7 +96,7 @@ def _part_of_package(root: Path) -> Iterator[Path]:
     beside = Path(os.path.realpath(root)).parent
     beside.mkdir(parents=True, exist_ok=True)
     for path in beside.iterdir():
-        if UNFINISHED.fullmatch(path.name) and path.name.startswith(f".{root.name}."):
+        if re.fullmatch(UNFINISHED, path.name) and path.name.startswith(f".{root.name}."):
             rmtree(path, ignore_errors=True)
     folder = beside / f".{root.name}.{os.urandom(8).hex()}.tmp"
     try:

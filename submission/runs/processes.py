@@ -6,6 +6,7 @@ The settings of a run are resolved, and its data provided, as its own train comm
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,7 +195,7 @@ def set_aside(folder: Path) -> Path:
         number += 1
     kept.mkdir(parents=True)
     for path in paths:  # a log gets a name that no checker picks up
-        path.rename(kept / (f"{path.name}.interrupted" if RESULT_NAME.fullmatch(path.name) else path.name))
+        path.rename(kept / (f"{path.name}.interrupted" if re.fullmatch(RESULT_NAME, path.name) else path.name))
     return kept
 
 

@@ -42,12 +42,6 @@ class Record(msgspec.Struct, gc=False):
     line: int = msgspec.field(default=0, name="(line)")
     order: int = msgspec.field(default=0, name="(order)")
 
-    @property
-    def position(self) -> Any:
-        """Where in the run it stands, as it states it: in epochs or samples, None if it does not."""
-        epoch = self.meta("epoch_num")
-        return self.meta("samples_count") if epoch is None else epoch
-
     def meta(self, name: str) -> Any:
         """Return a field of the metadata, or None if it is missing or the metadata is not an object."""
         fields = self.metadata

@@ -256,18 +256,22 @@ class Log:
         return all(map(le, times, times[1:]))
 
     @cached_property
+    def counts_epochs(self) -> bool:
+        """Whether its benchmark is one of the suite or a plug-in, whose records state epoch_num, whatever else."""
+        return bool(list_references(read_name(self.value(BENCHMARK))))
+
+    @cached_property
     def counts_samples(self) -> bool:
         """Whether its benchmark is one of MLPerf Training whose convergence is counted in samples."""
         return read_name(self.value(BENCHMARK)) in COUNTED_IN_SAMPLES
 
-    def position(self, record: Record) -> Any:
+    def position(self, record: Record, field: str = "epoch_num") -> Any:
         """Return where in the run a record stands, as it states it: in epochs or samples, None if it does not."""
-        return self.samples(record, record.position)
-
-    def samples(self, record: Record, other: Any) -> Any:
-        """Return how many samples a record states; the other number where it or its benchmark states none."""
-        samples = record.meta("samples_count") if self.counts_samples else None
-        return other if samples is None else samples
+        number = record.meta(field)
+        if self.counts_epochs or (number is not None and not self.counts_samples):
+            return number
+        samples = record.meta("samples_count")
+        return number if samples is None else samples
 
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
         """Return (number, record) of each record of a key with a finite number in that field, or else of samples."""
@@ -308,13 +312,9 @@ class Log:
 
 def _numbered(log: Log, key: str, field: str) -> NumberedRecords:
     records = log[key]
-    numbers: list[Any] = [record.meta(field) for record in records]
-    if log.counts_samples:
-        numbers = [log.samples(record, number) for number, record in zip(numbers, records, strict=True)]
-    if None in numbers:  # they may count samples
-        numbers = [
-            record.position if number is None else number for number, record in zip(numbers, records, strict=True)
-        ]
+    numbers: list[Any] = [
+        record.meta(field) if log.counts_epochs else log.position(record, field) for record in records
+    ]
     if set(map(type, numbers)) == {int} and min(numbers) >= -LARGEST and max(numbers) <= LARGEST:
         return NumberedRecords(numbers, records)
     kept = [(number, record) for number, record in zip(numbers, records, strict=True) if is_number(number)]

@@ -50,11 +50,6 @@ class EpochRecord(msgspec.Struct, gc=False):
         """The metadata, a new dict each time."""
         return {**self.common.metadata, "epoch_num": self.epoch_num}
 
-    @property
-    def position(self) -> Any:
-        """Where in the run it stands: its epoch_num."""
-        return self.epoch_num
-
     def meta(self, name: str) -> Any:
         """Return a field of the metadata, or None if it is missing."""
         return self.epoch_num if name == "epoch_num" else self.common.metadata.get(name)

@@ -34,11 +34,11 @@ def round_name(text: str) -> str:
 
 
 def any_round(text: str) -> str:
-    """Return the version of a round that an argument names, of either suite; an `argparse` type."""
-    match = re.fullmatch(rf"(?:{TRAINING}-)?v?(\d{{1,2}}\.\d)(?:\.0)?", text)
+    """Return the round that an argument names, of either suite, as 3.0 or training-3.0; an `argparse` type."""
+    match = re.fullmatch(rf"({TRAINING}-)?v?([0-9]{{1,2}}\.[0-9])(?:\.0)?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"there is no round {text!r}; write it as 3.0 or, of MLPerf Training, 6.1")
-    return match[1]
+    return (match[1] or "") + match[2]
 
 
 def choose_round(version: str | None, usage: str, rules: str | None) -> str | None:
@@ -48,7 +48,8 @@ def choose_round(version: str | None, usage: str, rules: str | None) -> str | No
     """
     if version is None or (version in ROUNDS and usage != TRAINING):
         return version
-    usage, version = (TRAINING, version.removeprefix(f"{TRAINING}-")) if TRAINING in version else (usage, version)
+    if TRAINING in version and usage != HPC:
+        usage, version = TRAINING, version.removeprefix(f"{TRAINING}-")
     from compliance.committee.rounds import list_versions  # HPC's logs do not pay for it
 
     known = [] if usage == HPC else list_versions(rules)

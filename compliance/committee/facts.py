@@ -7,6 +7,7 @@ and the reference convergence points in rcp_checker/training_<version>/rcps_<ben
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,7 +20,9 @@ from common.tree import Tree
 from common.values import is_number
 from compliance.committee.rule_files import Condition, RuleFile, UnreadableError, read_rule_file
 
-MOST_BYTES: Final = 4 << 20
+MOST_BYTES: Final = 64 << 10
+"""Of benchmark_meta.py, which has 5 KB."""
+MOST_RUNS: Final = 1000
 RUNS: Final = "_ALL_RESULT_FILE_COUNTS"
 """The literal in benchmark_meta.py with the number of runs of a result, by suite and benchmark."""
 DIFFERING: Final = ("train_samples", "eval_samples")
@@ -73,7 +76,10 @@ def find_facts(folder: str, round_: str, benchmark: str | None, division: str = 
         common, own = (read_rule_file(folder, f"{name}/{file}.yaml") for file in ("common", f"{division}_{benchmark}"))
     except (UnreadableError, OSError):
         return None
-    target = _read_target(own)
+    try:
+        target = _read_target(own)
+    except Exception:  # whatever a rule of somebody else's raises
+        return None
     if target is None:
         return None
     keys = dict.fromkeys(key for file in (common, own) for key in file.keys)
@@ -130,10 +136,15 @@ def _read_runs(folder: str) -> dict[str, int]:
     """Return the number of runs of a result by benchmark; nothing where no literal says it."""
     package = Path(folder).parent
     try:
-        tree = ast.parse(Tree.at(package).read(package / "benchmark_meta.py", MOST_BYTES))
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(Tree.at(package).read(package / "benchmark_meta.py", MOST_BYTES))
         literals = [node.value for node in tree.body if isinstance(node, ast.Assign) and _names(node) == RUNS]
         counts = ast.literal_eval(literals[0])["training"]
-        return {name: runs for name, runs in counts.items() if isinstance(name, str) and type(runs) is int and runs > 0}
+        return {
+            name: runs
+            for name, runs in counts.items()
+            if isinstance(name, str) and type(runs) is int and 0 < runs <= MOST_RUNS
+        }
     except (OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, RecursionError, MemoryError):
         return {}
 

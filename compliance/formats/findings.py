@@ -256,9 +256,10 @@ def shortage(report: Report) -> str:
     ]
     if len(short) > 5:  # so many are counted, not listed
         parts = [f"{len(short)} of {len(report.sets)} results lack runs"]
-    if logs := sum(len(results.runs) for results in report.sets if results.not_judged):
-        parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     unjudged = {finding.path for finding in report.findings if finding.rule == COMMITTEE_RULE and finding.incomplete}
+    apart = [run for results in report.sets if results.not_judged or results.lacks_facts for run in results.runs]
+    if logs := sum(run.path not in unjudged for run in apart):
+        parts.append(f"{counted(logs, 'log')} {NOT_A_RESULT}")
     if unjudged:
         parts.append(f"{counted(len(unjudged), 'log')} not judged")
     return ", ".join(parts) or "runs are missing"

@@ -197,9 +197,14 @@ class ResultSet(Struct, frozen=True):
         return bool(self.runs) and all(run.only_rule for run in self.runs)
 
     @property
+    def lacks_facts(self) -> bool:
+        """Whether it is one of MLPerf Training whose runs and target the committee's files do not state."""
+        return self.case.usage == TRAINING and self.reference is None
+
+    @property
     def of_no_benchmark(self) -> bool:
-        """Whether it is one of MLPerf Training, of a benchmark that nothing is known about in its round."""
-        return self.strict and self.case.usage == TRAINING and self.reference is None
+        """Whether none of its runs may fail, as nothing is known about its benchmark."""
+        return self.strict and self.lacks_facts
 
     @property
     def misnamed_logs(self) -> list[str]:

@@ -181,7 +181,7 @@ def _read_own_table(path: Path) -> RcpTable:
     return read_table(path)
 
 
-MOST_BYTES: Final = 4 << 20
+MOST_BYTES: Final = 1 << 20
 """Of a committee's table; the largest has 30 KB."""
 SLACK: Final = {"llama31_405b": 46_080}
 """Samples by which a result may be below what chance explains: rcp_checker.py, since round 5.0 of MLPerf Training."""
@@ -196,25 +196,34 @@ def load_committee_points(
     folder: of the rule files. unit: of the logs, as no table tells it.
     Returns () where there is no table; ValueError for a broken one.
     """
+    import msgspec
+
     from compliance.rcp.table import RecordedPoint
 
     path = Path(folder).parent / "rcp_checker" / find_round(round_).folder / f"rcps_{benchmark}.json"
     try:
         table = load_json(Tree.at(path.parents[1]).read(path, MOST_BYTES))
-        entries = [
-            RecordedPoint(name, entry["BS"], _read_epochs(entry), entry["Hyperparams"]) for name, entry in table.items()
-        ]
-        points = [ReferencePoint.from_runs(entry, unit, required_runs) for entry in entries]
+        fields = (
+            {
+                "name": name,
+                "batch_size": entry["BS"],
+                "epochs": _read_epochs(entry),
+                "hyperparameters": entry["Hyperparams"],
+            }
+            for name, entry in table.items()
+        )
+        entries = msgspec.convert([*fields], list[RecordedPoint])
+        slack = SLACK.get(benchmark, 0)
+        points = [replace(ReferencePoint.from_runs(entry, unit, required_runs), slack=slack) for entry in entries]
+        return tuple(sorted(points, key=lambda point: point.batch_size))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: no table of convergence points ({error!r:.200})") from error
-    slack = SLACK.get(benchmark, 0)
-    return tuple(sorted((replace(point, slack=slack) for point in points), key=lambda point: point.batch_size))
 
 
-def _read_epochs(entry: Mapping[str, Any]) -> tuple[float, ...]:
-    return tuple(entry["samples to converge"] if "samples to converge" in entry else entry["Epochs to converge"])
+def _read_epochs(entry: Mapping[str, Any]) -> Any:
+    return entry["samples to converge"] if "samples to converge" in entry else entry["Epochs to converge"]
 
 
 def locate_table(reference: Reference) -> Path:

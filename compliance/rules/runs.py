@@ -14,6 +14,7 @@ from common.values import group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.judging import (
+    COMMITTEE_RULE,
     ERROR,
     FAIL,
     LOOSE_RULE,
@@ -54,6 +55,12 @@ class NumberOfRuns(RunsRule):
     bad = (lambda package: package(runs=9),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.lacks_facts:
+            message = f"{NOT_A_RESULT}: the committee's files do not state the runs and the target of this benchmark"
+            expected = "its number of runs in benchmark_meta.py, and a target of one number in its rule file"
+            fix = "Ask the committee's own package checker; --committee-rules wants all of mlperf-logging or its clone."
+            yield self.finding(results.folder, 0, message, expected, "", "", fix, COMMITTEE_RULE, incomplete=True)
+            return
         if results.reference is None or not (results.strict or results.round != "0.7"):
             return
         count, wanted = len(results.runs), results.reference.runs

@@ -58,14 +58,23 @@ def test_the_benchmarks_of_a_round_have_a_rule_file_and_runs(folder):
     assert list_benchmarks("", ROUND) == () and find_facts("", ROUND, "net") is None
 
 
-@pytest.mark.parametrize("text", ["", "_ALL_RESULT_FILE_COUNTS = open('x')", "(", "_ALL_RESULT_FILE_COUNTS = {}", "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "_ALL_RESULT_FILE_COUNTS = open('x')", "(", "_ALL_RESULT_FILE_COUNTS = {}", "\0", "#" * 70_000]
+)
 def test_what_is_no_literal_is_not_run(folder, text):
     (folder.parent / "benchmark_meta.py").write_text(text)
     assert find_facts(str(folder), ROUND, "net") is None
 
 
-def test_a_refused_rule_file_leaves_no_facts(folder):
-    write_rules(folder, {"closed_net": key("seed", CHECK="open('x')")})
+@pytest.mark.parametrize(
+    "rules",
+    [
+        key("seed", CHECK="open('x')"),
+        begin("s['goal'] = 1 / 0") + key("eval_accuracy", ATLEAST_ONE_CHECK="v['value'] <= s['goal']"),
+    ],
+)
+def test_a_rule_file_that_is_refused_or_raises_leaves_no_facts(folder, rules):
+    write_rules(folder, {"closed_net": rules})
     assert find_facts(str(folder), ROUND, "net") is None
 
 
@@ -78,7 +87,10 @@ def test_convergence_points_are_read_by_batch_size(folder):
     assert (high.batch_size, high.mean, high.hyperparameters) == (32, 4, {"lr": 0.1})
 
 
-@pytest.mark.parametrize("table", ["{", "[]", '{"a": 1}', {"a": {"BS": 1}}, {"a": POINT | {"Epochs to converge": [1]}}])
+@pytest.mark.parametrize(
+    "table",
+    ["{", "[]", '{"a": 1}', {"a": {"BS": 1}}, {"a": POINT | {"BS": "32"}}, {"a": POINT | {"Epochs to converge": [1]}}],
+)
 def test_a_broken_table_is_named(folder, table):
     with pytest.raises(ValueError, match=r"rcps_net.json: no table of convergence points"):
         write_points(folder, table)

@@ -94,7 +94,8 @@ def test_a_round_that_only_training_has_implies_the_suite(check, round_):
 def test_a_round_that_both_suites_have_is_that_of_hpc_unless_usage_says_otherwise(check, folder):
     write_rules(folder / "rules", {"training_3.0.0/common.yaml": key("seed")})
     assert "3.0 of MLPerf HPC" in check(*RULES, "--round", "3.0")[1].splitlines()[0]
-    assert "3.0 of MLPerf Training" in check(*RULES, "--round", "3.0", "--usage", "training")[1].splitlines()[0]
+    for options in (["--round", "3.0", "--usage", "training"], ["--round", "training-3.0"]):
+        assert "3.0 of MLPerf Training" in check(*RULES, *options)[1].splitlines()[0]
 
 
 def test_a_broken_root_file_ends_with_status_2_and_one_line(check, folder):
@@ -125,6 +126,15 @@ def test_without_rule_files_a_log_is_not_judged(check, monkeypatch, profile):
         and "mlperf-logging" in text
         and "PASS" not in text
     )
+
+
+def test_a_result_whose_number_of_runs_no_file_states_is_not_judged(folder, capsys):
+    place = folder / "llama31_8b"
+    place.mkdir()
+    (folder / "log.txt").rename(place / "result_0.txt")
+    assert main([str(place), "--no-config", *RULES, "--round", "9.9"]) == 1
+    text = capsys.readouterr().out
+    assert "INCOMPLETE: 1 log not judged as a result" in text and "do not state the runs" in text
 
 
 def test_a_refusal_of_the_committee_has_key_line_and_text(check, folder):

@@ -25,6 +25,8 @@ MOST_BYTES: Final = 64 << 10
 MOST_RUNS: Final = 1000
 RUNS: Final = "_ALL_RESULT_FILE_COUNTS"
 """The literal in benchmark_meta.py with the number of runs of a result, by suite and benchmark."""
+OTHER_SCORING: Final = "unet3d"
+"""Four of its 40 runs may fail, and four are dropped at each end (rcp_checker.py): scores here drop one."""
 DIFFERING: Final = ("train_samples", "eval_samples")
 """Settings that differ between the runs of a result: how many samples a run trained with, in some benchmarks."""
 HEADER: Final = (
@@ -67,9 +69,12 @@ class CommitteeTarget(Target):
 
 @lru_cache(maxsize=256)
 def find_facts(folder: str, round_: str, benchmark: str | None, division: str = "closed") -> Reference | None:
-    """Return the facts of a benchmark in a round and division; None if the committee's files do not state them."""
+    """Return the facts of a benchmark in a round and division; None if the committee's files do not state them.
+
+    None, too, for the benchmark that is scored in another way: no score is better than a wrong one.
+    """
     runs = _read_runs(folder).get(benchmark or "") if folder else None
-    if benchmark is None or runs is None:
+    if benchmark is None or runs is None or benchmark == OTHER_SCORING:
         return None
     name = find_round(round_).folder
     try:

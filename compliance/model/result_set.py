@@ -198,7 +198,7 @@ class ResultSet(Struct, frozen=True):
 
     @property
     def lacks_facts(self) -> bool:
-        """Whether it is one of MLPerf Training whose runs and target the committee's files do not state."""
+        """Whether it is one of MLPerf Training whose number of runs and target are not known."""
         return self.case.usage == TRAINING and self.reference is None
 
     @property

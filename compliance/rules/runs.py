@@ -56,8 +56,8 @@ class NumberOfRuns(RunsRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.lacks_facts:
-            message = f"{NOT_A_RESULT}: the committee's files do not state the runs and the target of this benchmark"
-            expected = "its number of runs in benchmark_meta.py, and a target of one number in its rule file"
+            message = f"{NOT_A_RESULT}: the runs and the target of this benchmark are not known"
+            expected = "its number of runs in benchmark_meta.py, a target of one number, and one run that may fail"
             fix = "Ask the committee's own package checker; --committee-rules wants all of mlperf-logging or its clone."
             yield self.finding(results.folder, 0, message, expected, "", "", fix, COMMITTEE_RULE, incomplete=True)
             return

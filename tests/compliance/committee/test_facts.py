@@ -97,6 +97,11 @@ def test_a_broken_table_is_named(folder, table):
 
 
 @needs_rule_files
+def test_the_benchmark_that_drops_four_runs_at_each_end_has_no_facts():
+    assert find_facts(find_rules(None), "training-4.0", "unet3d") is None
+
+
+@needs_rule_files
 @pytest.mark.parametrize(
     ("round_", "benchmark", "expected"),
     [

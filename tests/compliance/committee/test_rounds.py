@@ -134,7 +134,10 @@ def test_a_result_whose_number_of_runs_no_file_states_is_not_judged(folder, caps
     (folder / "log.txt").rename(place / "result_0.txt")
     assert main([str(place), "--no-config", *RULES, "--round", "9.9"]) == 1
     text = capsys.readouterr().out
-    assert "INCOMPLETE: 1 log not judged as a result" in text and "do not state the runs" in text
+    assert (
+        "INCOMPLETE: 1 log not judged as a result" in text
+        and "the runs and the target of this benchmark are not known" in text
+    )
 
 
 def test_a_refusal_of_the_committee_has_key_line_and_text(check, folder):

@@ -1,7 +1,7 @@
-"""Compile Triton kernels ahead of time for an H100 or H200 (sm_90a), and read what their machine code needs.
+"""Compile Triton kernels ahead of time for an H100, H200 (sm_90a) or A100 (sm_80), and read what their code needs.
 
 No GPU is needed: Triton brings NVIDIA's assembler. A kernel that spills registers, or of which the assembler tells
-nothing, fails. `compile_for_amd` only compiles, for an MI300 (gfx942).
+nothing, fails; also one that `compile_for_amd` compiles for an MI300 (gfx942).
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-TARGET = "sm_90a"
+CAPABILITIES = {"sm_90a": 90, "sm_80": 80}
 TRITON = "3.6.0"
 TYPES = {
     torch.bfloat16: "*bf16",
@@ -28,6 +28,7 @@ TYPES = {
 }
 SPILLED = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
+SPILLED_BY_AMD = re.compile(r"\.[sv]gpr_spill_count: +(\d+)")
 
 
 class Resources(NamedTuple):
@@ -38,9 +39,10 @@ class Resources(NamedTuple):
     sass: str
 
 
-def resources(kernel, arguments, *, warps=4, stages=3):
+def resources(kernel, arguments, *, warps=4, stages=3, target="sm_90a"):
     """Compile a kernel as it would be launched with these arguments; raise AssertionError if it spills.
 
+    target: sm_90a or sm_80.
     arguments: by name, without those that are not constexpr and None; tensors of any device, whose sizes do not matter
     and whose addresses are taken for multiples of 16, whole numbers and floats.
     """
@@ -48,8 +50,9 @@ def resources(kernel, arguments, *, warps=4, stages=3):
 
     if triton.__version__ != TRITON:
         pytest.skip(f"Triton {triton.__version__} makes other machine code than {TRITON}, see the Makefile")
-    compiled = _compiled(kernel, arguments, ("cuda", 90, 32), warps, stages)
-    report, sass = _assembled(compiled.asm["ptx"], Path(triton.__file__).parent / "backends" / "nvidia" / "bin")
+    compiled = _compiled(kernel, arguments, ("cuda", CAPABILITIES[target], 32), warps, stages)
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    report, sass = _assembled(compiled.asm["ptx"], tools, target)
     registers, spilled = REGISTERS.search(report), SPILLED.search(report)
     assert registers and spilled, f"the assembler tells no registers of {kernel.__name__}:\n{report}"
     assert spilled.groups() == ("0", "0", "0"), f"{kernel.__name__} spills: {spilled[0]}, {registers[0]}"
@@ -58,7 +61,9 @@ def resources(kernel, arguments, *, warps=4, stages=3):
 
 def compile_for_amd(kernel, arguments, *, warps=4, stages=2):
     """Compile a kernel as it would be launched with these arguments, see `resources`; return its machine code."""
-    return _compiled(kernel, arguments, ("hip", "gfx942", 64), warps, stages).asm["amdgcn"]
+    code = _compiled(kernel, arguments, ("hip", "gfx942", 64), warps, stages).asm["amdgcn"]
+    assert SPILLED_BY_AMD.findall(code) == ["0", "0"], f"{kernel.__name__} spills, or does not tell"
+    return code
 
 
 def _compiled(kernel, arguments, target, warps, stages):
@@ -82,12 +87,12 @@ def _compiled(kernel, arguments, target, warps, stages):
     return triton.compile(source, target=GPUTarget(*target), options={"num_warps": warps, "num_stages": stages})
 
 
-def _assembled(ptx, tools):
+def _assembled(ptx, tools, target):
     """Return the assembler's report and the machine code as text."""
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [tools / "ptxas", "-v", f"-arch={TARGET}", source, "-o", binary]
+        command = [tools / "ptxas", "-v", f"-arch={target}", source, "-o", binary]
         report = subprocess.run(command, capture_output=True, text=True, check=False)
         assert report.returncode == 0, f"the assembler failed:\n{report.stderr}"
         sass = subprocess.run([tools / "cuobjdump", "--dump-sass", binary], capture_output=True, text=True, check=True)

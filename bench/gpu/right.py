@@ -26,7 +26,7 @@ KERNEL_TESTS: Final = (
     "tests/oc20/test_kernels.py",
     "tests/common/training/test_optim.py",
 )
-COMPILED_ELSEWHERE: Final = "not h100 and not 16_bytes and not tensor_cores and not interpreter"
+COMPILED_ELSEWHERE: Final = "not compiles and not 16_bytes and not tensor_cores and not interpreter"
 """Tests that compile for a device that need not be there say nothing about this one."""
 TEST_PROCESSES: Final = 4
 

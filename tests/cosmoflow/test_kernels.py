@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from cosmoflow.model import SLOPE, ModelConfig, apply_block, build_model
-from tests.hopper import resources
+from tests.hopper import compile_for_amd, resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 
 pytestmark = needs_triton
@@ -156,19 +156,21 @@ def test_the_first_block_is_fused_where_its_kernel_fits():
 # -- machine code at the published sizes, as launched ----------------------------------------------------------
 
 
-def compiled(kernel, arguments, sizes):
-    """Compile a kernel for a batch of the published network; it may not spill."""
+def compiled(kernel, arguments, sizes, target="sm_90a"):
+    """Compile a kernel for a batch of the published network; it may not spill. Return what it needs, or AMD's code."""
     sizes = dict(sizes)
-    return resources(kernel, {**arguments, **sizes}, warps=sizes.pop("num_warps"), stages=sizes.pop("num_stages", 3))
+    options = {"warps": sizes.pop("num_warps"), "stages": sizes.pop("num_stages", 3 if target != "gfx942" else 2)}
+    if target == "gfx942":
+        return compile_for_amd(kernel, {**arguments, **sizes}, **options)
+    return resources(kernel, {**arguments, **sizes}, **options, target=target)
 
 
 def memory(dtype):
     return torch.empty(1, dtype=dtype, device="meta")
 
 
-@not_interpreted
-@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.exhaustive) for i in range(1, 5))])
-def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
+def pooling_kernels(channels):
+    """Return the kernels of pooling at the published sizes, each with its arguments and sizes."""
     from cosmoflow import kernels
 
     side = 128 * 32 // channels
@@ -177,18 +179,12 @@ def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
     shape = dict.fromkeys("DHW", side)
     halves, byte, wide = memory(torch.bfloat16), memory(torch.uint8), memory(torch.float32)
     forward = {"x": halves, "bias": wide, "y": halves, "byte": byte}
-    found = compiled(kernels._pool_kernel, {**forward, **shape}, sizes)
-    assert len(re.findall(r"LDG\.E\.128", found.sass)) >= 8 and re.search(r"STG\.E\.128", found.sass)
-    assert found.registers <= 80
     backward = {"gradient": halves, "byte": byte, "by_x": halves, "by_bias": wide}
-    found = compiled(kernels._unpool_kernel, {**backward, **shape}, sizes)
-    assert len(re.findall(r"STG\.E\.128", found.sass)) >= 8 and re.search(r"LDG\.E\.128", found.sass)
-    assert found.registers <= 64
+    return (kernels._pool_kernel, {**forward, **shape}, sizes), (kernels._unpool_kernel, {**backward, **shape}, sizes)
 
 
-@not_interpreted
-@pytest.mark.parametrize("name", ["forward", "backward"])
-def test_the_first_block_is_computed_by_tensor_cores(name):
+def first_block_kernel(name):
+    """Return the kernel of the first block at the published size with its arguments and sizes."""
     from cosmoflow import kernels
 
     x = torch.empty(4, 128, 128, 128, 4, dtype=torch.bfloat16, device="meta")
@@ -196,11 +192,32 @@ def test_the_first_block_is_computed_by_tensor_cores(name):
     _, rows, sizes = getattr(kernels, f"_first_{name}")(x, SLOPE)
     given = {"x": halves, "byte": byte, "rows": rows, **dict.fromkeys("DHW", 128)}
     if name == "forward":
-        given |= {"weight": halves, "bias": wide, "y": halves}
-        found = compiled(kernels._first_block_kernel, given, sizes)
-    else:
-        given |= {"gradient": halves, "by_weight": wide, "by_bias": wide}
-        found = compiled(kernels._first_weight_kernel, given, sizes)
+        return kernels._first_block_kernel, given | {"weight": halves, "bias": wide, "y": halves}, sizes
+    return kernels._first_weight_kernel, given | {"gradient": halves, "by_weight": wide, "by_bias": wide}, sizes
+
+
+@not_interpreted
+@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.exhaustive) for i in range(1, 5))])
+def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
+    forward, backward = (compiled(*kernel) for kernel in pooling_kernels(channels))
+    assert len(re.findall(r"LDG\.E\.128", forward.sass)) >= 8 and re.search(r"STG\.E\.128", forward.sass)
+    assert forward.registers <= 80
+    assert len(re.findall(r"STG\.E\.128", backward.sass)) >= 8 and re.search(r"LDG\.E\.128", backward.sass)
+    assert backward.registers <= 64
+
+
+@not_interpreted
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_the_first_block_is_computed_by_tensor_cores(name):
+    found = compiled(*first_block_kernel(name))
     assert "HGMMA" in found.sass
     assert not re.search(r"(LDG|LDGSTS)\.E\.(U16|U8|S16)", found.sass), "voxels are read one by one"
     assert 128 * found.registers * 2 <= 65536, "two programs fit on a multiprocessor"
+
+
+@not_interpreted
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_all_compiles_for_other_gpus_and_spills_nothing(target):
+    for kernel in (*pooling_kernels(32), first_block_kernel("forward"), first_block_kernel("backward")):
+        assert compiled(*kernel, target)

@@ -34,8 +34,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.candidate import Candidate
 from oc20.graphs import Graph
 
+TF32: Final = Candidate("oc20-tf32")
+"""Where a run computes in bfloat16, a product of float32 matrices is a single one of TF32."""
+BASES_64: Final = Candidate("oc20-bases-64")
+"""`bases_kernel` has tiles of BASES_TILE."""
 TILES: Final = {
     "moments_kernel": (32, 4, 2),
     "messages_kernel": (32, 4, 1),
@@ -48,6 +53,7 @@ Large ones that spill nothing. On an H200 the best of 12 others takes 9 % of the
 (docs/performance/gpu.md). float64 takes half the edges. A run does not tune them: other tiles add in another order, so
 that equal runs would have different results.
 """
+BASES_TILE: Final = (64, 4, 2)
 LEAST: Final = 16
 """The shortest side of a matrix product in Triton: fewer harmonics, roots or edges are filled up with zeros."""
 ATOMS: Final = 8
@@ -57,17 +63,32 @@ BLOCK: Final = 1024
 
 
 class Rows(NamedTuple):
-    """Which edges are those of an atom a: from first[a] to, not including, first[a + 1]; at most `longest`."""
+    """Which edges are those of an atom a: from first[a] to, not including, first[a + 1]; at most `longest`.
+
+    precision: of the products of float32 matrices that are summed over these edges, in Triton's words. The forward pass
+    chooses it, for all derivatives: autocast is off in theirs.
+    """
 
     first: Tensor
     longest: int
+    precision: str
 
     @classmethod
-    def from_graph(cls, graph: Graph) -> Rows:
-        """Return the rows of the incoming edges, which are in the order of their atoms."""
+    def from_graph(cls, graph: Graph, dtype: torch.dtype) -> Rows:
+        """Return the rows of the incoming edges, which are in the order of their atoms.
+
+        dtype: in which the run computes products.
+        """
         atoms, width = graph.incoming.members.shape
         ends = torch.arange(atoms + 1, dtype=graph.targets.dtype, device=graph.targets.device)
-        return cls(torch.searchsorted(graph.targets, ends, out_int32=True), width)
+        return cls(torch.searchsorted(graph.targets, ends, out_int32=True), width, _choose_precision(dtype))
+
+
+def _choose_precision(dtype: torch.dtype) -> str:
+    """Return the precision of products of float32 matrices in a run that computes others in `dtype`."""
+    if torch.version.hip is not None:
+        return "ieee"  # the only one of Triton's back end
+    return "tf32" if TF32.enabled and dtype == torch.bfloat16 else "tf32x3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +103,9 @@ class Fused:
     radial_ELN: Tensor
 
     @classmethod
-    def from_graph(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor) -> Fused:
-        """Return the input of the kernels for a graph whose edges have these values."""
-        return cls(Rows.from_graph(graph), harmonics_EM.contiguous(), radial_ELN.contiguous())
+    def from_graph(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor, dtype: torch.dtype) -> Fused:
+        """Return the input of the kernels for a graph whose edges have these values. dtype: see `Rows.from_graph`."""
+        return cls(Rows.from_graph(graph, dtype), harmonics_EM.contiguous(), radial_ELN.contiguous())
 
     def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the moments (A, M, C), in b's type. See `oc20.operations.Surroundings.sum_triplets`."""
@@ -173,10 +194,11 @@ def _by_weight(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
 
 
 def _launch_kernel(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], sizes: dict[str, Any]) -> None:
-    edges, warps, stages = TILES[kernel.__name__]
+    wider = kernel is bases_kernel and BASES_64.enabled
+    edges, warps, stages = BASES_TILE if wider else TILES[kernel.__name__]
     if sizes["WIDE"] == tl.float64:
         edges = max(LEAST, edges // 2)
-    tiles = {"TILE_K": edges, "ROW_TILES": triton.cdiv(rows.longest, edges)}
+    tiles = {"TILE_K": edges, "ROW_TILES": triton.cdiv(rows.longest, edges), "PRECISION": rows.precision}
     if programs:
         kernel[programs,](rows.first, *arguments, **sizes, **tiles, num_warps=warps, num_stages=stages)
 
@@ -191,7 +213,6 @@ def _choose_sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
         "C": channels,
         **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
         "WIDE": tl.float64 if b.dtype == torch.float64 else tl.float32,
-        "PRECISION": "tf32x3" if torch.version.hip is None else "ieee",  # of those that Triton's back end has
     }
 
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.precision import product_dtype
 from oc20.basis import RadialBasis, SphericalBasis
 from oc20.graphs import Graph
 from oc20.operations import Surroundings, dense_silu, gate_rows, hand_out_rows, sum_edges
@@ -61,7 +62,7 @@ class DimeNet(nn.Module):
 
     def compute_energies(self, graph: Graph, vectors_E3: Tensor) -> Tensor:
         """Return the energy of each frame (G,), given the vectors from the edges' targets to their sources."""
-        config = self.config
+        config, dtype = self.config, product_dtype(vectors_E3)
         with torch.autocast(vectors_E3.device.type, enabled=False):  # basis functions need full precision
             distance_E = torch.linalg.vector_norm(vectors_E3, dim=1)
             unit_E3 = vectors_E3 / distance_E[:, None]
@@ -69,7 +70,7 @@ class DimeNet(nn.Module):
             radial_ER = self.radial(x_E)
             radial_ELN = self.spherical(x_E).unflatten(1, (config.spherical, config.radial))
             turning_E3 = unit_E3.detach() if config.detach_angles else unit_E3
-            surroundings = Surroundings.from_graph(graph, radial_ELN, turning_E3, config.kernels)
+            surroundings = Surroundings.from_graph(graph, radial_ELN, turning_E3, config.kernels, dtype)
         m_EH = self.embedding(graph, radial_ER)
         energy_A = self.outputs[0](graph, m_EH, radial_ER)
         for interaction, output in zip(self.interactions, self.outputs[1:], strict=True):

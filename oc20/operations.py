@@ -233,15 +233,25 @@ class Surroundings:
     outgoing_ADM: Tensor
 
     @classmethod
-    def from_graph(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor, kernels: Kernels = "torch") -> Surroundings:
-        """Return the surroundings in a graph, given these values and directions (centre to source) of its edges."""
+    def from_graph(
+        cls,
+        graph: Graph,
+        radial_ELN: Tensor,
+        unit_E3: Tensor,
+        kernels: Kernels = "torch",
+        dtype: torch.dtype = torch.float32,
+    ) -> Surroundings:
+        """Return the surroundings in a graph, given these values and directions (centre to source) of its edges.
+
+        dtype: in which the run computes products; kernels choose the precision of theirs by it.
+        """
         harmonics_LEM = spherical_harmonics(unit_E3, radial_ELN.shape[1])
         harmonics_EM = torch.cat(harmonics_LEM, 1)
         incoming: Tabled | Fused
         if kernels == "triton":
             from oc20.kernels import Fused  # an optional package, slow to import
 
-            incoming = Fused.from_graph(graph, radial_ELN, harmonics_EM)
+            incoming = Fused.from_graph(graph, radial_ELN, harmonics_EM, dtype)
         else:
             incoming = Tabled.from_graph(graph, radial_ELN, harmonics_LEM)
         return cls(graph, radial_ELN, incoming, _fill_table(harmonics_EM, graph.outgoing))

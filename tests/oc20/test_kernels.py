@@ -83,7 +83,7 @@ def test_sums_of_bfloat16_are_rounded_once(graph):
     values = [normal(edges, ORDERS, ROOTS), normal(edges, ORDERS**2), normal(edges, CHANNELS)]
     short = [value.bfloat16() for value in (*values, normal(ORDERS, ROOTS, CHANNELS))]
     found, expected = (
-        Fused.from_graph(graph, radial, harmonics).sum_moments(b, weight)
+        Fused.from_graph(graph, radial, harmonics, radial.dtype).sum_moments(b, weight)
         for radial, harmonics, b, weight in (short, [value.double() for value in short])
     )
     assert found.dtype == torch.bfloat16

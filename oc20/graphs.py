@@ -117,10 +117,12 @@ class EdgeTable(Tensors):
 
     members: edges (A, width); empty places at the end of a row name edge 0.
     slots: place of each edge in the flattened table (E,).
+    first: number of edges of the atoms before each, and of all atoms at the end; int32 (A + 1,).
     """
 
     members: Tensor
     slots: Tensor
+    first: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +315,11 @@ def _reverse_edges(sources_E: Tensor, targets_E: Tensor, offsets_E3: Tensor, ato
 
 def _build_table(owners_E: Tensor, edges_E: Tensor, atoms: int, width: int) -> EdgeTable:
     """Return the table of these edges, given the atoms to which they belong, ascending."""
-    first_A = torch.searchsorted(owners_E, torch.arange(atoms, device=owners_E.device))
-    slots_E = owners_E * width + _number_rows(owners_E) - first_A.index_select(0, owners_E)
+    first = torch.searchsorted(owners_E, torch.arange(atoms + 1, device=owners_E.device), out_int32=True)
+    slots_E = owners_E * width + _number_rows(owners_E) - first.index_select(0, owners_E)
     members = owners_E.new_zeros(atoms * width).index_copy(0, slots_E, edges_E)
-    return EdgeTable(members.unflatten(0, (atoms, width)), torch.empty_like(slots_E).index_copy(0, edges_E, slots_E))
+    slots = torch.empty_like(slots_E).index_copy(0, edges_E, slots_E)
+    return EdgeTable(members.unflatten(0, (atoms, width)), slots, first)
 
 
 def _number_rows(x_E: Tensor) -> Tensor:

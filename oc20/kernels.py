@@ -26,6 +26,7 @@ a kernel M and N are those of one order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +36,8 @@ import triton.language as tl
 from torch import Tensor
 
 from common.candidate import Candidate
-from oc20.graphs import Graph
+from oc20.graphs import EdgeTable, Graph
+from oc20.operations import ROWS
 
 TF32: Final = Candidate("oc20-tf32")
 """Where a run computes in bfloat16, a product of float32 matrices is a single one of TF32."""
@@ -60,6 +62,8 @@ ATOMS: Final = 8
 """Atoms whose sum is a share of the gradient by W."""
 BLOCK: Final = 1024
 """Numbers of an activation that a program reads: in bfloat16, 16 bytes a thread."""
+EDGES, COLUMNS = 32, 64
+"""Of `sum_rows`: edges of an atom at a time, and the most columns that a program adds."""
 
 
 class Rows(NamedTuple):
@@ -79,9 +83,8 @@ class Rows(NamedTuple):
 
         dtype: in which the run computes products.
         """
-        atoms, width = graph.incoming.members.shape
-        ends = torch.arange(atoms + 1, dtype=graph.targets.dtype, device=graph.targets.device)
-        return cls(torch.searchsorted(graph.targets, ends, out_int32=True), width, _choose_precision(dtype))
+        incoming = graph.incoming
+        return cls(incoming.first, incoming.members.shape[1], _choose_precision(dtype))
 
 
 def _choose_precision(dtype: torch.dtype) -> str:
@@ -198,7 +201,8 @@ def _launch_kernel(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any,
     edges, warps, stages = BASES_TILE if wider else TILES[kernel.__name__]
     if sizes["WIDE"] == tl.float64:
         edges = max(LEAST, edges // 2)
-    tiles = {"TILE_K": edges, "ROW_TILES": triton.cdiv(rows.longest, edges), "PRECISION": rows.precision}
+    row_tiles = None if ROWS.enabled else triton.cdiv(rows.longest, edges)
+    tiles = {"TILE_K": edges, "ROW_TILES": row_tiles, "PRECISION": rows.precision}
     if programs:
         kernel[programs,](rows.first, *arguments, **sizes, **tiles, num_warps=warps, num_stages=stages)
 
@@ -212,8 +216,28 @@ def _choose_sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
         "N": roots,
         "C": channels,
         **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
-        "WIDE": tl.float64 if b.dtype == torch.float64 else tl.float32,
+        "WIDE": _choose_wide(b),
     }
+
+
+def _choose_wide(x: Tensor) -> Any:
+    """Return the type in which kernels compute with x."""
+    return tl.float64 if x.dtype == torch.float64 else tl.float32
+
+
+def sum_rows(x_E: Tensor, edges: EdgeTable) -> Tensor:
+    """Return for each atom the sum of the rows (E, ...) of its edges, in their order in the table.
+
+    Sums are float32, or float64 for that, and are rounded once.
+    """
+    x_E, atoms, columns = x_E.contiguous(), len(edges.members), math.prod(x_E.shape[1:])
+    sums = x_E.new_empty(atoms, *x_E.shape[1:])
+    if sums.numel():
+        tile = min(COLUMNS, triton.next_power_of_2(columns))
+        sizes = {"C": columns, "TILE_C": tile, "TILE_K": EDGES, "WIDE": _choose_wide(x_E)}
+        arguments = (x_E, edges.members, edges.first, sums, edges.members.shape[1])
+        sum_kernel[atoms, triton.cdiv(columns, tile)](*arguments, **sizes, num_warps=4)
+    return sums
 
 
 def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,8 +249,8 @@ def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tup
     by_z, product = torch.empty_like(z), torch.empty_like(z)
     if size := z.numel():
         arguments = (by_gradient, gradient, z, by_z, product, size)
-        wide = tl.float64 if z.dtype == torch.float64 else tl.float32
-        silu_double_backward_kernel[triton.cdiv(size, BLOCK),](*arguments, BLOCK=BLOCK, WIDE=wide, num_warps=4)
+        sizes = {"BLOCK": BLOCK, "WIDE": _choose_wide(z)}
+        silu_double_backward_kernel[triton.cdiv(size, BLOCK),](*arguments, **sizes, num_warps=4)
     return by_gradient, by_z, product
 
 
@@ -253,6 +277,11 @@ def _multiply_tiles(x, y, PRECISION: tl.constexpr):  # type: ignore[no-untyped-d
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
+def _count_tiles(start, end, TILE_K: tl.constexpr, ROW_TILES: tl.constexpr):  # type: ignore[no-untyped-def]  # as above
+    return tl.cdiv(end - start, TILE_K) if ROW_TILES is None else ROW_TILES
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
 def moments_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
     first, b, harmonics, radial, weight, b_tangent, harmonics_tangent, radial_tangent, moments,
     L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
@@ -267,7 +296,7 @@ def moments_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
     w_NC = _load_tile(weight, n, n_ok, c, c_ok, C, WIDE)
     sums_MC = tl.zeros([TILE_M, TILE_C], WIDE)
     start, end = tl.load(first + atom), tl.load(first + atom + 1)
-    for tile in range(ROW_TILES):
+    for tile in range(_count_tiles(start, end, TILE_K, ROW_TILES)):
         e = start + tile * TILE_K + tl.arange(0, TILE_K)
         ok = e < end
         b_KC = _load_tile(b, e, ok, c, c_ok, C, WIDE)
@@ -296,7 +325,7 @@ def messages_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as abov
     c = tl.arange(0, TILE_C)
     c_ok = c < C
     start, end = tl.load(first + atom), tl.load(first + atom + 1)
-    for tile in range(ROW_TILES):
+    for tile in range(_count_tiles(start, end, TILE_K, ROW_TILES)):
         e = start + tile * TILE_K + tl.arange(0, TILE_K)
         ok = e < end
         by_b_KC = tl.zeros([TILE_K, TILE_C], WIDE)
@@ -335,7 +364,7 @@ def bases_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; 
     m_ok, n_ok = m < 2 * order + 1, n < N
     m, n = order * order + m, order * N + n
     start, end = tl.load(first + atom), tl.load(first + atom + 1)
-    for tile in range(ROW_TILES):
+    for tile in range(_count_tiles(start, end, TILE_K, ROW_TILES)):
         e = start + tile * TILE_K + tl.arange(0, TILE_K)
         ok = e < end
         by_radial_KN = tl.zeros([TILE_K, TILE_N], WIDE)
@@ -389,7 +418,7 @@ def weights_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
         there = atom < atoms
         start, end = tl.load(first + atom, mask=there, other=0), tl.load(first + atom + 1, mask=there, other=0)
         g_MC = _load_tile(gradient + atom * (L * L * C), m, m_ok & there, c, c_ok, C, WIDE)
-        for tile in range(ROW_TILES):
+        for tile in range(_count_tiles(start, end, TILE_K, ROW_TILES)):
             e = start + tile * TILE_K + tl.arange(0, TILE_K)
             ok = e < end
             b_KC = _load_tile(b, e, ok, c, c_ok, C, WIDE)
@@ -406,6 +435,22 @@ def weights_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
                     )
             sums_NC += _multiply_tiles(tl.trans(_load_tile(radial, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION)
     _store_tile(shares + part * (L * N * C), n, n_ok, c, c_ok, C, sums_NC)
+
+
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]  # triton's
+def sum_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
+    x, members, first, sums, width,
+    C: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Write some columns of the sum of an atom's rows."""
+    atom, c = tl.program_id(0), tl.program_id(1) * TILE_C + tl.arange(0, TILE_C)
+    edges = tl.load(first + atom + 1) - tl.load(first + atom)
+    sums_KC = tl.zeros([TILE_K, TILE_C], WIDE)
+    for start in range(0, edges, TILE_K):
+        k = start + tl.arange(0, TILE_K)
+        e = tl.load(members + atom.to(tl.int64) * width + k, mask=k < edges, other=0)
+        sums_KC += _load_tile(x, e, k < edges, c, c < C, C, WIDE)
+    tl.store(sums + atom.to(tl.int64) * C + c, tl.sum(sums_KC, 0).to(sums.dtype.element_ty), mask=c < C)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's

@@ -39,7 +39,7 @@ class DimeNet(nn.Module):
         self.interactions = nn.ModuleList(Interaction(config) for _ in range(config.blocks))
         self.outputs = nn.ModuleList(Output(config) for _ in range(config.blocks + 1))
         for layer in self.modules():
-            if isinstance(layer, Dense):
+            if isinstance(layer, Dense | Output):
                 layer.kernels = config.kernels
 
     def forward(self, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -55,8 +55,9 @@ class DimeNet(nn.Module):
             with torch.autocast(graph.vectors.device.type, enabled=False):
                 (slope_E3,) = torch.autograd.grad(energy_G.sum(), vectors_E3, create_graph=recording)
         # A vector leads from the target to the source.
-        forces_A3 = sum_edges(slope_E3, graph.incoming, graph.targets) - sum_edges(
-            slope_E3, graph.outgoing, graph.sources
+        kernels = self.config.kernels
+        forces_A3 = sum_edges(slope_E3, graph.incoming, graph.targets, kernels) - sum_edges(
+            slope_E3, graph.outgoing, graph.sources, kernels
         )
         return energy_G if recording else energy_G.detach(), forces_A3
 
@@ -102,10 +103,11 @@ class Embedding(nn.Module):
         """Return the messages (E, H): a linear map of target, source and distance, here of each for itself."""
         target_HH, source_HH, radial_HH = self.join.weight.chunk(3, dim=1)
         atoms_AH = self.elements(graph.numbers)
-        targets_EH = hand_out_rows(F.linear(atoms_AH, target_HH), graph.incoming, graph.targets)
-        sources_EH = hand_out_rows(F.linear(atoms_AH, source_HH), graph.outgoing, graph.sources)
+        kernels = self.radial.kernels
+        targets_EH = hand_out_rows(F.linear(atoms_AH, target_HH), graph.incoming, graph.targets, kernels)
+        sources_EH = hand_out_rows(F.linear(atoms_AH, source_HH), graph.outgoing, graph.sources, kernels)
         shift_EH = targets_EH + sources_EH + self.join.bias
-        return dense_silu(self.radial(radial_ER), radial_HH, shift_EH, self.radial.kernels)
+        return dense_silu(self.radial(radial_ER), radial_HH, shift_EH, kernels)
 
 
 class Interaction(nn.Module):
@@ -157,6 +159,8 @@ class Residual(nn.Module):
 class Output(nn.Module):
     """A share of each atom's energy, from the messages that arrive there."""
 
+    kernels: Kernels = "torch"
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.radial = nn.Linear(config.radial, config.hidden, bias=False)
@@ -167,7 +171,7 @@ class Output(nn.Module):
     def forward(self, graph: Graph, m_EH: Tensor, radial_ER: Tensor) -> Tensor:
         """Return the energies (A,), in the type of the weights."""
         arriving_EH = gate_rows(m_EH, radial_ER, self.radial.weight.T).to(radial_ER.dtype)
-        x_AH = self.up(sum_edges(arriving_EH, graph.incoming, graph.targets))
+        x_AH = self.up(sum_edges(arriving_EH, graph.incoming, graph.targets, self.kernels))
         for layer in self.layers:
             x_AH = layer(x_AH)
         with torch.autocast(m_EH.device.type, enabled=False):

@@ -27,12 +27,13 @@ outgoing edges, P = A K.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common.candidate import Candidate
 from common.precision import product_dtype
 from oc20.basis import spherical_harmonics
 from oc20.graphs import EdgeTable, Graph
@@ -40,6 +41,10 @@ from oc20.settings import Kernels
 
 if TYPE_CHECKING:
     from oc20.kernels import Fused
+
+
+ROWS: Final = Candidate("oc20-rows")
+"""Kernels add the edges of an atom, and no longer than it has some: without padding to the width of a table."""
 
 
 def dense_silu(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "torch") -> Tensor:
@@ -71,21 +76,23 @@ def move_rows(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
     return _Moved.apply(x, there, back)
 
 
-def sum_edges(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
+def sum_edges(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor, kernels: Kernels = "torch") -> Tensor:
     """Return for each atom the sum of the rows (E, ...) of its edges, added in the same order in each run.
 
     edges: by atom; atoms_E: the atom of each edge.
     """
-    if x_E.is_cpu:  # where index_add keeps the order, too
+    by_kernel = kernels == "triton" and ROWS.enabled
+    if x_E.is_cpu and not by_kernel:  # where index_add keeps the order, too
         return x_E.new_zeros(len(edges.members), *x_E.shape[1:]).index_add(0, atoms_E, x_E)
-    return _Summed.apply(x_E, edges, atoms_E)
+    return _Summed.apply(x_E, edges, atoms_E, by_kernel)
 
 
-def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
+def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor, kernels: Kernels = "torch") -> Tensor:
     """Return for each edge the row (A, ...) of its atom: the counterpart of `sum_edges`."""
-    if x_A.is_cpu:
+    by_kernel = kernels == "triton" and ROWS.enabled
+    if x_A.is_cpu and not by_kernel:
         return x_A.index_select(0, atoms_E)
-    return _HandedOut.apply(x_A, edges, atoms_E)
+    return _HandedOut.apply(x_A, edges, atoms_E, by_kernel)
 
 
 class _Dense(torch.autograd.Function):
@@ -197,25 +204,29 @@ class _Summed(torch.autograd.Function):
     """Sums through the table: index_add, and index_select's gradient, add in any order on a GPU."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor) -> Tensor:
-        ctx.edges, ctx.atoms = edges, atoms
+    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor, by_kernel: bool) -> Tensor:
+        ctx.others = edges, atoms, by_kernel
+        if by_kernel:
+            from oc20.kernels import sum_rows  # an optional package, slow to import
+
+            return sum_rows(x, edges)
         table = x.new_zeros(edges.members.numel(), *x.shape[1:]).index_copy_(0, edges.slots, x)
         return table.unflatten(0, edges.members.shape).sum(1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _HandedOut.apply(gradient, ctx.edges, ctx.atoms), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _HandedOut.apply(gradient, *ctx.others), None, None, None
 
 
 class _HandedOut(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor) -> Tensor:
-        ctx.edges, ctx.atoms = edges, atoms
+    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor, by_kernel: bool) -> Tensor:
+        ctx.others = edges, atoms, by_kernel
         return x.index_select(0, atoms)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _Summed.apply(gradient, ctx.edges, ctx.atoms), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _Summed.apply(gradient, *ctx.others), None, None, None
 
 
 @dataclass(frozen=True, slots=True)

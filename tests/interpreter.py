@@ -21,6 +21,23 @@ needs_gpu = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="need
 not_interpreted = pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
 
 
+def _let_loops_end_where_data_say():
+    """Let bounds of loops be numbers that a kernel loads: Triton's interpreter converts them as NumPy 2.4 forbids."""
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_index(tensor, scope):
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_index
+
+
+if INTERPRETED and find_spec("triton"):
+    _let_loops_end_where_data_say()
+
+
 def run_in_the_interpreter(file):
     """Run the tests of a file in the interpreter; all that need a GPU must run there, and pass."""
     words = ["-m", "pytest", "-p", "no:cacheprovider", "--exhaustive", "all", file]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from oc20.graphs import build_graph, find_neighbours
+from common.candidate import try_candidates
+from oc20.graphs import _build_table, build_graph, find_neighbours
 from oc20.model import ModelConfig, build_model
-from oc20.operations import Surroundings, _silu_double_backward
+from oc20.operations import Surroundings, _silu_double_backward, hand_out_rows, sum_edges
 from tests.hopper import compile_for_amd, resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 from tests.tape import NeverWaits, leave_out_autocast
@@ -100,6 +101,44 @@ def test_second_derivatives_of_activations_equal_those_of_torch(dtype):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == dtype
         assert (ours - theirs).abs().max() <= WITHIN[dtype] * theirs.abs().max()
+
+
+@needs_triton
+@needs_gpu
+@pytest.mark.parametrize("shape", [(), (3,), (2, 35)], ids=["numbers", "vectors", "two tiles"])
+@pytest.mark.parametrize(
+    ("atoms", "degrees"), [(5, [0, 70, 3, 0, 32]), (2, [0, 0]), (0, [])], ids=["usual", "no edges", "no atoms"]
+)
+def test_sums_by_rows_and_both_their_gradients_equal_those_of_torch(shape, atoms, degrees):
+    import oc20.kernels  # noqa: F401  # its candidates
+
+    owners_E = torch.repeat_interleave(torch.arange(atoms), torch.tensor(degrees, dtype=torch.int64))
+    order_E = torch.randperm(len(owners_E), generator=torch.Generator().manual_seed(1))
+    edges = _build_table(owners_E, order_E, atoms, max(degrees, default=0) + 3).to(DEVICE)
+    atoms_E = torch.empty_like(owners_E).index_copy(0, order_E, owners_E).to(DEVICE)
+    x_E, x_A = normal(len(owners_E), *shape).requires_grad_(), normal(atoms, *shape, seed=2).requires_grad_()
+    for function, x, length in ((sum_edges, x_E, atoms), (hand_out_rows, x_A, len(owners_E))):
+        cotangent = normal(length, *shape, seed=3).requires_grad_()
+        results = []
+        for kernels in ("torch", "triton"):
+            with try_candidates("oc20-rows"):
+                y = function(x, edges, atoms_E, kernels)
+                (slope,) = torch.autograd.grad(y, x, cotangent, create_graph=True)
+                results.append((y, slope, *torch.autograd.grad(slope.square().sum(), cotangent)))
+        torch.testing.assert_close(*results)
+
+
+@needs_triton
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_by_rows_are_rounded_once(dtype):
+    from oc20.kernels import sum_rows
+
+    edges = _build_table(torch.zeros(70, dtype=torch.int64), torch.arange(70), 2, 70).to(DEVICE)
+    x_E = normal(70, 5, dtype=dtype)
+    found = sum_rows(x_E, edges)
+    assert found.dtype == dtype and not found[1].any()
+    torch.testing.assert_close(found[0].double(), x_E.double().sum(0), rtol=WITHIN[dtype], atol=1e-5)
 
 
 @needs_triton

@@ -9,12 +9,16 @@ Shapes: E edges; N roots (n = 1 to N) of each of L orders (l = 0 to L - 1), F = 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.candidate import Candidate
+
+BASIS: Final = Candidate("oc20-basis")
+"""Functions of distance come with their slopes, and a kernel computes harmonics that have no gradient."""
 SERIES_BELOW: Final = 2.0
 """Below this, the recursion of the spherical Bessel functions loses too many digits, and their series is used."""
 SERIES_TERMS: Final = 12
@@ -31,6 +35,37 @@ def smooth_envelope(x: Tensor, exponent: int) -> Tensor:
     p = exponent + 1
     a, b, c = -(p + 1) * (p + 2) / 2, p * (p + 2), -p * (p + 1) / 2
     return torch.where(x < 1, 1 / x + x ** (p - 1) * (a + x * (b + x * c)), 0)
+
+
+def slope_envelope(x: Tensor, exponent: int) -> Tensor:
+    """Return the derivative of `smooth_envelope`."""
+    p = exponent + 1
+    a, b, c = -(p + 1) * (p + 2) / 2 * (p - 1), p * (p + 2) * p, -p * (p + 1) / 2 * (p + 1)
+    return torch.where(x < 1, x ** (p - 2) * (a + x * (b + x * c)) - x**-2, 0)
+
+
+def multiply_envelope(x_E: Tensor, exponent: int, values_EN: Tensor, slopes_EN: Tensor) -> Tensor:
+    """Return u(x) times functions of x, given their values and slopes (E, N), which may depend on weights.
+
+    The derivative by x is exact and then taken for a constant: a gradient by weights needs no second derivative by x.
+    """
+    u_E1, du_E1 = (function(x_E.detach()[:, None], exponent) for function in (smooth_envelope, slope_envelope))
+    product_EN: Tensor = _Sloped.apply(x_E, u_E1 * values_EN, du_E1 * values_EN + u_E1 * slopes_EN)
+    return product_EN
+
+
+class _Sloped(torch.autograd.Function):
+    """Functions of distances, given their values and slopes (E, N)."""
+
+    @staticmethod
+    def forward(ctx: Any, x_E: Tensor, values_EN: Tensor, slopes_EN: Tensor) -> Tensor:
+        ctx.save_for_backward(slopes_EN)
+        return values_EN
+
+    @staticmethod
+    def backward(ctx: Any, gradient_EN: Tensor) -> tuple[Tensor, Tensor, None]:
+        (slopes_EN,) = ctx.saved_tensors
+        return (gradient_EN * slopes_EN).sum(1), gradient_EN, None
 
 
 def spherical_bessel(order: int, t: np.ndarray) -> np.ndarray:
@@ -112,6 +147,9 @@ class RadialBasis(nn.Module):
     def forward(self, x_E: Tensor) -> Tensor:
         """Return the values (E, N)."""
         x_E1 = x_E[:, None]
+        if BASIS.enabled:
+            angles_EN = self.frequencies * x_E1.detach()
+            return multiply_envelope(x_E, self.exponent, torch.sin(angles_EN), self.frequencies * torch.cos(angles_EN))
         return smooth_envelope(x_E1, self.exponent) * torch.sin(self.frequencies * x_E1)
 
 
@@ -168,5 +206,7 @@ class SphericalBasis(nn.Module):
             chebyshev_EK = torch.cos(angles_E1 * k_K)
             values_EF = (chebyshev_EK @ self.values_KF.double()).to(x_E.dtype)
             slopes_EF = (chebyshev_EK @ self.slopes_KF.double()).to(x_E.dtype)
+        if BASIS.enabled:
+            return multiply_envelope(x_E, self.exponent, values_EF, slopes_EF)
         x_E1 = x_E[:, None]
         return smooth_envelope(x_E1, self.exponent) * (values_EF + slopes_EF * (x_E1 - x_E1.detach()))

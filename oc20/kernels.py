@@ -42,7 +42,7 @@ from oc20.operations import ROWS
 TF32: Final = Candidate("oc20-tf32")
 """Where a run computes in bfloat16, a product of float32 matrices is a single one of TF32."""
 BASES_64: Final = Candidate("oc20-bases-64")
-"""`bases_kernel` has tiles of BASES_TILE."""
+"""`bases_kernel` has a tile of 64 edges."""
 TILES: Final = {
     "moments_kernel": (32, 4, 2),
     "messages_kernel": (32, 4, 1),
@@ -55,7 +55,6 @@ Large ones that spill nothing. On an H200 the best of 12 others takes 9 % of the
 (docs/performance/gpu.md). float64 takes half the edges. A run does not tune them: other tiles add in another order, so
 that equal runs would have different results.
 """
-BASES_TILE: Final = (64, 4, 2)
 LEAST: Final = 16
 """The shortest side of a matrix product in Triton: fewer harmonics, roots or edges are filled up with zeros."""
 ATOMS: Final = 8
@@ -64,6 +63,8 @@ BLOCK: Final = 1024
 """Numbers of an activation that a program reads: in bfloat16, 16 bytes a thread."""
 EDGES, COLUMNS = 32, 64
 """Of `sum_rows`: edges of an atom at a time, and the most columns that a program adds."""
+DIRECTIONS: Final = 128
+"""Edges whose harmonics a program computes."""
 
 
 class Rows(NamedTuple):
@@ -197,12 +198,16 @@ def _by_weight(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
 
 
 def _launch_kernel(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], sizes: dict[str, Any]) -> None:
-    wider = kernel is bases_kernel and BASES_64.enabled
-    edges, warps, stages = BASES_TILE if wider else TILES[kernel.__name__]
+    edges, warps, stages = TILES[kernel.__name__]
+    if BASES_64.enabled and kernel is bases_kernel:
+        edges, stages = 64, 2
     if sizes["WIDE"] == tl.float64:
         edges = max(LEAST, edges // 2)
-    row_tiles = None if ROWS.enabled else triton.cdiv(rows.longest, edges)
-    tiles = {"TILE_K": edges, "ROW_TILES": row_tiles, "PRECISION": rows.precision}
+    tiles = {
+        "TILE_K": edges,
+        "ROW_TILES": None if ROWS.enabled else triton.cdiv(rows.longest, edges),
+        "PRECISION": rows.precision,
+    }
     if programs:
         kernel[programs,](rows.first, *arguments, **sizes, **tiles, num_warps=warps, num_stages=stages)
 
@@ -234,9 +239,31 @@ def sum_rows(x_E: Tensor, edges: EdgeTable) -> Tensor:
     sums = x_E.new_empty(atoms, *x_E.shape[1:])
     if sums.numel():
         tile = min(COLUMNS, triton.next_power_of_2(columns))
-        sizes = {"C": columns, "TILE_C": tile, "TILE_K": EDGES, "WIDE": _choose_wide(x_E)}
-        arguments = (x_E, edges.members, edges.first, sums, edges.members.shape[1])
-        sum_kernel[atoms, triton.cdiv(columns, tile)](*arguments, **sizes, num_warps=4)
+        sum_kernel[atoms, triton.cdiv(columns, tile)](
+            x_E, edges.members, edges.first, sums, edges.members.shape[1],
+            C=columns, TILE_C=tile, TILE_K=EDGES, WIDE=_choose_wide(x_E), num_warps=4,
+        )  # fmt: skip
+    return sums
+
+
+def compute_harmonics(unit_E3: Tensor, orders: int) -> Tensor:
+    """Return the values of `oc20.basis.spherical_harmonics` side by side, (E, orders^2), without a gradient."""
+    harmonics_EM = unit_E3.new_empty(len(unit_E3), orders**2)
+    if edges := len(unit_E3):
+        harmonics_kernel[triton.cdiv(edges, DIRECTIONS),](
+            unit_E3.contiguous(), harmonics_EM, edges, L=orders, TILE_E=DIRECTIONS, num_warps=4
+        )
+    return harmonics_EM
+
+
+def add_silu_backward(by_z: Tensor, by_y: Tensor, z: Tensor) -> Tensor:
+    """Return by_z + by_y silu'(z), computed in float32, or float64 for that."""
+    sums = torch.empty_like(z)
+    if size := z.numel():
+        silu_backward_kernel[triton.cdiv(size, BLOCK),](
+            by_z.contiguous(), by_y.contiguous(), z.contiguous(), sums, size,
+            BLOCK=BLOCK, WIDE=_choose_wide(z), num_warps=4,
+        )  # fmt: skip
     return sums
 
 
@@ -451,6 +478,41 @@ def sum_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
         e = tl.load(members + atom.to(tl.int64) * width + k, mask=k < edges, other=0)
         sums_KC += _load_tile(x, e, k < edges, c, c < C, C, WIDE)
     tl.store(sums + atom.to(tl.int64) * C + c, tl.sum(sums_KC, 0).to(sums.dtype.element_ty), mask=c < C)
+
+
+@triton.jit(do_not_specialize=["edges"])  # type: ignore[untyped-decorator]  # triton's
+def harmonics_kernel(unit, harmonics, edges, L: tl.constexpr, TILE_E: tl.constexpr):  # type: ignore[no-untyped-def]  # as above
+    """Write the harmonics of some directions in float64, by Schmidt's recursion (see `spherical_harmonics`)."""
+    e = tl.program_id(0) * TILE_E + tl.arange(0, TILE_E)
+    ok = e < edges
+    x = tl.load(unit + 3 * e, mask=ok, other=0).to(tl.float64)
+    y = tl.load(unit + 3 * e + 1, mask=ok, other=0).to(tl.float64)
+    z = tl.load(unit + 3 * e + 2, mask=ok, other=0).to(tl.float64)
+    cosine, sine = 1 + 0 * x, 0 * x
+    first = cosine
+    for m in tl.static_range(L):
+        before, now = 0 * x, first
+        for degree in tl.static_range(m, L):
+            column = harmonics + e * (L * L) + degree * degree + 2 * m
+            tl.store(column, (now * (sine if m > 0 else 1)).to(harmonics.dtype.element_ty), mask=ok)
+            if m > 0:
+                tl.store(column - 1, (now * cosine).to(harmonics.dtype.element_ty), mask=ok)
+            lower = before * (degree * degree - m * m) ** 0.5
+            before, now = now, ((2 * degree + 1) * z * now - lower) * ((degree + 1) ** 2 - m * m) ** -0.5
+        if m > 0:
+            first *= ((2 * m + 1) / (2 * m + 2)) ** 0.5
+        cosine, sine = x * cosine - y * sine, x * sine + y * cosine
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def silu_backward_kernel(by_z, by_y, z, sums, size, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
+    """Write by_z + by_y silu'(z)."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = i < size
+    x, by = tl.load(z + i, mask=ok, other=0).to(WIDE), tl.load(by_y + i, mask=ok, other=0).to(WIDE)
+    s = tl.sigmoid(x)
+    total = tl.load(by_z + i, mask=ok, other=0).to(WIDE) + by * (s + s * x * (1 - s))
+    tl.store(sums + i, total.to(sums.dtype.element_ty), mask=ok)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's

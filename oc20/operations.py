@@ -35,7 +35,7 @@ from torch import Tensor
 
 from common.candidate import Candidate
 from common.precision import product_dtype
-from oc20.basis import spherical_harmonics
+from oc20.basis import BASIS, spherical_harmonics
 from oc20.graphs import EdgeTable, Graph
 from oc20.settings import Kernels
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 ROWS: Final = Candidate("oc20-rows")
 """Kernels add the edges of an atom, and no longer than it has some: without padding to the width of a table."""
+SUMS: Final = Candidate("oc20-sums")
+"""A kernel adds the gradients by the sum z of a dense layer, from the energies' pass and from that of the forces."""
 
 
 def dense_silu(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "torch") -> Tensor:
@@ -56,7 +58,7 @@ def dense_silu(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels
     dtype = product_dtype(x)
     x, weight = x.to(dtype), weight.to(dtype)
     z = x @ weight.T if shift is None else torch.addmm(shift.to(dtype), x, weight.T)
-    return _Dense.apply(x, z, weight, kernels)
+    return _Dense.apply(x, z, weight, kernels)[0]
 
 
 def gate_rows(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
@@ -96,24 +98,26 @@ def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor, kernels: Kerne
 
 
 class _Dense(torch.autograd.Function):
-    """SiLU of z = x @ weight.T + shift.
+    """SiLU of z = x @ weight.T + shift, and z.
 
     The gradient goes to z, and from there on as torch has it; but where a graph is recorded straight to x, so that the
-    gradient by z need not be kept.
+    gradient by z need not be kept. The second result is what `_DenseSlope` is differentiated by: so both gradients by
+    z, which are None where there is none, arrive here together.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, z: Tensor, weight: Tensor, kernels: Kernels) -> Tensor:
-        ctx.kernels = kernels
-        ctx.save_for_backward(z, weight)
-        return F.silu(z)
+    def forward(ctx: Any, x: Tensor, z: Tensor, weight: Tensor, kernels: Kernels) -> tuple[Tensor, Tensor]:
+        ctx.kernels, result = kernels, z.detach()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(result, weight)
+        return F.silu(z), result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, by_y: Tensor | None, by_z: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
         z, weight = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _DenseSlope.apply(gradient, z, weight, ctx.kernels), None, None, None
-        return None, torch.ops.aten.silu_backward(gradient, z), None, None
+            return _DenseSlope.apply(by_y, z, weight, ctx.kernels), None, None, None
+        return None, _add_silu_backward(by_z, by_y, z, ctx.kernels), None, None
 
 
 class _DenseSlope(torch.autograd.Function):
@@ -131,6 +135,18 @@ class _DenseSlope(torch.autograd.Function):
         gradient, z, weight = ctx.saved_tensors
         by_gradient, by_z, product = _silu_double_backward(second @ weight.T, gradient, z, ctx.kernels)
         return by_gradient, by_z, product.T @ second, None
+
+
+def _add_silu_backward(by_z: Tensor | None, by_y: Tensor | None, z: Tensor, kernels: Kernels) -> Tensor | None:
+    """Return by_z + by_y silu'(z), where None is 0."""
+    if by_y is None:
+        return by_z
+    if by_z is not None and kernels == "triton" and SUMS.enabled:
+        from oc20.kernels import add_silu_backward  # an optional package, slow to import
+
+        return add_silu_backward(by_z, by_y, z)
+    product = torch.ops.aten.silu_backward(by_y, z)
+    return product if by_z is None else product + by_z
 
 
 def _silu_double_backward(
@@ -256,7 +272,13 @@ class Surroundings:
 
         dtype: in which the run computes products; kernels choose the precision of theirs by it.
         """
-        harmonics_LEM = spherical_harmonics(unit_E3, radial_ELN.shape[1])
+        orders = radial_ELN.shape[1]
+        if kernels == "triton" and BASIS.enabled and not unit_E3.requires_grad:
+            from oc20.kernels import compute_harmonics  # an optional package, slow to import
+
+            harmonics_LEM = [compute_harmonics(unit_E3, orders)]
+        else:
+            harmonics_LEM = spherical_harmonics(unit_E3, orders)
         harmonics_EM = torch.cat(harmonics_LEM, 1)
         incoming: Tabled | Fused
         if kernels == "triton":

@@ -8,15 +8,23 @@ import pytest
 import torch
 
 from common.candidate import try_candidates
+from oc20.basis import spherical_harmonics
 from oc20.graphs import _build_table, build_graph, find_neighbours
 from oc20.model import ModelConfig, build_model
-from oc20.operations import Surroundings, _silu_double_backward, hand_out_rows, sum_edges
+from oc20.operations import (
+    Surroundings,
+    _add_silu_backward,
+    _silu_double_backward,
+    hand_out_rows,
+    sum_edges,
+)
 from tests.hopper import compile_for_amd, resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 from tests.tape import NeverWaits, leave_out_autocast
 
 ORDERS, ROOTS, CHANNELS = 3, 3, 5
 WITHIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}
+CANDIDATES = ("oc20-tf32", "oc20-bases-64", "oc20-rows", "oc20-basis", "oc20-sums")
 
 
 @needs_triton
@@ -29,6 +37,14 @@ def test_all_others_pass_in_the_interpreter():
 def normal(*shape, seed=1, dtype=torch.float64):
     values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return values.to(DEVICE, dtype)
+
+
+@pytest.fixture(params=[(), CANDIDATES], ids=["as it is", "candidates"])
+def candidates(request):
+    """Run the test without candidates, and with all of them."""
+    pytest.importorskip("oc20.kernels")  # some are defined there
+    with try_candidates(*request.param):
+        yield request.param
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +82,24 @@ def sums_and_gradients(graph, kernels, detached, dtype):
 @pytest.mark.parametrize(
     ("dtype", "detached"), [(torch.float64, False), (torch.float32, True)], ids=["float64", "detached float32"]
 )
-def test_sums_and_both_gradients_equal_those_of_torch(graph, dtype, detached):
+def test_sums_and_both_gradients_equal_those_of_torch(graph, candidates, dtype, detached):
     expected = sums_and_gradients(graph, "torch", detached, torch.float64)
     found = sums_and_gradients(graph, "triton", detached, dtype)
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == dtype and theirs.abs().max() > 0.1
         assert (ours - theirs).abs().max() <= WITHIN[dtype] * theirs.abs().max()
+
+
+@needs_triton
+@needs_gpu
+def test_loops_that_end_with_the_edges_change_no_bit(graph):
+    import oc20.kernels  # noqa: F401  # its candidates
+
+    expected = sums_and_gradients(graph, "triton", True, torch.float32)
+    with try_candidates("oc20-rows"):
+        found = sums_and_gradients(graph, "triton", True, torch.float32)
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
 @needs_triton
@@ -101,6 +128,35 @@ def test_second_derivatives_of_activations_equal_those_of_torch(dtype):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == dtype
         assert (ours - theirs).abs().max() <= WITHIN[dtype] * theirs.abs().max()
+
+
+@needs_triton
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [37, 0])
+def test_gradients_of_activations_are_added_as_by_torch(rows, dtype):
+    from oc20.kernels import add_silu_backward
+
+    values = [normal(rows, 60, seed=seed, dtype=dtype) * 3 for seed in (1, 2, 3)]
+    expected = _add_silu_backward(*(value.double() for value in values), "torch")
+    found = add_silu_backward(*values)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=WITHIN[dtype], atol=30 * WITHIN[dtype])
+
+
+@needs_triton
+@needs_gpu
+@pytest.mark.parametrize(("edges", "orders"), [(300, 7), (1, 12), (5, 1), (0, 3)])
+def test_harmonics_equal_those_of_torch(edges, orders):
+    from oc20.kernels import compute_harmonics
+
+    unit = torch.nn.functional.normalize(normal(edges, 3), dim=1)
+    unit[:6] = torch.cat([torch.eye(3), -torch.eye(3)]).to(unit)[:edges]  # poles too
+    expected = torch.cat(spherical_harmonics(unit, orders), 1)
+    torch.testing.assert_close(compute_harmonics(unit, orders), expected, rtol=0, atol=1e-13)
+    single = compute_harmonics(unit.float(), orders)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), expected, rtol=0, atol=1e-5)
 
 
 @needs_triton
@@ -141,16 +197,21 @@ def test_sums_by_rows_are_rounded_once(dtype):
     torch.testing.assert_close(found[0].double(), x_E.double().sum(0), rtol=WITHIN[dtype], atol=1e-5)
 
 
+def network(config, kernels):
+    """Return a network whose energies are not 0, as they are at first."""
+    model = build_model(replace(config, kernels=kernels), seed=1)
+    for output in model.outputs:
+        torch.nn.init.normal_(output.energy.weight, generator=torch.Generator().manual_seed(1))
+    return model.to(DEVICE)
+
+
 @needs_triton
 @needs_gpu
-def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(graph):
+def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(graph, candidates):
     small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8)
     results = []
     for kernels in ("torch", "triton"):
-        model = build_model(replace(small, kernels=kernels), seed=1)
-        for output in model.outputs:
-            torch.nn.init.normal_(output.energy.weight, generator=torch.Generator().manual_seed(1))
-        model.to(DEVICE).double()
+        model = network(small, kernels).double()
         energy, forces = model(replace(graph, vectors=graph.vectors.double()))
         (energy.square().sum() + forces.square().sum()).backward()
         results.append([energy, forces, *(parameter.grad for parameter in model.parameters())])
@@ -160,8 +221,31 @@ def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(gra
 
 @needs_triton
 @needs_gpu
+@pytest.mark.parametrize("frames", [1, 8])
+def test_losses_of_training_are_those_with_torch(slabs, frames):
+    """The forces train, as in the benchmark; some atoms have no edge."""
+    import oc20.kernels  # noqa: F401  # its candidates
+
+    graph = build_graph(slabs[5:6] if frames == 1 else slabs).to(DEVICE)
+    small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8)
+    losses = []
+    for kernels, names in (("torch", ()), ("triton", CANDIDATES)):
+        model = network(small, kernels)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        with try_candidates(*names):
+            for _ in range(4):
+                loss = ((model(graph)[1] - graph.forces) * graph.free[:, None]).abs().sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+    assert losses[4:] == pytest.approx(losses[:4], rel=1e-4) and losses[3] < 0.98 * losses[0]
+
+
+@needs_triton
+@needs_gpu
 @pytest.mark.parametrize("atoms", [0, 2])
-def test_without_edges_all_is_zero(slabs, atoms):
+def test_without_edges_all_is_zero(slabs, candidates, atoms):
     model = build_model(ModelConfig(hidden=8, blocks=1, interaction=4, out=8, kernels="triton"), seed=1).to(DEVICE)
     _, forces = model(build_graph([slabs[3]] * atoms).to(DEVICE))
     forces.sum().backward()
@@ -205,6 +289,13 @@ def compile_launches(launches, target):
     return codes
 
 
+def launch_step(model, graph, dtype):
+    """Launch what a step launches in a run that computes products in this type; only forward passes have autocast."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        _, forces = model(graph)
+    forces.sum().backward()
+
+
 def launch_published(slab, dtype, detached=True):
     """Launch what a step of the published network launches for a frame of this slab."""
     edges, offsets = find_neighbours(slab.pos, slab.cell, cutoff=8.0)
@@ -213,43 +304,51 @@ def launch_published(slab, dtype, detached=True):
     model = build_model(ModelConfig(kernels="triton", detach_angles=detached), seed=1)
     if dtype == torch.float64:
         model, graph = model.double(), replace(graph, vectors=graph.vectors.double())
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        _, forces = model(graph)
-    forces.sum().backward()
+    launch_step(model, graph, dtype)
 
 
 @needs_triton
 @not_interpreted
 @pytest.mark.parametrize(
-    ("target", "detached", "dtype"),
+    ("target", "detached", "dtype", "names"),
     [
-        ("sm_90a", True, torch.bfloat16),
+        ("sm_90a", True, torch.bfloat16, ()),
         *(
             pytest.param(*case, marks=pytest.mark.exhaustive)
             for case in (
-                ("sm_90a", True, torch.float32),
-                ("sm_90a", False, torch.float32),
-                ("sm_90a", False, torch.float64),
-                ("sm_80", True, torch.bfloat16),
-                ("gfx942", True, torch.bfloat16),
+                ("sm_90a", True, torch.float32, ()),
+                ("sm_90a", False, torch.float32, ()),
+                ("sm_90a", False, torch.float64, ()),
+                ("sm_80", True, torch.bfloat16, ()),
+                ("gfx942", True, torch.bfloat16, ()),
+                ("sm_90a", True, torch.bfloat16, CANDIDATES),
+                ("sm_90a", True, torch.bfloat16, ("oc20-rows",)),
+                ("sm_80", True, torch.bfloat16, CANDIDATES),
+                ("gfx942", True, torch.bfloat16, CANDIDATES),
             )
         ),
     ],
 )
 def test_what_the_published_network_launches_compiles_and_spills_nothing(
-    slabs, launches, monkeypatch, target, detached, dtype
+    slabs, launches, monkeypatch, target, detached, dtype, names
 ):
     """The compilation of some ten variants takes 20 s."""
     from oc20.kernels import TILES
 
     if target == "gfx942":
         monkeypatch.setattr(torch.version, "hip", "7.0")
-    launch_published(slabs[2], dtype, detached)
+    with try_candidates(*names):
+        launch_published(slabs[2], dtype, detached)
     codes = compile_launches(launches, target)
-    assert set(codes) == {"silu_double_backward_kernel", *TILES}
+    by_names = {"oc20-rows": "sum_kernel", "oc20-basis": "harmonics_kernel", "oc20-sums": "silu_backward_kernel"}
+    added = {kernel for name, kernel in by_names.items() if name in names}
+    assert set(codes) == {"silu_double_backward_kernel", *TILES, *added}
     if target != "gfx942":
-        for sass in codes["silu_double_backward_kernel"]:
+        for sass in (*codes["silu_double_backward_kernel"], *codes.get("silu_backward_kernel", ())):
             assert set(re.findall(r"(?:LDG|STG)\.E[.A-Z]*\.?(\d*)", sass)) == {"128"}, "not 16 bytes at a time"
+
+
+SMALL = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8, kernels="triton")
 
 
 @needs_triton
@@ -259,14 +358,46 @@ def test_what_a_small_network_launches_compiles_for_other_gpus(graph, launches, 
     from oc20.kernels import TILES
 
     monkeypatch.setattr(torch.version, "hip", "7.0" if target == "gfx942" else None)
-    small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8, kernels="triton")
-    build_model(small, seed=1).to(graph.numbers.device)(graph)
+    build_model(SMALL, seed=1).to(graph.numbers.device)(graph)
     assert set(compile_launches(launches, target)) >= set(TILES) - {"weights_kernel"}
 
 
 @needs_triton
 @not_interpreted
-def test_a_step_with_kernels_does_not_wait_for_the_device(graph, launches, monkeypatch):
+def test_what_candidates_launch_in_a_small_network_compiles(graph, launches):
+    pytest.importorskip("oc20.kernels")
+    with try_candidates(*CANDIDATES):
+        launch_step(build_model(SMALL, seed=1).to(graph.numbers.device), graph, torch.float32)
+    added = ("sum_kernel", "harmonics_kernel", "silu_backward_kernel")
+    assert set(compile_launches([launch for launch in launches if launch[0].__name__ in added], "sm_90a")) == set(added)
+
+
+@needs_triton
+@not_interpreted
+@pytest.mark.parametrize(
+    ("dtype", "hip", "names", "precision"),
+    [
+        (torch.bfloat16, None, ("oc20-tf32",), "tf32"),
+        (torch.float32, None, ("oc20-tf32",), "tf32x3"),
+        (torch.bfloat16, None, (), "tf32x3"),
+        (torch.bfloat16, "7.0", ("oc20-tf32",), "ieee"),
+    ],
+)
+def test_the_forward_pass_chooses_the_precision_of_all_products(
+    graph, launches, monkeypatch, dtype, hip, names, precision
+):
+    from oc20.kernels import TILES
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    with try_candidates(*names):
+        launch_step(build_model(SMALL, seed=1).to(graph.numbers.device), graph, dtype)
+    chosen = {(kernel.__name__, arguments.get("PRECISION")) for kernel, arguments in launches}
+    assert {pair for pair in chosen if pair[0] in TILES} == {(name, precision) for name in TILES}
+
+
+@needs_triton
+@not_interpreted
+def test_a_step_with_kernels_does_not_wait_for_the_device(graph, candidates, launches, monkeypatch):
     leave_out_autocast(monkeypatch)
     model = build_model(ModelConfig(kernels="triton", detach_angles=False), seed=1).to("meta")
     there = graph.to("meta")

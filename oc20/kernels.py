@@ -1,4 +1,4 @@
-"""Triton kernels for GPUs: the moments and the second derivatives of the activation of operations.py.
+"""Triton kernels for GPUs: the moments and the derivatives of the activation of operations.py.
 
 The moments, and all their derivatives, are made without storing anything of size edges x channels x orders. For each
 edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,
@@ -16,8 +16,8 @@ W: there each program writes a share, and torch adds the shares. No atomics, equ
 Sums are float32, or float64 if all the rest is. On NVIDIA's GPUs a product of float32 matrices is three of TF32, which
 keep about 21 of its 24 bits; a single one would keep 11. On AMD's it is one of float32.
 
-The tests run the kernels through Triton's interpreter, and compile them for an H100 as they are launched, where no
-register is spilled, and for an MI300. On an H200 they make a recorded step of 32 frames 2.2 times as fast
+The tests run the kernels through Triton's interpreter, and compile them for an H100, an A100 and an MI300 as they are
+launched, where no register is spilled. On an H200 they make a recorded step of 32 frames 2.2 times as fast
 (docs/performance/gpu.md).
 
 Shapes: A atoms, E edges, C channels; L orders, M = L^2 harmonics, N roots; K edges that are processed at a time. Within

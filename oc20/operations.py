@@ -146,7 +146,7 @@ def _add_silu_backward(by_z: Tensor | None, by_y: Tensor | None, z: Tensor, kern
 
         return add_silu_backward(by_z, by_y, z)
     product = torch.ops.aten.silu_backward(by_y, z)
-    return product if by_z is None else product + by_z
+    return product if by_z is None else product.add_(by_z)
 
 
 def _silu_double_backward(

@@ -1,15 +1,24 @@
 """The bases against closed forms, and against scipy where that is installed."""
 
+import contextlib
 import math
 
 import numpy as np
 import pytest
 import torch
 
+from common.candidate import try_candidates
 from oc20.basis import RadialBasis, SphericalBasis, bessel_roots, smooth_envelope, spherical_bessel, spherical_harmonics
 from oc20.settings import MOST_ORDERS
 
 X = torch.cat([torch.logspace(-3, -1, 50), torch.linspace(0.1, 0.999, 300)]).double()
+
+
+@pytest.fixture(params=[(), ("oc20-basis",)], ids=["as it is", "with slopes"])
+def candidates(request):
+    """Run the test without and with the candidate."""
+    with try_candidates(*request.param):
+        yield
 
 
 def test_envelope_is_the_published_polynomial_and_ends_smoothly():
@@ -55,7 +64,7 @@ def test_bessel_functions_equal_scipys():
         assert np.count_nonzero(np.diff(np.sign(special.spherical_jn(order, between)))) == 5, "a root was missed"
 
 
-def test_radial_basis_is_an_envelope_times_sines_of_trained_frequencies():
+def test_radial_basis_is_an_envelope_times_sines_of_trained_frequencies(candidates):
     basis = RadialBasis(6, 5).double()
     n = torch.arange(1, 7)
     torch.testing.assert_close(
@@ -66,7 +75,7 @@ def test_radial_basis_is_an_envelope_times_sines_of_trained_frequencies():
 
 
 @pytest.mark.parametrize(("orders", "count"), [(7, 6), (1, 1), (3, 8)])
-def test_spherical_basis_and_its_slope_equal_the_formula(orders, count):
+def test_spherical_basis_and_its_slope_equal_the_formula(candidates, orders, count):
     special = pytest.importorskip("scipy.special")
     u, du = (
         smooth_envelope(X, 5).numpy(),
@@ -91,6 +100,25 @@ def test_spherical_basis_and_its_slope_equal_the_formula(orders, count):
     single = basis(X.float()).double()
     assert ((single - result).abs() / (1 + result.abs())).max() < 3e-6, "float32 loses digits"
     assert not basis(torch.tensor([1.0, 1.2])).any()
+
+
+@pytest.mark.parametrize("exponent", [1, 5])
+def test_functions_with_slopes_give_a_loss_of_forces_the_same_gradients(exponent):
+    """By frequencies and by what the network makes of the functions; x may be beyond the cutoff, and none is there."""
+    for x in (torch.tensor([0.03, 0.2, 0.5, 0.999, 1.0, 1.3]), torch.empty(0)):
+        results = []
+        for context in (contextlib.nullcontext(), try_candidates("oc20-basis")):
+            with context:
+                distances = x.double().requires_grad_()
+                radial, spherical = RadialBasis(6, exponent).double(), SphericalBasis(3, 4, exponent)
+                values = [radial(distances), spherical(distances)]
+                weights = [torch.linspace(-1, 1, value.numel()).double().view_as(value) for value in values]
+                cotangents = [weight.requires_grad_() for weight in weights]
+                (forces,) = torch.autograd.grad(values, distances, cotangents, create_graph=True)
+                loss = (forces * x**2).square().sum() + sum(value.square().sum() for value in values)
+                found = torch.autograd.grad(loss, [radial.frequencies, *cotangents])
+                results.append([*values, forces, *found])
+        torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
 def test_harmonics_multiply_to_legendre_polynomials():

@@ -42,7 +42,7 @@ from oc20.operations import ROWS
 TF32: Final = Candidate("oc20-tf32")
 """Where a run computes in bfloat16, a product of float32 matrices is a single one of TF32."""
 BASES_64: Final = Candidate("oc20-bases-64")
-"""`bases_kernel` has a tile of 64 edges."""
+"""`bases_kernel` has a tile of 64 edges, but in float64, where it would spill."""
 TILES: Final = {
     "moments_kernel": (32, 4, 2),
     "messages_kernel": (32, 4, 1),
@@ -199,10 +199,10 @@ def _by_weight(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
 
 def _launch_kernel(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], sizes: dict[str, Any]) -> None:
     edges, warps, stages = TILES[kernel.__name__]
-    if BASES_64.enabled and kernel is bases_kernel:
-        edges, stages = 64, 2
     if sizes["WIDE"] == tl.float64:
         edges = max(LEAST, edges // 2)
+    elif BASES_64.enabled and kernel is bases_kernel:
+        edges, stages = 64, 2
     tiles = {
         "TILE_K": edges,
         "ROW_TILES": None if ROWS.enabled else triton.cdiv(rows.longest, edges),

@@ -30,8 +30,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.candidate import Candidate
 from common.precision import product_dtype
 
+HALVES: Final = Candidate("cosmoflow-halves")
+"""The gradient of the first block's weights by two programs, one for each place of the voxel along W, not by three."""
 FIRST_WEIGHT: Final = (32, 4, 3, 3, 3)
 """Shape of the weight of the convolution that `first_block` can compute."""
 ROWS: Final = 8
@@ -146,7 +149,7 @@ class _FirstBlock(torch.autograd.Function):
     def backward(ctx: Any, gradient_BCdhw: Tensor) -> tuple[None, Tensor, Tensor, None]:
         x_BDHWC, byte_BdhwC, bias_C = ctx.saved_tensors
         gradient_BdhwC = _channels_last(gradient_BCdhw)
-        grid, rows, sizes = _first_backward(x_BDHWC, ctx.slope)
+        kernel, grid, rows, sizes = _first_backward(x_BDHWC, ctx.slope)
         wide: dict[str, Any] = {
             "dtype": torch.promote_types(x_BDHWC.dtype, torch.float32),
             "device": x_BDHWC.device,
@@ -155,7 +158,7 @@ class _FirstBlock(torch.autograd.Function):
         by_bias = torch.empty(grid[1], len(bias_C), **wide)
         if gradient_BdhwC.numel():
             arguments = (x_BDHWC, gradient_BdhwC, byte_BdhwC, by_weight, by_bias, rows)
-            _first_weight_kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes)
+            kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes)
         return None, by_weight.sum(0).to(bias_C.dtype), by_bias.sum(0).to(bias_C.dtype), None
 
 
@@ -165,12 +168,16 @@ def _first_forward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int], int, dict
     return (triton.cdiv(rows, ROWS),), rows, {**sizes, "ROWS": ROWS, "SLOPE": slope, "num_warps": 4, "num_stages": 1}
 
 
-def _first_backward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], int, dict[str, Any]]:
-    """Return the same for the gradient."""
-    rows, sizes = _plan_rows(x_BDHWC, 32)
+def _first_backward(x_BDHWC: Tensor, slope: float) -> tuple[Any, tuple[int, int], int, dict[str, Any]]:
+    """Return the gradient's kernel, and the same for it."""
+    kernel, programs, most, stages = _first_weight_kernel, 3, 32, 2
+    if HALVES.enabled:
+        a100 = x_BDHWC.is_cuda and torch.cuda.get_device_capability(x_BDHWC.device)[0] == 8  # where 64 cells spill
+        kernel, programs, most, stages = _half_weight_kernel, 2, 32 if a100 else 64, 1
+    rows, sizes = _plan_rows(x_BDHWC, most)
     each = max(1, triton.cdiv(rows, SHARES))
-    grid = 3, triton.cdiv(rows, each)
-    return grid, rows, {**sizes, "ROWS": each, "SLOPE": slope, "num_warps": 4, "num_stages": 2}
+    grid = programs, triton.cdiv(rows, each)
+    return kernel, grid, rows, {**sizes, "ROWS": each, "SLOPE": slope, "num_warps": 4, "num_stages": stages}
 
 
 def _plan_rows(x_BDHWC: Tensor, most: int) -> tuple[int, dict[str, Any]]:
@@ -343,3 +350,44 @@ def _first_weight_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as
     tl.store(by_weight + (share * 3 + k).to(tl.int64) * 256 * C + at_KN, sum_KN)
     if k == 0:
         tl.store(by_bias + share * C + c_C, tl.sum(sum_PC, 0))
+
+
+@triton.jit(do_not_specialize=["rows", "D", "H", "W"])  # type: ignore[untyped-decorator]  # triton's
+def _half_weight_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+    x, gradient, byte, by_weight, by_bias, rows, D, H, W,
+    C: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """As `_first_weight_kernel`, for all planes of the kernel, half of the columns, and half of the bias.
+
+    Each of the four planes of windows is read once, and gradients are selected once for each plane of the cell.
+    """
+    half, share = tl.program_id(0), tl.program_id(1)
+    n_N, c_C = tl.arange(0, 2 * C), half * (C // 2) + tl.arange(0, C // 2)
+    here_N = n_N // C * 2 + half  # columns are by w, which is the half, then h
+    sum0_KN = tl.zeros([64, 2 * C], WIDE)
+    sum1_KN, sum2_KN = sum0_KN, sum0_KN
+    sum_PC = tl.zeros([P, C // 2], WIDE)
+    for i in range(ROWS):
+        sample, d, h, w_P = _locate_row(share * ROWS + i, rows, D, H, W, P)
+        start = ((sample * (D // 2) + d) * (H // 2) + h) * (W // 2) * C
+        at_P1, ok_P1 = start + w_P[:, None] * C, (w_P < W // 2)[:, None]
+        sum_PC += _read_cells(gradient, byte, at_P1 + c_C[None, :], ok_P1, SLOPE, WIDE)[0]
+        value_PN, place_PN = _read_cells(gradient, byte, at_P1 + (n_N % C)[None, :], ok_P1, SLOPE, WIDE)
+        value_PN = value_PN.to(x.dtype.element_ty)
+        near_PN = tl.where(place_PN == here_N[None, :], value_PN, 0)
+        far_PN = tl.where(place_PN == here_N[None, :] + 4, value_PN, 0)
+        window_KP = tl.trans(_load_windows(x, sample, 2 * d - 1, h, w_P, D, H, W))
+        sum0_KN = tl.dot(window_KP, near_PN, sum0_KN, input_precision="ieee", out_dtype=WIDE)
+        window_KP = tl.trans(_load_windows(x, sample, 2 * d, h, w_P, D, H, W))
+        sum0_KN = tl.dot(window_KP, far_PN, sum0_KN, input_precision="ieee", out_dtype=WIDE)
+        sum1_KN = tl.dot(window_KP, near_PN, sum1_KN, input_precision="ieee", out_dtype=WIDE)
+        window_KP = tl.trans(_load_windows(x, sample, 2 * d + 1, h, w_P, D, H, W))
+        sum1_KN = tl.dot(window_KP, far_PN, sum1_KN, input_precision="ieee", out_dtype=WIDE)
+        sum2_KN = tl.dot(window_KP, near_PN, sum2_KN, input_precision="ieee", out_dtype=WIDE)
+        window_KP = tl.trans(_load_windows(x, sample, 2 * d + 2, h, w_P, D, H, W))
+        sum2_KN = tl.dot(window_KP, far_PN, sum2_KN, input_precision="ieee", out_dtype=WIDE)
+    at_KN = share.to(tl.int64) * 768 * C + tl.arange(0, 64)[:, None] * 4 * C + (half * 2 * C + n_N)[None, :]
+    tl.store(by_weight + at_KN, sum0_KN)
+    tl.store(by_weight + 256 * C + at_KN, sum1_KN)
+    tl.store(by_weight + 512 * C + at_KN, sum2_KN)
+    tl.store(by_bias + share * C + c_C, tl.sum(sum_PC, 0))

@@ -10,11 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from common.candidate import try_candidates
 from cosmoflow.model import SLOPE, ModelConfig, apply_block, build_model
 from tests.hopper import compile_for_amd, resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 
 pytestmark = needs_triton
+FIRST_BLOCK = ["forward", "backward", "backward by halves"]
 WITHIN = {torch.float16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-12}
 
 
@@ -98,6 +100,29 @@ def test_the_first_block_and_its_gradients_equal_those_of_torch(monkeypatch, sha
     found = results(lambda *inputs: kernels.first_block(*inputs, SLOPE), (x.to(dtype), weight, bias), gradient)
     assert found[0].is_contiguous(memory_format=torch.channels_last_3d) and found[0].dtype == dtype
     equal(found, expected, WITHIN[dtype])
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("shape", "slope"),
+    [((1, 5, 6, 7), SLOPE), ((8, 2, 4, 38), SLOPE), ((0, 4, 4, 4), SLOPE), ((2, 3, 4, 138), 0.25)],
+    ids=["odd", "8 samples", "empty", "rows in other parts"],
+)
+def test_gradients_by_halves_equal_those_by_planes_to_the_bit(monkeypatch, shape, slope):
+    """Where rows are cut into other parts sums are exact: of whole numbers and their quarters."""
+    from cosmoflow import kernels
+
+    monkeypatch.setattr(kernels, "SHARES", 3)
+    generator = torch.Generator().manual_seed(1)
+    draw = whole if slope == 0.25 else lambda *shape, seed: torch.randn(shape, generator=generator).to(DEVICE)
+    x, weight, bias = draw(*shape, 4, seed=1), draw(*kernels.FIRST_WEIGHT, seed=2), draw(32, seed=3)
+    gradient = draw(shape[0], 32, *(side // 2 for side in shape[1:]), seed=4)
+    inputs = (x.permute(0, 4, 1, 2, 3).half(), weight.float().requires_grad_(), bias.float().requires_grad_())
+    found = []
+    for names in ((), ("cosmoflow-halves",)):
+        with try_candidates(*names):
+            found.append(results(lambda *inputs: kernels.first_block(*inputs, slope), inputs, gradient))
+    assert all(map(torch.equal, *found)) and found[0][1].any() == found[0][2].any() == (shape[0] > 0)
 
 
 @needs_gpu
@@ -189,11 +214,14 @@ def first_block_kernel(name):
 
     x = torch.empty(4, 128, 128, 128, 4, dtype=torch.bfloat16, device="meta")
     halves, byte, wide = memory(torch.bfloat16), memory(torch.uint8), memory(torch.float32)
-    _, rows, sizes = getattr(kernels, f"_first_{name}")(x, SLOPE)
-    given = {"x": halves, "byte": byte, "rows": rows, **dict.fromkeys("DHW", 128)}
+    given = {"x": halves, "byte": byte, **dict.fromkeys("DHW", 128)}
     if name == "forward":
-        return kernels._first_block_kernel, given | {"weight": halves, "bias": wide, "y": halves}, sizes
-    return kernels._first_weight_kernel, given | {"gradient": halves, "by_weight": wide, "by_bias": wide}, sizes
+        _, rows, sizes = kernels._first_forward(x, SLOPE)
+        given |= {"weight": halves, "bias": wide, "y": halves, "rows": rows}
+        return kernels._first_block_kernel, given, sizes
+    with try_candidates(*(["cosmoflow-halves"] if name == "backward by halves" else [])):
+        kernel, _, rows, sizes = kernels._first_backward(x, SLOPE)
+    return kernel, given | {"gradient": halves, "by_weight": wide, "by_bias": wide, "rows": rows}, sizes
 
 
 @not_interpreted
@@ -207,7 +235,7 @@ def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
 
 
 @not_interpreted
-@pytest.mark.parametrize("name", ["forward", "backward"])
+@pytest.mark.parametrize("name", FIRST_BLOCK)
 def test_the_first_block_is_computed_by_tensor_cores(name):
     found = compiled(*first_block_kernel(name))
     assert "HGMMA" in found.sass
@@ -219,5 +247,6 @@ def test_the_first_block_is_computed_by_tensor_cores(name):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["sm_80", "gfx942"])
 def test_all_compiles_for_other_gpus_and_spills_nothing(target):
-    for kernel in (*pooling_kernels(32), first_block_kernel("forward"), first_block_kernel("backward")):
-        assert compiled(*kernel, target)
+    cells = {"P": 32} if target == "sm_80" else {}
+    for kernel, arguments, sizes in (*pooling_kernels(32), *map(first_block_kernel, FIRST_BLOCK)):
+        assert compiled(kernel, arguments, sizes | (cells if kernel.__name__ == "_half_weight_kernel" else {}), target)

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from common.candidate import Candidate
 from common.precision import product_dtype
+from cosmoflow.model import COPIES
 
 HALVES: Final = Candidate("cosmoflow-halves")
 """The gradient of the first block's weights by two programs, one for each place of the voxel along W, not by three."""
@@ -119,7 +120,7 @@ def fits_first_block(x_BCDHW: Tensor, weight: Tensor) -> bool:
 def first_block(x_BCDHW: Tensor, weight: Tensor, bias_C: Tensor, slope: float) -> Tensor:
     """Return what `pool_and_activate` makes of the convolution with padding "same", where that `fits_first_block`."""
     x_BDHWC = _channels_last(x_BCDHW.to(product_dtype(x_BCDHW)))
-    return _FirstBlock.apply(x_BDHWC, _arrange_weights(weight), bias_C, slope)
+    return _FirstBlock.apply(x_BDHWC, weight if COPIES.enabled else _arrange_weights(weight), bias_C, slope)
 
 
 def _arrange_weights(weight: Tensor) -> Tensor:
@@ -132,16 +133,27 @@ def _arrange_weights(weight: Tensor) -> Tensor:
     return windows.permute(2, 5, 6, 1, 4, 3, 0).reshape(3, 64, -1)
 
 
+def _add_positions(by_weight_3KN: Tensor) -> Tensor:
+    """Return the gradient by the weights of that by the arranged ones: each weight is there for the cell's four voxels.
+
+    For a voxel that is further by 1 along H or W, it is that much further both in the rows and in the columns.
+    """
+    row, column, plane = 16 * 128, 4 * 128, 64 * 128
+    strides = (1, 128, plane, row, column, row + 32, column + 64)
+    return by_weight_3KN.as_strided((*FIRST_WEIGHT, 2, 2), strides).sum(-1).sum(-1)
+
+
 class _FirstBlock(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_BDHWC: Tensor, weight_3KN: Tensor, bias_C: Tensor, slope: float) -> Tensor:
+    def forward(ctx: Any, x_BDHWC: Tensor, weight: Tensor, bias_C: Tensor, slope: float) -> Tensor:
+        ctx.arranged, ctx.slope = weight.ndim == 3, slope
         y_BdhwC, byte_BdhwC = _allocate_outputs(x_BDHWC, len(bias_C))
         if y_BdhwC.numel():
             grid, rows, sizes = _first_forward(x_BDHWC, slope)
-            arguments = (x_BDHWC, weight_3KN.to(x_BDHWC.dtype), bias_C, y_BdhwC, byte_BdhwC, rows)
-            _first_block_kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes)
+            weight = weight.to(x_BDHWC.dtype) if ctx.arranged else _channels_last(weight)
+            arguments = (x_BDHWC, weight, bias_C, y_BdhwC, byte_BdhwC, rows)
+            _first_block_kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes, ARRANGED=ctx.arranged)
         ctx.save_for_backward(x_BDHWC, byte_BdhwC, bias_C)
-        ctx.slope = slope
         return y_BdhwC.permute(0, 4, 1, 2, 3)
 
     @staticmethod
@@ -159,7 +171,9 @@ class _FirstBlock(torch.autograd.Function):
         if gradient_BdhwC.numel():
             arguments = (x_BDHWC, gradient_BdhwC, byte_BdhwC, by_weight, by_bias, rows)
             kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes)
-        return None, by_weight.sum(0).to(bias_C.dtype), by_bias.sum(0).to(bias_C.dtype), None
+        by_weight = by_weight.sum(0).to(bias_C.dtype)
+        by_weight = by_weight if ctx.arranged else _add_positions(by_weight)
+        return None, by_weight, by_bias.sum(0).to(bias_C.dtype), None
 
 
 def _first_forward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int], int, dict[str, Any]]:
@@ -304,10 +318,23 @@ def _halve_columns(  # type: ignore[no-untyped-def]  # as above
 def _first_block_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
     x, weight, bias, y, byte, rows, D, H, W,
     C: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr,
+    ARRANGED: tl.constexpr,
 ):  # fmt: skip
     c_C = tl.arange(0, C)
-    at_KN = tl.arange(0, 64)[:, None] * 4 * C + tl.arange(0, 4 * C)[None, :]
-    weight_KN = (tl.load(weight + at_KN), tl.load(weight + 256 * C + at_KN), tl.load(weight + 512 * C + at_KN))
+    k_K, n_N = tl.arange(0, 64), tl.arange(0, 4 * C)
+    if ARRANGED:
+        at_KN = k_K[:, None] * 4 * C + n_N[None, :]
+        weight_KN = (tl.load(weight + at_KN), tl.load(weight + 256 * C + at_KN), tl.load(weight + 512 * C + at_KN))
+    else:  # (out, d, h, w, in): the plane's weights that `_arrange_weights` gives
+        height_KN = (k_K // 16)[:, None] - (n_N // C % 2)[None, :]
+        width_KN = (k_K // 4 % 4)[:, None] - (n_N // (2 * C))[None, :]
+        ok_KN = (height_KN >= 0) & (height_KN < 3) & (width_KN >= 0) & (width_KN < 3)
+        at_KN = (n_N % C * 108)[None, :] + 12 * height_KN + 4 * width_KN + (k_K % 4)[:, None]
+        weight_KN = (
+            tl.load(weight + at_KN, ok_KN, other=0).to(x.dtype.element_ty),
+            tl.load(weight + 36 + at_KN, ok_KN, other=0).to(x.dtype.element_ty),
+            tl.load(weight + 72 + at_KN, ok_KN, other=0).to(x.dtype.element_ty),
+        )
     bias_C = tl.load(bias + c_C).to(WIDE)
     for i in range(ROWS):
         sample, d, h, w_P = _locate_row(tl.program_id(0) * ROWS + i, rows, D, H, W, P)
@@ -357,37 +384,30 @@ def _half_weight_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as 
     x, gradient, byte, by_weight, by_bias, rows, D, H, W,
     C: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """As `_first_weight_kernel`, for all planes of the kernel, half of the columns, and half of the bias.
+    """As `_first_weight_kernel`, but for all planes of the kernel, half of the columns and half of the bias.
 
-    Each of the four planes of windows is read once, and gradients are selected once for each plane of the cell.
+    A row's four planes of windows are read once, and its gradients selected once for each plane of cells.
     """
     half, share = tl.program_id(0), tl.program_id(1)
     n_N, c_C = tl.arange(0, 2 * C), half * (C // 2) + tl.arange(0, C // 2)
     here_N = n_N // C * 2 + half  # columns are by w, which is the half, then h
-    sum0_KN = tl.zeros([64, 2 * C], WIDE)
-    sum1_KN, sum2_KN = sum0_KN, sum0_KN
-    sum_PC = tl.zeros([P, C // 2], WIDE)
+    sum_PC, zero_KN = tl.zeros([P, C // 2], WIDE), tl.zeros([64, 2 * C], WIDE)
+    sums_KN = zero_KN, zero_KN, zero_KN
     for i in range(ROWS):
         sample, d, h, w_P = _locate_row(share * ROWS + i, rows, D, H, W, P)
         start = ((sample * (D // 2) + d) * (H // 2) + h) * (W // 2) * C
         at_P1, ok_P1 = start + w_P[:, None] * C, (w_P < W // 2)[:, None]
         sum_PC += _read_cells(gradient, byte, at_P1 + c_C[None, :], ok_P1, SLOPE, WIDE)[0]
         value_PN, place_PN = _read_cells(gradient, byte, at_P1 + (n_N % C)[None, :], ok_P1, SLOPE, WIDE)
-        value_PN = value_PN.to(x.dtype.element_ty)
-        near_PN = tl.where(place_PN == here_N[None, :], value_PN, 0)
-        far_PN = tl.where(place_PN == here_N[None, :] + 4, value_PN, 0)
+        near_PN = tl.where(place_PN == here_N[None, :], value_PN, 0).to(x.dtype.element_ty)
+        far_PN = tl.where(place_PN == here_N[None, :] + 4, value_PN, 0).to(x.dtype.element_ty)
         window_KP = tl.trans(_load_windows(x, sample, 2 * d - 1, h, w_P, D, H, W))
-        sum0_KN = tl.dot(window_KP, near_PN, sum0_KN, input_precision="ieee", out_dtype=WIDE)
-        window_KP = tl.trans(_load_windows(x, sample, 2 * d, h, w_P, D, H, W))
-        sum0_KN = tl.dot(window_KP, far_PN, sum0_KN, input_precision="ieee", out_dtype=WIDE)
-        sum1_KN = tl.dot(window_KP, near_PN, sum1_KN, input_precision="ieee", out_dtype=WIDE)
-        window_KP = tl.trans(_load_windows(x, sample, 2 * d + 1, h, w_P, D, H, W))
-        sum1_KN = tl.dot(window_KP, far_PN, sum1_KN, input_precision="ieee", out_dtype=WIDE)
-        sum2_KN = tl.dot(window_KP, near_PN, sum2_KN, input_precision="ieee", out_dtype=WIDE)
-        window_KP = tl.trans(_load_windows(x, sample, 2 * d + 2, h, w_P, D, H, W))
-        sum2_KN = tl.dot(window_KP, far_PN, sum2_KN, input_precision="ieee", out_dtype=WIDE)
-    at_KN = share.to(tl.int64) * 768 * C + tl.arange(0, 64)[:, None] * 4 * C + (half * 2 * C + n_N)[None, :]
-    tl.store(by_weight + at_KN, sum0_KN)
-    tl.store(by_weight + 256 * C + at_KN, sum1_KN)
-    tl.store(by_weight + 512 * C + at_KN, sum2_KN)
+        for k in tl.static_range(3):  # the sums change places: after three times each is where it was
+            sum_KN = tl.dot(window_KP, near_PN, sums_KN[0], input_precision="ieee", out_dtype=WIDE)
+            window_KP = tl.trans(_load_windows(x, sample, 2 * d + k, h, w_P, D, H, W))
+            sum_KN = tl.dot(window_KP, far_PN, sum_KN, input_precision="ieee", out_dtype=WIDE)
+            sums_KN = sums_KN[1], sums_KN[2], sum_KN
+    at_KN = tl.arange(0, 64)[:, None] * 4 * C + (half * 2 * C + n_N)[None, :]
+    for k in tl.static_range(3):
+        tl.store(by_weight + (share * 3 + k).to(tl.int64) * 256 * C + at_KN, sums_KN[k])
     tl.store(by_bias + share * C + c_C, tl.sum(sum_PC, 0))

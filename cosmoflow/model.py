@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.candidate import Candidate
 from cosmoflow.settings import ModelConfig, check_sides
 
 OUTPUTS: Final = 4
@@ -24,6 +25,9 @@ OUTPUT_SCALE: Final = 1.2
 """The labels fill [-1, 1]; the scale lets tanh reach the ends."""
 SLOPE: Final = 0.3
 """Slope of LeakyReLU below zero: the default of Keras."""
+
+COPIES: Final = Candidate("cosmoflow-copies")
+"""A step rounds all weights at once, and all their gradients back; the kernel of the first block arranges its own."""
 
 
 class CosmoFlow(nn.Module):
@@ -63,6 +67,30 @@ class CosmoFlow(nn.Module):
         that log a `weight_decay` of torch write 2 * lambda for the same mathematics.
         """
         return self.config.l2 * sum(dense.weight.square().sum() for dense in self.hidden)
+
+
+def round_weights(network: CosmoFlow, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return by name the weights in the format of their products, as autocast rounds them, but all at once.
+
+    Those that Triton kernels read unrounded are left out: the first convolution's, and the biases of all.
+    """
+    kept = ("convs.0.weight", *(f"convs.{layer}.bias" for layer in range(len(network.convs))))
+    weights = {name: weight for name, weight in network.named_parameters() if name not in kept}
+    return dict(zip(weights, _Round.apply(dtype, *weights.values()), strict=True))
+
+
+class _Round(torch.autograd.Function):
+    """Rounds tensors to a format, and their gradients back to float32, in a launch for all."""
+
+    @staticmethod
+    def forward(_ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        copies = tuple(torch.empty_like(tensor, dtype=dtype) for tensor in tensors)
+        torch._foreach_copy_(copies, tensors)
+        return copies
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *_Round.apply(torch.float32, *gradients)
 
 
 def apply_block(conv: nn.Module, x_BCDHW: Tensor, kernels: str) -> Tensor:

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
@@ -30,6 +31,7 @@ from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset, values
 from cosmoflow.data.dataset import Dataset, augment_batch, turn_labels
+from cosmoflow.model import COPIES, round_weights
 from cosmoflow.predictor import Predictor, Report
 from cosmoflow.reference import MINIS, REFERENCE
 from cosmoflow.settings import Config
@@ -84,6 +86,8 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the four parameters of each sample."""
+        if COPIES.enabled and model is self.model and not self.has_own_network:
+            return functional_call(model, round_weights(model, self.input_dtype), (batch.x,)).float()
         return model(batch.x).float()
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:

@@ -39,18 +39,18 @@ class Resources(NamedTuple):
     sass: str
 
 
-def resources(kernel, arguments, *, warps=4, stages=3, target="sm_90a"):
+def resources(kernel, arguments, *, warps=4, stages=3, target="sm_90a", **options):
     """Compile a kernel as it would be launched with these arguments; raise AssertionError if it spills.
 
-    target: sm_90a or sm_80.
+    target: sm_90a or sm_80. options: more of Triton's.
     arguments: by name, without those that are not constexpr and None; tensors of any device, whose sizes do not matter
-    and whose addresses are taken for multiples of 16, whole numbers and floats.
+    and whose addresses are taken for multiples of 16, tuples of these, whole numbers and floats.
     """
     import triton
 
     if triton.__version__ != TRITON:
         pytest.skip(f"Triton {triton.__version__} makes other machine code than {TRITON}, see the Makefile")
-    compiled = _compiled(kernel, arguments, ("cuda", CAPABILITIES[target], 32), warps, stages)
+    compiled = _compiled(kernel, arguments, ("cuda", CAPABILITIES[target], 32), warps, stages, options)
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     report, sass = _assembled(compiled.asm["ptx"], tools, target)
     registers, spilled = REGISTERS.search(report), SPILLED.search(report)
@@ -59,14 +59,14 @@ def resources(kernel, arguments, *, warps=4, stages=3, target="sm_90a"):
     return Resources(int(registers[1]), compiled.metadata.shared, sass)
 
 
-def compile_for_amd(kernel, arguments, *, warps=4, stages=2):
+def compile_for_amd(kernel, arguments, *, warps=4, stages=2, **options):
     """Compile a kernel as it would be launched with these arguments, see `resources`; return its machine code."""
-    code = _compiled(kernel, arguments, ("hip", "gfx942", 64), warps, stages).asm["amdgcn"]
+    code = _compiled(kernel, arguments, ("hip", "gfx942", 64), warps, stages, options).asm["amdgcn"]
     assert SPILLED_BY_AMD.findall(code) == ["0", "0"], f"{kernel.__name__} spills, or does not tell"
     return code
 
 
-def _compiled(kernel, arguments, target, warps, stages):
+def _compiled(kernel, arguments, target, warps, stages, options):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -76,6 +76,9 @@ def _compiled(kernel, arguments, target, warps, stages):
         value = arguments[parameter.name]
         if parameter.is_constexpr or value is None:
             signature[parameter.name], constants[(place,)] = "constexpr", value
+        elif isinstance(value, tuple):
+            signature[parameter.name] = tuple(TYPES[tensor.dtype] for tensor in value)
+            attributes |= {(place, index): [["tt.divisibility", 16]] for index in range(len(value))}
         elif isinstance(value, torch.Tensor):
             signature[parameter.name] = TYPES[value.dtype]
             attributes[(place,)] = [["tt.divisibility", 16]]
@@ -84,7 +87,8 @@ def _compiled(kernel, arguments, target, warps, stages):
             if isinstance(value, int) and value % 16 == 0 and not parameter.do_not_specialize:
                 attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
-    return triton.compile(source, target=GPUTarget(*target), options={"num_warps": warps, "num_stages": stages})
+    options = {"num_warps": warps, "num_stages": stages, **options}
+    return triton.compile(source, target=GPUTarget(*target), options=options)
 
 
 def _assembled(ptx, tools, target):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from common.candidate import Candidate
 from common.errors import UsageError
 from common.own_code import find_registered, list_registered
 from common.settings.optim import LOG_NAMES
@@ -29,6 +30,8 @@ from common.settings.optim import OptimConfig as OptimConfig  # also for callers
 from common.spatial import shards
 
 WRITTEN_FOR: Final = "apex 0.1 at commit 6424da3 of 2026-07-08"
+FUSED_SGD: Final = Candidate("fused-sgd")
+"""`KerasSGD` by one kernel for all weights, where its rate is a tensor."""
 TENSOR_RATE: Final = {"FusedLAMB": False, "FusedMixedPrecisionLamb": True, "FusedAdam": True}
 """The classes, and whether their rate is a tensor on the device; FusedAdam's is with `capturable`."""
 
@@ -234,9 +237,14 @@ class KerasSGD(Optimizer):
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
                 velocities = _list_states(self, "velocity", parameters)
-                torch._foreach_mul_(velocities, group["momentum"])
-                torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
-                torch._foreach_add_(parameters, velocities)
+                if FUSED_SGD.enabled and isinstance(group["lr"], Tensor):
+                    from common.training import sgd_kernel  # an optional package, slow to import
+
+                    sgd_kernel.update_weights(parameters, velocities, gradients, group["lr"], group["momentum"])
+                else:
+                    torch._foreach_mul_(velocities, group["momentum"])
+                    torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
+                    torch._foreach_add_(parameters, velocities)
 
 
 class Lamb(Optimizer):

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from common.candidate import try_candidates
 from common.data.prefetch import TensorBatch
 from common.precision import Precision, PrecisionConfig
 from common.ranks.dist import make_single_dist
+from common.training.optim import KerasSGD
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build_model
 from cosmoflow.train import CosmoFlow, main
@@ -52,6 +54,40 @@ def test_input_prepared_in_the_compute_format_gives_the_same_bits(dtype, data):
         results.append([loss.detach(), *(parameter.grad.clone() for parameter in ours.model.parameters())])
     for theirs, same in zip(*results, strict=True):
         assert theirs.any() and torch.equal(theirs, same)
+
+
+def test_weights_rounded_at_once_give_the_same_bits_after_every_change():
+    """That is: steps, other weights loaded, and a copy into them as warm-up makes it."""
+
+    def predict_changing(*names):
+        ours = problem("bf16")
+        ours.has_own_network = False
+        optimizer = KerasSGD(ours.model.parameters(), 0.1, momentum=0.9)
+        before = [parameter.detach().clone() for parameter in ours.model.parameters()]
+        results = []
+
+        def predict():
+            with torch.inference_mode(), Precision(ours.config.precision, ours.dist.device).autocast():
+                results.append(ours.predictions(ours.model, ours.prepared(batch())))
+
+        with try_candidates(*names):
+            for _ in range(3):
+                with Precision(ours.config.precision, ours.dist.device).autocast():
+                    loss = ours.loss(ours.model, ours.prepared(batch()))
+                ours.model.zero_grad()
+                loss.backward()
+                optimizer.step()
+            results += [parameter.grad for parameter in ours.model.parameters()]
+            predict()
+            ours.model.load_state_dict(build_model(MODEL, SHAPE, seed=2).state_dict())
+            predict()
+            with torch.no_grad():
+                torch._foreach_copy_(list(ours.model.parameters()), before)
+            predict()
+        return results
+
+    rounded, expected = predict_changing("cosmoflow-copies"), predict_changing()
+    assert all(map(torch.equal, rounded, expected)) and len({tensor.sum().item() for tensor in expected[-3:]}) == 3
 
 
 @pytest.mark.skipif(find_spec("nvidia") is not None, reason="DALI may be installed")

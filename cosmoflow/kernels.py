@@ -32,10 +32,11 @@ from torch import Tensor
 
 from common.candidate import Candidate
 from common.precision import product_dtype
-from cosmoflow.model import COPIES
 
 HALVES: Final = Candidate("cosmoflow-halves")
 """The gradient of the first block's weights by two programs, one for each place of the voxel along W, not by three."""
+ARRANGING: Final = Candidate("cosmoflow-arrange")
+"""The kernel of the first block itself arranges the weights for its products."""
 FIRST_WEIGHT: Final = (32, 4, 3, 3, 3)
 """Shape of the weight of the convolution that `first_block` can compute."""
 ROWS: Final = 8
@@ -120,7 +121,7 @@ def fits_first_block(x_BCDHW: Tensor, weight: Tensor) -> bool:
 def first_block(x_BCDHW: Tensor, weight: Tensor, bias_C: Tensor, slope: float) -> Tensor:
     """Return what `pool_and_activate` makes of the convolution with padding "same", where that `fits_first_block`."""
     x_BDHWC = _channels_last(x_BCDHW.to(product_dtype(x_BCDHW)))
-    return _FirstBlock.apply(x_BDHWC, weight if COPIES.enabled else _arrange_weights(weight), bias_C, slope)
+    return _FirstBlock.apply(x_BDHWC, weight if ARRANGING.enabled else _arrange_weights(weight), bias_C, slope)
 
 
 def _arrange_weights(weight: Tensor) -> Tensor:
@@ -134,9 +135,9 @@ def _arrange_weights(weight: Tensor) -> Tensor:
 
 
 def _add_positions(by_weight_3KN: Tensor) -> Tensor:
-    """Return the gradient by the weights of that by the arranged ones: each weight is there for the cell's four voxels.
+    """Return the gradient of the weights from that of the arranged ones, where each stands for a plane's four voxels.
 
-    For a voxel that is further by 1 along H or W, it is that much further both in the rows and in the columns.
+    A voxel's weights are one further along H or W than its neighbour's, in rows and columns alike.
     """
     row, column, plane = 16 * 128, 4 * 128, 64 * 128
     strides = (1, 128, plane, row, column, row + 32, column + 64)

@@ -27,7 +27,7 @@ SLOPE: Final = 0.3
 """Slope of LeakyReLU below zero: the default of Keras."""
 
 COPIES: Final = Candidate("cosmoflow-copies")
-"""A step rounds all weights at once, and all their gradients back; the kernel of the first block arranges its own."""
+"""All weights are rounded to the format of their products in one launch, and their gradients back to float32."""
 
 
 class CosmoFlow(nn.Module):

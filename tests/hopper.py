@@ -43,8 +43,8 @@ def resources(kernel, arguments, *, warps=4, stages=3, target="sm_90a", **option
     """Compile a kernel as it would be launched with these arguments; raise AssertionError if it spills.
 
     target: sm_90a or sm_80. options: more of Triton's.
-    arguments: by name, without those that are not constexpr and None; tensors of any device, whose sizes do not matter
-    and whose addresses are taken for multiples of 16, tuples of these, whole numbers and floats.
+    arguments: by name, without those that are not constexpr and None; whole numbers, floats, and tensors or tuples of
+    tensors, of any device, whose sizes do not matter and whose addresses are taken for multiples of 16.
     """
     import triton
 

@@ -8,10 +8,12 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
     start_training("deepcam")
 
 import contextlib
+import math
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Final
 
 import numpy as np
 import torch
@@ -34,7 +36,7 @@ from deepcam.data import values
 from deepcam.data.dataset import Dataset, Normalization, augment_batch
 from deepcam.data.values import NAME, read_range
 from deepcam.predictor import FIELD, Predictor, Report, cross_entropy, sum_scores
-from deepcam.reference import CHANNELS, MINIS, REFERENCE
+from deepcam.reference import CHANNELS, HEIGHT, MINIS, REFERENCE, WIDTH
 from deepcam.settings import Config
 
 
@@ -54,7 +56,8 @@ class DeepCam(SampleProblem[TensorBatch]):
         network = self.choose_network(lambda: model.build_model(config.model, channels, seed)).to(dist.device)
         self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
-        if config.compile:
+        self.is_compiled = False
+        if config.compile is True:
             self._compile()
 
     @cached_property
@@ -82,6 +85,31 @@ class DeepCam(SampleProblem[TensorBatch]):
         inputs = (torch.rand(n, *shape, generator=drawn, device=device) for n in self._usual_sizes)
         precision = Precision(self.config.precision, device)
         compile_network(self.model, precision, *(x_BHWC.to(self.input_dtype) for x_BHWC in inputs))
+        self.is_compiled = True
+
+    def synthetic_steps(self) -> Iterator[list[TensorBatch]]:
+        """As for all problems; compile the network before, if `compile` leaves it to the suite and it is worth it."""
+        if self.config.compile == "auto" and self.dist.device.type == "cuda" and not self.has_own_network:
+            self._compile_if_worth()
+        yield from super().synthetic_steps()
+
+    def _compile_if_worth(self) -> None:
+        """Compile on all ranks or on none; on a card where it was measured, print why not. A collective call."""
+        train, (height, width, _) = self.config.train, self.config.data.sample_shape
+        steps = min(train.epochs * self.steps(0), train.steps or math.inf)
+        samples = steps * self.part_size * train.accumulation * height * width / (HEIGHT * WIDTH)
+        card = torch.cuda.get_device_name(self.dist.device)
+        objection = find_objection(card, self.config.batchnorm_group_size, samples)
+        if objection == "":
+            try:
+                self._compile()
+            except ValueError as error:
+                objection = str(error)
+            if self.dist.all_reduce(torch.tensor(int(objection != "")), "max"):
+                objection = objection or "torch.compile fails on another rank"
+                self.is_compiled, self.model._compiled_call_impl = False, None  # torch itself cannot take it back
+        if objection and self.dist.is_main:
+            print(f"compile: the network is not compiled: {objection}", flush=True)
 
     @cached_property
     def _usual_sizes(self) -> tuple[int, int]:
@@ -91,7 +119,7 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the logits of the classes; those of a batch for which it was not compiled by the plain network."""
-        usual = not self.config.compile or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
+        usual = not self.is_compiled or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
         with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
             logits_BKHW = model(batch.x)
         return logits_BKHW
@@ -187,6 +215,26 @@ def check_shares(config: Config, samples: int, dist: Dist) -> None:
 
 # -- compiled by torch --------------------------------------------------------------------------------------
 
+SAVED_S: Final = {"NVIDIA H100": 15e-3 / 8}
+"""Seconds that compiled steps save for each sample of full size, by the cards on which that was measured."""
+COMPILING_S: Final = 60
+"""Seconds that compiling takes there, about."""
+
+
+def find_objection(card: str, group_size: int, samples: float) -> str | None:
+    """Return why compiling is not worth it on a card; "" if it is, None if nothing was measured there.
+
+    group_size: ranks that share statistics. samples: of full size, on which each rank trains in the whole run.
+    """
+    saved_s = next((samples * sample_s for name, sample_s in SAVED_S.items() if card.startswith(name)), None)
+    if saved_s is None:
+        return None
+    if group_size > 1:
+        return "batchnorm_group_size is above 1"
+    if saved_s <= COMPILING_S:
+        return f"it takes about {COMPILING_S} s and would save {saved_s:.0f} s in a run of this length"
+    return ""
+
 
 def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, eval_BHWC: Tensor) -> None:
     """Compile the network for inputs like these, in training and in evaluation; its state is then as before.
@@ -195,7 +243,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
     done while a problem is made, ahead of `init_stop`; a batch of any other size, such as the last one of an epoch, is
     computed by the plain network, and nothing is compiled during the run. What torch compiled before is found again in
     the folder that TORCHINDUCTOR_CACHE_DIR names, by default one in the node's own temporary directory.
-    Parameters and buffers keep their names. ValueError if the network cannot be compiled here.
+    Parameters and buffers keep their names. ValueError if the network cannot be compiled here; it is then as it was.
     """
     model.compile(dynamic=False)
     try:
@@ -209,7 +257,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
                 model(eval_BHWC.clone())  # as evaluation without them has it: a tensor of inference mode
     except RuntimeError as error:
         reason = " ".join(str(error).splitlines()[:2])
-        raise ValueError(f"compile is true, but torch.compile fails here: {reason}; set it to false") from error
+        raise ValueError(f"torch.compile fails here: {reason}; set compile to false") from error
 
 
 @contextlib.contextmanager

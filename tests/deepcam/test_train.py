@@ -21,7 +21,7 @@ from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.training import benchmark
 from deepcam.predictor import cross_entropy
-from deepcam.train import Config, DeepCam, compile_network
+from deepcam.train import Config, DeepCam, compile_network, find_objection
 from tests.deepcam.case import CASE
 from tests.tape import Tapes
 
@@ -151,13 +151,59 @@ def test_the_whole_compiler_makes_the_same_of_a_small_network():
 def test_a_network_that_cannot_be_compiled_is_an_error_in_words(make, monkeypatch):
     with pytest.raises(ConfigError, match=r"batchnorm_group_size is 2: .* set compile to false"):
         make("compile=true", "batchnorm_group_size=2")
-
-    def broken(*_):
-        raise RuntimeError("no compiler found")
-
     monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=broken))
     with pytest.raises(ValueError, match=r"torch\.compile fails here: .*no compiler found"):
         make("compile=true")
+
+
+def broken(*_):
+    raise RuntimeError("no compiler found")
+
+
+@pytest.mark.parametrize(
+    ("card", "group_size", "samples", "objection"),
+    [
+        ("NVIDIA H100 80GB HBM3", 1, 40_000, ""),
+        ("NVIDIA H100 PCIe", 1, 40_000, ""),
+        ("NVIDIA H100 PCIe", 1, 30_000, "takes about 60 s and would save 56 s"),
+        ("NVIDIA H100 NVL", 2, 40_000, "batchnorm_group_size"),
+        ("NVIDIA H200", 1, 1e9, None),
+        ("", 2, 1e9, None),
+    ],
+)
+def test_auto_compiles_where_it_was_measured_and_in_long_runs(card, group_size, samples, objection):
+    found = find_objection(card, group_size, samples)
+    assert found == objection or (objection and objection in found)
+
+
+@pytest.mark.parametrize(
+    ("card", "backend", "compiles", "text"),
+    [
+        ("NVIDIA H100 PCIe", "eager", True, ""),
+        ("NVIDIA H100 PCIe", broken, False, "compile: the network is not compiled: torch.compile fails here"),
+        ("NVIDIA A100", "eager", False, ""),
+    ],
+)
+def test_auto_goes_on_without_a_compiler_as_if_nothing_had_been_tried(
+    make, monkeypatch, capsys, card, backend, compiles, text
+):
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=backend))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: card)
+    monkeypatch.setattr("deepcam.train.COMPILING_S", 0)
+    problem, plain = make("model.middle_blocks=0"), make("model.middle_blocks=0")
+    problem._compile_if_worth()
+    assert problem.is_compiled is compiles and (problem.model._compiled_call_impl is not None) is compiles
+    assert (text in capsys.readouterr().out) and all(parameter.grad is None for parameter in problem.model.parameters())
+    batch = plain.prepared(records(plain))
+    assert torch.equal(problem.loss(problem.model, batch), plain.loss(plain.model, batch))
+    states = zip(problem.model.state_dict().values(), plain.model.state_dict().values(), strict=True)
+    assert all(map(torch.equal, *zip(*states, strict=True)))
+
+
+def test_auto_says_why_a_short_run_is_not_compiled(make, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 PCIe")
+    make()._compile_if_worth()
+    assert "not compiled: it takes about 60 s and would save 0 s" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("size", "recorded"), [(5, False), (4, True)])

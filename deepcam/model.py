@@ -17,11 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.candidate import Candidate
 from deepcam.reference import CLASSES
-from deepcam.settings import STRIDE, ModelConfig
+from deepcam.settings import CHANNEL_UNIT, STRIDE, ModelConfig
 
 NARROW: Final = 16
 """Channels from which on torch's own convolution serves as a shortcut."""
+EIGHT_OUTPUTS: Final = Candidate("deepcam-output-8")
+"""Transposed convolutions compute a multiple of eight channels, 16 bytes; those that nobody reads are 0."""
 
 
 class DeepLab(nn.Module):
@@ -169,15 +172,13 @@ class Decoder(nn.Module):
         self.low_level = nn.Sequential(*add_activation(nn.Conv2d(c128, c48, 1, bias=False)))
         self.deep = nn.Sequential()
         for _ in range(config.output_stride // 8):
-            self.deep.extend(add_activation(doubling_convolution(c256, c256)))
+            self.deep.extend(add_activation(Doubling(c256, c256)))
         self.join = nn.Sequential(
             *add_activation(nn.Conv2d(c256 + c48, c256, 3, padding=1, bias=False)),
             *add_activation(nn.Conv2d(c256, c256, 3, padding=1, bias=False)),
             nn.Conv2d(c256, c256, 1),
         )
-        self.output = nn.Sequential(
-            *add_activation(doubling_convolution(c256, c256)), doubling_convolution(c256, len(CLASSES))
-        )
+        self.output = nn.Sequential(*add_activation(Doubling(c256, c256)), Doubling(c256, len(CLASSES)))
 
     def forward(self, deep_BCHW: Tensor, low_BCHW: Tensor) -> Tensor:
         both_BCHW = torch.cat([self.deep(deep_BCHW), self.low_level(low_BCHW)], dim=1)
@@ -212,14 +213,23 @@ class Depthwise(nn.Conv2d):
         return y_BHWC[:, :height, :width].permute(0, 3, 1, 2)
 
 
+class Doubling(nn.ConvTranspose2d):
+    """A transposed convolution that doubles both sides."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__(before, after, 3, stride=2, padding=1, output_padding=1, bias=False)
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:  # type: ignore[override]  # its sides follow from the input's
+        if not EIGHT_OUTPUTS.enabled:
+            return super().forward(x_BCHW)
+        weight = F.pad(self.weight, (0, 0, 0, 0, 0, -self.out_channels % CHANNEL_UNIT))
+        y_BCHW = F.conv_transpose2d(x_BCHW, weight, None, self.stride, self.padding, self.output_padding)
+        return y_BCHW[:, : self.out_channels]
+
+
 def separable_convolution(before: int, after: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
     """Return a depthwise 3 x 3 convolution, followed by a 1 x 1 convolution across channels."""
     return nn.Sequential(Depthwise(before, stride, dilation), nn.Conv2d(before, after, 1, bias=False))
-
-
-def doubling_convolution(before: int, after: int) -> nn.ConvTranspose2d:
-    """Return a transposed convolution that doubles both sides."""
-    return nn.ConvTranspose2d(before, after, 3, stride=2, padding=1, output_padding=1, bias=False)
 
 
 def add_activation(convolution: nn.Module) -> list[nn.Module]:

@@ -35,6 +35,18 @@ def cross_entropy(logits_BKHW: Tensor, labels_BHW: Tensor, weights_K: Tensor) ->
     return losses_BHW.mean((1, 2)).sum()
 
 
+def sum_pixel_losses(logits_BKHW: Tensor, labels_BHW: Tensor, weights_K: Tensor) -> Tensor:
+    """Return what `cross_entropy` does, in operations that torch.compile makes one kernel of in each direction.
+
+    It reads logits in any layout and labels as bytes, and keeps the classes of a pixel in registers.
+    """
+    logits_BKHW = logits_BKHW.to(torch.promote_types(logits_BKHW.dtype, torch.float32))
+    surprise_BKHW = logits_BKHW.logsumexp(1, keepdim=True) - logits_BKHW
+    classes_K11 = torch.arange(len(weights_K), dtype=labels_BHW.dtype, device=labels_BHW.device)[:, None, None]
+    weights_BKHW = torch.where(labels_BHW[:, None] == classes_K11, weights_K[:, None, None], 0)
+    return (weights_BKHW * surprise_BKHW).sum(1).mean((1, 2)).sum()
+
+
 def class_iou(prediction_BHW: Tensor, labels_BHW: Tensor) -> Tensor:
     """Return for each image and class the pixels in both masks over those in either, and 1 for a class in neither.
 

@@ -190,8 +190,8 @@ class Config(RunConfig):
     )
     compile: bool | Literal["auto"] = key(
         "auto",
-        "true: compile the network by torch.compile before the run starts, which takes about a minute; batches of other "
-        "sizes, such as the last of an epoch, are computed without. auto: in the warm-up, on cards where it was "
+        "true: compile the network by torch.compile before the run starts, which takes about a minute; batches of "
+        "other sizes, such as the last of an epoch, are computed without. auto: in the warm-up, on cards where it was "
         "measured (H100: 17 % of a step less at batch 8), in runs long enough to gain",
         PLACE,
     )

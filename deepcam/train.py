@@ -10,7 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 import contextlib
 import math
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.candidate import Candidate
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed, shard_assignment, shard_order
@@ -35,9 +36,12 @@ from deepcam import model, synthesize
 from deepcam.data import values
 from deepcam.data.dataset import Dataset, Normalization, augment_batch
 from deepcam.data.values import NAME, read_range
-from deepcam.predictor import FIELD, Predictor, Report, cross_entropy, sum_scores
+from deepcam.predictor import FIELD, Predictor, Report, cross_entropy, sum_pixel_losses, sum_scores
 from deepcam.reference import CHANNELS, HEIGHT, MINIS, REFERENCE, WIDTH
 from deepcam.settings import Config
+
+COMPILED_LOSS: Final = Candidate("deepcam-loss")
+"""The loss compiled with the network."""
 
 
 class DeepCam(SampleProblem[TensorBatch]):
@@ -56,7 +60,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         network = self.choose_network(lambda: model.build_model(config.model, channels, seed)).to(dist.device)
         self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
-        self.is_compiled = False
+        self.is_compiled, self._cross_entropy = False, cross_entropy
         if config.compile is True:
             self._compile()
 
@@ -83,9 +87,12 @@ class DeepCam(SampleProblem[TensorBatch]):
         drawn = torch.Generator(self.dist.device).manual_seed(0)
         shape, device = self.config.data.sample_shape, self.dist.device
         inputs = (torch.rand(n, *shape, generator=drawn, device=device) for n in self._usual_sizes)
-        precision = Precision(self.config.precision, device)
-        compile_network(self.model, precision, *(x_BHWC.to(self.input_dtype) for x_BHWC in inputs))
-        self.is_compiled = True
+        train_BHWC, eval_BHWC = (x_BHWC.to(self.input_dtype) for x_BHWC in inputs)
+        labels_BHW = torch.zeros(train_BHWC.shape[:3], dtype=torch.uint8, device=device)
+        fused = torch.compile(sum_pixel_losses, dynamic=False) if COMPILED_LOSS.enabled else None
+        loss = partial(fused, labels_BHW=labels_BHW, weights_K=self.class_weights) if fused else torch.sum
+        compile_network(self.model, Precision(self.config.precision, device), train_BHWC, eval_BHWC, loss)
+        self.is_compiled, self._cross_entropy = True, fused or cross_entropy
 
     def synthetic_steps(self) -> Iterator[list[TensorBatch]]:
         """As for all problems; compile the network before, if `compile` leaves it to the suite and it is worth it."""
@@ -118,11 +125,15 @@ class DeepCam(SampleProblem[TensorBatch]):
         return max(map(len, first.parts)), max(1, min(self.eval_size, len(self.eval_share())))
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
-        """Return the logits of the classes; those of a batch for which it was not compiled by the plain network."""
-        usual = not self.is_compiled or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
-        with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
+        """Return the logits of the classes."""
+        with self._without_compiler(batch):
             logits_BKHW = model(batch.x)
         return logits_BKHW
+
+    def _without_compiler(self, batch: TensorBatch) -> contextlib.AbstractContextManager[object]:
+        """Return the context in which a batch for which nothing was compiled is computed by the plain network."""
+        usual = not self.is_compiled or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
+        return contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager")
 
     def shapes_alone(self) -> tuple[nn.Module, Tensor]:
         """Return a network that needs no other ranks, and a sample; both without numbers."""
@@ -172,7 +183,8 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their weighted cross-entropy per pixel."""
-        return cross_entropy(self.predictions(model, batch), batch.y, self.class_weights)
+        with self._without_compiler(batch):
+            return self._cross_entropy(self.predictions(model, batch), labels_BHW=batch.y, weights_K=self.class_weights)
 
     def votes(self, predictions: Tensor) -> Tensor:
         """Return the probabilities of the classes."""
@@ -236,8 +248,16 @@ def find_objection(card: str, group_size: int, samples: float) -> str | None:
     return ""
 
 
-def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, eval_BHWC: Tensor) -> None:
+def compile_network(
+    model: nn.Module,
+    precision: Precision,
+    train_BHWC: Tensor,
+    eval_BHWC: Tensor,
+    loss: Callable[[Tensor], Tensor] = torch.sum,
+) -> None:
     """Compile the network for inputs like these, in training and in evaluation; its state is then as before.
+
+    loss: of the logits of `train_BHWC`; what is compiled of it is compiled, too.
 
     The compiled code joins normalisation, activation and additions into few kernels. Compiling takes minutes, so it is
     done while a problem is made, ahead of `init_stop`; a batch of any other size, such as the last one of an epoch, is
@@ -249,8 +269,8 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
     try:
         with _restore_state(model, train_BHWC.device):
             with precision.autocast():
-                logits_BKHW = model(train_BHWC)
-            logits_BKHW.sum().backward()
+                summed = loss(model(train_BHWC))
+            summed.backward()
             model.eval()
             with torch.inference_mode(), precision.autocast():
                 model(eval_BHWC)  # as CUDA graphs have it

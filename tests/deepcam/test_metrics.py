@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from deepcam.predictor import class_iou, cross_entropy
+from deepcam.predictor import class_iou, cross_entropy, sum_pixel_losses
 from deepcam.reference import CLASS_FREQUENCIES, CLASS_WEIGHTS
 
 WEIGHTS = torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)
@@ -118,3 +118,31 @@ def test_a_label_that_is_no_class_is_an_error():
     labels_BHW[0, 0, 0] = 3
     with pytest.raises(IndexError):
         cross_entropy(logits_BKHW, labels_BHW, WEIGHTS)
+
+
+def plain(loss):
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compiler"),
+    [
+        (torch.bfloat16, plain),
+        (torch.float32, plain),
+        (torch.float64, plain),
+        pytest.param(torch.bfloat16, torch.compile, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_the_loss_for_the_compiler_is_the_same(dtype, compiler):
+    exact_BKHW, labels_BHW = images(3)
+    wide_BKHW = functional.pad(exact_BKHW, (0, 0, 0, 0, 0, 5)).to(dtype, memory_format=torch.channels_last)
+    logits_BKHW = wide_BKHW[:, :3]  # as a network with eight outputs gives them
+    within = {torch.bfloat16: 1e-2, torch.float32: 1e-6, torch.float64: 1e-14}[dtype]
+    results = []
+    for loss, kind in ((compiler(sum_pixel_losses), dtype), (cross_entropy, torch.float64)):
+        x_BKHW = logits_BKHW.to(kind).requires_grad_()
+        summed = loss(x_BKHW, labels_BHW, WEIGHTS.to(torch.promote_types(kind, torch.float32)))
+        results.append((summed, *torch.autograd.grad(summed, x_BKHW)))
+    (ours, by_ours), (theirs, by_theirs) = results
+    assert ours.item() == pytest.approx(theirs.item(), rel=min(within, 1e-6)) and by_ours.dtype is dtype
+    torch.testing.assert_close(by_ours.double(), by_theirs, rtol=within, atol=within * float(by_theirs.abs().max()))

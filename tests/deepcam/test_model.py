@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from common.candidate import try_candidates
 from common.training.profile import count_sample, count_table3
 from deepcam.model import DeepLab, ModelConfig, Shortcut, build_model
 
@@ -159,6 +160,18 @@ def test_outputs_and_gradients_equal_the_layer_table(config, rates, training):
     for name, parameter in model.named_parameters():
         assert parameter.grad.any(), name
         torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=1e-6, atol=1e-6)
+
+
+def test_eight_outputs_change_neither_the_three_nor_their_gradients():
+    output = build_model(SMALL, 16, seed=1).double().decoder.output
+    inputs = (torch.randn(2, output[0].in_channels, 5, 7, dtype=torch.float64).requires_grad_(), *output.parameters())
+    results = []
+    for names in ((), ("deepcam-output-8",)):
+        with try_candidates(*names):
+            y_BKHW = output(inputs[0])
+            results.append((y_BKHW, *torch.autograd.grad(y_BKHW.sin().sum(), inputs)))
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_running_statistics_move_by_a_tenth():

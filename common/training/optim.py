@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,10 @@ FUSED_SGD: Final = Candidate("fused-sgd")
 """`KerasSGD` by one kernel for all weights, where its rate is a tensor."""
 TENSOR_RATE: Final = {"FusedLAMB": False, "FusedMixedPrecisionLamb": True, "FusedAdam": True}
 """The classes, and whether their rate is a tensor on the device; FusedAdam's is with `capturable`."""
+ALIGNMENT: Final = 64
+"""A view begins at a multiple of this many numbers in its buffer, for kernels that access 16 bytes at a time."""
+LAMB_SCRATCH: Final = Candidate("lamb-scratch")
+"""LAMB computes its steps in one buffer, which takes a few launches instead of two for each parameter."""
 
 
 def build_fused(
@@ -202,6 +206,17 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
+def allocate_views(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return a buffer of zeros in the type of the tensors, and views of it in the memory order of each."""
+    sizes = [-(-tensor.numel() // ALIGNMENT) * ALIGNMENT for tensor in tensors]
+    buffer = torch.zeros(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
+    parts = zip(buffer.split(sizes), tensors, strict=True)
+    strides = [torch.empty_like(tensor, device="meta").stride() for tensor in tensors]
+    return buffer, [
+        part.as_strided(tensor.shape, stride) for (part, tensor), stride in zip(parts, strides, strict=True)
+    ]
+
+
 def _in_place(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """Return a saved state as `load_state_dict` needs it for this optimizer, which may compute in another way.
 
@@ -247,6 +262,14 @@ class KerasSGD(Optimizer):
                     torch._foreach_add_(parameters, velocities)
 
 
+class Scratch(NamedTuple):
+    """Memory for LAMB's steps (T), which are views of its rows (R, ALIGNMENT). owner_R: the step that a row is of."""
+
+    rows: Tensor
+    steps: list[Tensor]
+    owner_R: Tensor
+
+
 class Lamb(Optimizer):
     """Adam with each tensor's step scaled to the norm of its weights (You et al. 2020, arXiv:1904.00962, algorithm 2).
 
@@ -259,6 +282,7 @@ class Lamb(Optimizer):
         super().__init__(parameters, {"lr": lr, **options})
         for group in self.param_groups:
             group["step"] = torch.zeros((), dtype=torch.float32, device=group["params"][0].device)
+        self._scratch: dict[tuple[int, ...], Scratch] = {}
 
     def step(self) -> None:
         """Update the parameters that have a gradient."""
@@ -267,23 +291,44 @@ class Lamb(Optimizer):
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
                 group["step"].add_(1)
-                steps = self._compute_adam_updates(group, parameters, gradients, norm)
-                rates = group["lr"]
+                scratch = self._clear_scratch(parameters) if LAMB_SCRATCH.enabled else None
+                steps = scratch.steps if scratch else [torch.zeros_like(parameter) for parameter in parameters]
+                self._add_adam_updates(steps, group, parameters, gradients, norm)
                 if group["weight_decay"]:
                     torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
                     ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
                     trust = torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)  # 1 where either norm is 0
-                    rates = list((trust * group["lr"]).unbind())
-                torch._foreach_mul_(steps, rates)
+                    rates = trust * group["lr"]
+                    if scratch:
+                        scratch.rows.mul_(rates[scratch.owner_R, None])
+                    else:
+                        torch._foreach_mul_(steps, list(rates.unbind()))
+                else:
+                    torch._foreach_mul_(steps, group["lr"])
                 torch._foreach_sub_(parameters, steps)
 
-    def _compute_adam_updates(
-        self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], norm: Tensor
-    ) -> list[Tensor]:
-        """Update the moments; return mean / (sqrt(mean of squares) + eps), both corrected for bias."""
+    def _clear_scratch(self, parameters: list[Tensor]) -> Scratch:
+        """Return the memory for steps of these parameters, all 0."""
+        key = tuple(map(id, parameters))
+        if key not in self._scratch:
+            buffer, steps = allocate_views(parameters)
+            starts = torch.tensor([step.storage_offset() // ALIGNMENT for step in steps])
+            owner_R = torch.bucketize(torch.arange(len(buffer) // ALIGNMENT), starts, right=True) - 1
+            self._scratch[key] = Scratch(buffer.view(-1, ALIGNMENT), steps, owner_R.to(buffer.device))
+        self._scratch[key].rows.zero_()
+        return self._scratch[key]
+
+    def _add_adam_updates(
+        self,
+        steps: list[Tensor],
+        group: dict[str, Any],
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        norm: Tensor,
+    ) -> None:
+        """Update the moments; add mean / (sqrt(mean of squares) + eps), both corrected for bias, to steps of 0."""
         beta1, beta2 = group["betas"]
         # That is Adam's step from weights of 0 at a rate of -1, for which torch has a kernel.
-        steps = [torch.zeros_like(parameter) for parameter in parameters]
         torch._fused_adam_(
             steps,
             gradients,
@@ -300,7 +345,6 @@ class Lamb(Optimizer):
             maximize=False,
             grad_scale=(norm / group["max_grad_norm"]).clamp(min=1).float(),
         )
-        return steps
 
 
 class Muon(Optimizer):

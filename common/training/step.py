@@ -31,12 +31,10 @@ from common.stop import SIGNALS, signal_name
 from common.training.benchmark import Problem
 from common.training.checkpoint import Position
 from common.training.graph import WARM_UP, Replay, say_why_not
-from common.training.optim import set_rate
+from common.training.optim import allocate_views, set_rate
 
 POLL_STEPS: Final = 10
 """How often several ranks, or one with an accelerator, learn of loss and stop requests."""
-ALIGNMENT: Final = 64
-"""A gradient begins at a multiple of this many numbers in its buffer, for kernels that access 16 bytes at a time."""
 
 
 class FlatGradients:
@@ -74,12 +72,10 @@ class FlatGradients:
                 shard = shard_of(parameter)
                 ranks = shard.peers if shard else self.dist
                 groups.setdefault((ranks, parameter.grad.dtype), (ranks, []))[1].append(parameter)
-        for (_, dtype), (ranks, parameters) in groups.items():
-            sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
-            buffer = torch.zeros(sum(sizes), dtype=dtype, device=parameters[0].device)
+        for ranks, parameters in groups.values():
+            buffer, views = allocate_views(parameters)
             self._buffers.append((ranks, buffer))
-            for parameter, part in zip(parameters, buffer.split(sizes), strict=True):
-                view = part.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
+            for parameter, view in zip(parameters, views, strict=True):
                 view.copy_(parameter.grad)
                 parameter.grad = view
                 self._views.append((parameter, view))

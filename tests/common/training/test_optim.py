@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from common.candidate import try_candidates
 from common.settings.optim import MOMENTS_LOGGED, log_name
 from common.training import optim
 from common.training.graph import CudaGraphs
@@ -148,6 +149,28 @@ def test_lamb_of_weights_in_another_order_of_memory():
             parameter.square().sum().backward()
             optimizer.step()
     torch.testing.assert_close(plain, turned)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_lamb_with_scratch_makes_the_same_steps_to_the_bit_by_fewer_calls(decay):
+    config, sizes = OptimConfig("lamb", weight_decay=decay), [(8, 4, 3, 3), 5, (64, 2), 1, (), *[3] * 40]
+    results, calls = [], []
+    for names in ((), ("lamb-scratch",)):
+        parameters = [parameter.detach().float().requires_grad_() for parameter in weights(*sizes)]
+        parameters[0].data = parameters[0].data.to(memory_format=torch.channels_last)
+        optimizer = build(config, parameters, torch.tensor(0.05))
+        with try_candidates(*names):
+            results.append(run(optimizer, range(4)))
+            parameters[1].grad = None  # other parameters than before
+            optimizer.step()
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+                optimizer.step()
+        results[-1] += [parameter.detach() for parameter in parameters]
+        counts = {event.key: event.count for event in profile.key_averages()}
+        calls.append(sum(counts.get(f"aten::{name}", 0) for name in ("zeros_like", "zero_", "mul_")))
+    assert all(map(torch.equal, *results))
+    count = len(sizes) - 1
+    assert calls[0] >= 2 * count and calls[1] <= (3 if decay else count + 3)  # a CPU multiplies one by one
 
 
 def test_lamb_survives_gradients_of_zero():

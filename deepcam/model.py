@@ -25,6 +25,8 @@ NARROW: Final = 16
 """Channels from which on torch's own convolution serves as a shortcut."""
 EIGHT_OUTPUTS: Final = Candidate("deepcam-output-8")
 """Transposed convolutions compute a multiple of eight channels, 16 bytes; those that nobody reads are 0."""
+DEPTHWISE_KERNELS: Final = Candidate("deepcam-depthwise")
+"""Depthwise convolutions by Triton kernels, with the normalisation and activation before them."""
 
 
 class DeepLab(nn.Module):
@@ -88,7 +90,7 @@ class Xception(nn.Module):
             low_BCHW = x_BCHW
         x_BCHW = torch.relu_(self.block2(x_BCHW))
         x_BCHW = torch.relu_(self.block3(x_BCHW))
-        return self.exit(self.middle(x_BCHW)), low_BCHW
+        return run_layers(self.exit, self.middle(x_BCHW)), low_BCHW
 
 
 class Block(nn.Module):
@@ -115,7 +117,7 @@ class Block(nn.Module):
             self.skip = nn.Sequential(Shortcut(first, last, 1, stride=stride, bias=False), nn.BatchNorm2d(last))
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        return self.main(x_BCHW) + self.skip(x_BCHW)
+        return run_layers(self.main, x_BCHW) + self.skip(x_BCHW)
 
 
 class Shortcut(nn.Conv2d):
@@ -230,6 +232,51 @@ class Doubling(nn.ConvTranspose2d):
 def separable_convolution(before: int, after: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
     """Return a depthwise 3 x 3 convolution, followed by a 1 x 1 convolution across channels."""
     return nn.Sequential(Depthwise(before, stride, dilation), nn.Conv2d(before, after, 1, bias=False))
+
+
+def run_layers(layers: nn.Sequential, x_BCHW: Tensor) -> Tensor:
+    """Return what the layers make of x, which is not empty where kernels are used.
+
+    These take batch normalisation, and ReLU if there is one, into the depthwise convolution that comes next.
+    """
+    if not (DEPTHWISE_KERNELS.enabled and x_BCHW.numel()):
+        y_BCHW: Tensor = layers(x_BCHW)
+        return y_BCHW
+    from deepcam.kernels import convolve_depthwise  # needs Triton
+
+    flat = [part for layer in layers for part in (layer if isinstance(layer, nn.Sequential) else (layer,))]
+    affine_2C, relu = None, False
+    for index, layer in enumerate(flat):
+        if isinstance(layer, Depthwise):
+            x_BHWC = x_BCHW.permute(0, 2, 3, 1)
+            shapes = (layer.stride[0], layer.dilation[0], relu)
+            x_BCHW = convolve_depthwise(x_BHWC, layer.weight, affine_2C, *shapes).permute(0, 3, 1, 2)
+            affine_2C, relu = None, False
+        elif type(layer) is nn.BatchNorm2d and any(
+            isinstance(later, Depthwise) for later in flat[index + 1 : index + 3]
+        ):
+            affine_2C = take_statistics(layer, x_BCHW)
+        elif affine_2C is not None:  # ReLU, before the convolution
+            relu = True
+        else:
+            x_BCHW = layer(x_BCHW)
+    return x_BCHW
+
+
+def take_statistics(layer: nn.BatchNorm2d, x_BCHW: Tensor) -> Tensor:
+    """Return scale and shift of each channel (2, C) by which the layer normalises x; update its running statistics."""
+    mean_C, var_C = layer.running_mean, layer.running_var
+    assert mean_C is not None and var_C is not None and layer.num_batches_tracked is not None
+    if layer.training:
+        x_BCHW = x_BCHW.to(torch.promote_types(x_BCHW.dtype, torch.float32))
+        count, momentum = x_BCHW.numel() // x_BCHW.shape[1], layer.momentum or 0.0
+        var_C, mean_C = torch.var_mean(x_BCHW, dim=(0, 2, 3), correction=0)
+        with torch.no_grad():
+            layer.num_batches_tracked += 1
+            layer.running_mean.lerp_(mean_C, momentum)
+            layer.running_var.lerp_(var_C * (count / max(1, count - 1)), momentum)  # unbiased, as torch has it
+    scale_C = layer.weight * (var_C + layer.eps).rsqrt()
+    return torch.stack((scale_C, layer.bias - mean_C * scale_C))
 
 
 def add_activation(convolution: nn.Module) -> list[nn.Module]:

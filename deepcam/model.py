@@ -221,7 +221,7 @@ class Doubling(nn.ConvTranspose2d):
     def __init__(self, before: int, after: int) -> None:
         super().__init__(before, after, 3, stride=2, padding=1, output_padding=1, bias=False)
 
-    def forward(self, x_BCHW: Tensor) -> Tensor:  # type: ignore[override]  # its sides follow from the input's
+    def forward(self, x_BCHW: Tensor) -> Tensor:
         if not EIGHT_OUTPUTS.enabled:
             return super().forward(x_BCHW)
         weight = F.pad(self.weight, (0, 0, 0, 0, 0, -self.out_channels % CHANNEL_UNIT))
@@ -235,9 +235,9 @@ def separable_convolution(before: int, after: int, stride: int = 1, dilation: in
 
 
 def run_layers(layers: nn.Sequential, x_BCHW: Tensor) -> Tensor:
-    """Return what the layers make of x, which is not empty where kernels are used.
+    """Return what the layers make of x.
 
-    These take batch normalisation, and ReLU if there is one, into the depthwise convolution that comes next.
+    Kernels take batch normalisation, and ReLU if there is one, into the depthwise convolution that comes next.
     """
     if not (DEPTHWISE_KERNELS.enabled and x_BCHW.numel()):
         y_BCHW: Tensor = layers(x_BCHW)
@@ -247,18 +247,14 @@ def run_layers(layers: nn.Sequential, x_BCHW: Tensor) -> Tensor:
     flat = [part for layer in layers for part in (layer if isinstance(layer, nn.Sequential) else (layer,))]
     affine_2C, relu = None, False
     for index, layer in enumerate(flat):
+        next_two = flat[index + 1 : index + 3]
         if isinstance(layer, Depthwise):
-            x_BHWC = x_BCHW.permute(0, 2, 3, 1)
             shapes = (layer.stride[0], layer.dilation[0], relu)
-            x_BCHW = convolve_depthwise(x_BHWC, layer.weight, affine_2C, *shapes).permute(0, 3, 1, 2)
-            affine_2C, relu = None, False
-        elif type(layer) is nn.BatchNorm2d and any(
-            isinstance(later, Depthwise) for later in flat[index + 1 : index + 3]
-        ):
-            affine_2C = take_statistics(layer, x_BCHW)
-        elif affine_2C is not None:  # ReLU, before the convolution
-            relu = True
-        else:
+            x_BHWC = convolve_depthwise(x_BCHW.permute(0, 2, 3, 1), layer.weight, affine_2C, *shapes)
+            x_BCHW, affine_2C, relu = x_BHWC.permute(0, 3, 1, 2), None, False
+        elif type(layer) is nn.BatchNorm2d and any(isinstance(part, Depthwise) for part in next_two):
+            affine_2C, relu = take_statistics(layer, x_BCHW), isinstance(next_two[0], nn.ReLU)
+        elif affine_2C is None:
             x_BCHW = layer(x_BCHW)
     return x_BCHW
 
@@ -266,15 +262,10 @@ def run_layers(layers: nn.Sequential, x_BCHW: Tensor) -> Tensor:
 def take_statistics(layer: nn.BatchNorm2d, x_BCHW: Tensor) -> Tensor:
     """Return scale and shift of each channel (2, C) by which the layer normalises x; update its running statistics."""
     mean_C, var_C = layer.running_mean, layer.running_var
-    assert mean_C is not None and var_C is not None and layer.num_batches_tracked is not None
     if layer.training:
-        x_BCHW = x_BCHW.to(torch.promote_types(x_BCHW.dtype, torch.float32))
-        count, momentum = x_BCHW.numel() // x_BCHW.shape[1], layer.momentum or 0.0
-        var_C, mean_C = torch.var_mean(x_BCHW, dim=(0, 2, 3), correction=0)
-        with torch.no_grad():
-            layer.num_batches_tracked += 1
-            layer.running_mean.lerp_(mean_C, momentum)
-            layer.running_var.lerp_(var_C * (count / max(1, count - 1)), momentum)  # unbiased, as torch has it
+        layer(x_BCHW)  # for the running statistics: the compiler leaves its output out
+        wide_BCHW = x_BCHW.to(torch.promote_types(x_BCHW.dtype, torch.float32))
+        var_C, mean_C = torch.var_mean(wide_BCHW, dim=(0, 2, 3), correction=0)
     scale_C = layer.weight * (var_C + layer.eps).rsqrt()
     return torch.stack((scale_C, layer.bias - mean_C * scale_C))
 

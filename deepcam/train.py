@@ -10,7 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final
@@ -41,7 +41,7 @@ from deepcam.reference import CHANNELS, HEIGHT, MINIS, REFERENCE, WIDTH
 from deepcam.settings import Config
 
 COMPILED_LOSS: Final = Candidate("deepcam-loss")
-"""The loss compiled with the network."""
+"""The loss is compiled, too, in the first step."""
 
 
 class DeepCam(SampleProblem[TensorBatch]):
@@ -87,12 +87,11 @@ class DeepCam(SampleProblem[TensorBatch]):
         drawn = torch.Generator(self.dist.device).manual_seed(0)
         shape, device = self.config.data.sample_shape, self.dist.device
         inputs = (torch.rand(n, *shape, generator=drawn, device=device) for n in self._usual_sizes)
-        train_BHWC, eval_BHWC = (x_BHWC.to(self.input_dtype) for x_BHWC in inputs)
-        labels_BHW = torch.zeros(train_BHWC.shape[:3], dtype=torch.uint8, device=device)
-        fused = torch.compile(sum_pixel_losses, dynamic=False) if COMPILED_LOSS.enabled else None
-        loss = partial(fused, labels_BHW=labels_BHW, weights_K=self.class_weights) if fused else torch.sum
-        compile_network(self.model, Precision(self.config.precision, device), train_BHWC, eval_BHWC, loss)
-        self.is_compiled, self._cross_entropy = True, fused or cross_entropy
+        precision = Precision(self.config.precision, device)
+        compile_network(self.model, precision, *(x_BHWC.to(self.input_dtype) for x_BHWC in inputs))
+        self.is_compiled = True
+        if COMPILED_LOSS.enabled:
+            self._cross_entropy = torch.compile(sum_pixel_losses, dynamic=False)
 
     def synthetic_steps(self) -> Iterator[list[TensorBatch]]:
         """As for all problems; compile the network before, if `compile` leaves it to the suite and it is worth it."""
@@ -101,7 +100,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         yield from super().synthetic_steps()
 
     def _compile_if_worth(self) -> None:
-        """Compile on all ranks or on none; on a card where it was measured, print why not. A collective call."""
+        """Compile, or print why not on a card where it was measured."""
         train, (height, width, _) = self.config.train, self.config.data.sample_shape
         steps = min(train.epochs * self.steps(0), train.steps or math.inf)
         samples = steps * self.part_size * train.accumulation * height * width / (HEIGHT * WIDTH)
@@ -111,10 +110,7 @@ class DeepCam(SampleProblem[TensorBatch]):
             try:
                 self._compile()
             except ValueError as error:
-                objection = str(error)
-            if self.dist.all_reduce(torch.tensor(int(objection != "")), "max"):
-                objection = objection or "torch.compile fails on another rank"
-                self.is_compiled, self.model._compiled_call_impl = False, None  # torch itself cannot take it back
+                objection, self.model._compiled_call_impl = str(error), None  # as torch has no call for it
         if objection and self.dist.is_main:
             print(f"compile: the network is not compiled: {objection}", flush=True)
 
@@ -184,7 +180,7 @@ class DeepCam(SampleProblem[TensorBatch]):
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their weighted cross-entropy per pixel."""
         with self._without_compiler(batch):
-            return self._cross_entropy(self.predictions(model, batch), labels_BHW=batch.y, weights_K=self.class_weights)
+            return self._cross_entropy(self.predictions(model, batch), batch.y, self.class_weights)
 
     def votes(self, predictions: Tensor) -> Tensor:
         """Return the probabilities of the classes."""
@@ -248,16 +244,8 @@ def find_objection(card: str, group_size: int, samples: float) -> str | None:
     return ""
 
 
-def compile_network(
-    model: nn.Module,
-    precision: Precision,
-    train_BHWC: Tensor,
-    eval_BHWC: Tensor,
-    loss: Callable[[Tensor], Tensor] = torch.sum,
-) -> None:
+def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, eval_BHWC: Tensor) -> None:
     """Compile the network for inputs like these, in training and in evaluation; its state is then as before.
-
-    loss: of the logits of `train_BHWC`; what is compiled of it is compiled, too.
 
     The compiled code joins normalisation, activation and additions into few kernels. Compiling takes minutes, so it is
     done while a problem is made, ahead of `init_stop`; a batch of any other size, such as the last one of an epoch, is
@@ -269,8 +257,8 @@ def compile_network(
     try:
         with _restore_state(model, train_BHWC.device):
             with precision.autocast():
-                summed = loss(model(train_BHWC))
-            summed.backward()
+                logits_BKHW = model(train_BHWC)
+            logits_BKHW.sum().backward()
             model.eval()
             with torch.inference_mode(), precision.autocast():
                 model(eval_BHWC)  # as CUDA graphs have it

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -210,11 +210,8 @@ def allocate_views(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Return a buffer of zeros in the type of the tensors, and views of it in the memory order of each."""
     sizes = [-(-tensor.numel() // ALIGNMENT) * ALIGNMENT for tensor in tensors]
     buffer = torch.zeros(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
-    parts = zip(buffer.split(sizes), tensors, strict=True)
-    strides = [torch.empty_like(tensor, device="meta").stride() for tensor in tensors]
-    return buffer, [
-        part.as_strided(tensor.shape, stride) for (part, tensor), stride in zip(parts, strides, strict=True)
-    ]
+    views = zip(buffer.split(sizes), (torch.empty_like(tensor, device="meta") for tensor in tensors), strict=True)
+    return buffer, [part.as_strided(like.shape, like.stride()) for part, like in views]
 
 
 def _in_place(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
@@ -262,14 +259,6 @@ class KerasSGD(Optimizer):
                     torch._foreach_add_(parameters, velocities)
 
 
-class Scratch(NamedTuple):
-    """Memory for LAMB's steps (T), which are views of its rows (R, ALIGNMENT). owner_R: the step that a row is of."""
-
-    rows: Tensor
-    steps: list[Tensor]
-    owner_R: Tensor
-
-
 class Lamb(Optimizer):
     """Adam with each tensor's step scaled to the norm of its weights (You et al. 2020, arXiv:1904.00962, algorithm 2).
 
@@ -282,7 +271,7 @@ class Lamb(Optimizer):
         super().__init__(parameters, {"lr": lr, **options})
         for group in self.param_groups:
             group["step"] = torch.zeros((), dtype=torch.float32, device=group["params"][0].device)
-        self._scratch: dict[tuple[int, ...], Scratch] = {}
+        self._scratch: dict[tuple[int, ...], tuple[list[Tensor], Tensor, Tensor]] = {}
 
     def step(self) -> None:
         """Update the parameters that have a gradient."""
@@ -291,31 +280,32 @@ class Lamb(Optimizer):
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
                 group["step"].add_(1)
-                scratch = self._clear_scratch(parameters) if LAMB_SCRATCH.enabled else None
-                steps = scratch.steps if scratch else [torch.zeros_like(parameter) for parameter in parameters]
+                steps, rows, owner_R = self._provide_steps(parameters)
                 self._add_adam_updates(steps, group, parameters, gradients, norm)
                 if group["weight_decay"]:
                     torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
                     ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
                     trust = torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)  # 1 where either norm is 0
                     rates = trust * group["lr"]
-                    if scratch:
-                        scratch.rows.mul_(rates[scratch.owner_R, None])
+                    if rows is not None:
+                        rows.mul_(rates[owner_R, None])
                     else:
                         torch._foreach_mul_(steps, list(rates.unbind()))
                 else:
                     torch._foreach_mul_(steps, group["lr"])
                 torch._foreach_sub_(parameters, steps)
 
-    def _clear_scratch(self, parameters: list[Tensor]) -> Scratch:
-        """Return the memory for steps of these parameters, all 0."""
+    def _provide_steps(self, parameters: list[Tensor]) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
+        """Return steps of 0; where they are views of rows (R, ALIGNMENT), also these, and the step of each row (R)."""
+        if not LAMB_SCRATCH.enabled:
+            return [torch.zeros_like(parameter) for parameter in parameters], None, None
         key = tuple(map(id, parameters))
         if key not in self._scratch:
             buffer, steps = allocate_views(parameters)
             starts = torch.tensor([step.storage_offset() // ALIGNMENT for step in steps])
             owner_R = torch.bucketize(torch.arange(len(buffer) // ALIGNMENT), starts, right=True) - 1
-            self._scratch[key] = Scratch(buffer.view(-1, ALIGNMENT), steps, owner_R.to(buffer.device))
-        self._scratch[key].rows.zero_()
+            self._scratch[key] = steps, buffer.view(-1, ALIGNMENT), owner_R.to(buffer.device)
+        self._scratch[key][1].zero_()
         return self._scratch[key]
 
     def _add_adam_updates(

@@ -121,10 +121,9 @@ def compile_kernel(kernel, channels, stride, dilation, relu, target, dtype=torch
     from deepcam import kernels
 
     data, wide = torch.empty(8, 96, 144, channels, dtype=dtype, device="meta"), torch.empty(1, device="meta")
-    affine = None if relu is None else wide
-    _, sizes = kernels._plan(data, affine, stride, dilation, bool(relu))
+    _, sizes = kernels._plan(data, None if relu is None else wide, stride, dilation, bool(relu))
     options = {"warps": sizes.pop("num_warps"), "stages": sizes.pop("num_stages")}
-    arguments = {"x": data, "weight": wide, "affine": affine, "H": 96, "W": 144, **sizes}
+    arguments = {"x": data, "weight": wide, "affine": wide, "H": 96, "W": 144, **sizes}
     arguments |= {"y": data, "gradient": data, "by_x": data, "shares": wide}
     arguments = {parameter.name: arguments[parameter.name] for parameter in kernel.params}
     if target == "gfx942":

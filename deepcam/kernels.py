@@ -38,7 +38,7 @@ TILE: Final = 512
 def convolve_depthwise(  # noqa: PLR0913  # those of a convolution
     x_BHWC: Tensor, weight: Tensor, affine_2C: Tensor | None, stride: int, dilation: int, relu: bool
 ) -> Tensor:
-    """Return the convolution of relu(scale * x + shift) with a weight (C, 1, 3, 3), in x's type.
+    """Return the convolution of relu(scale * x + shift) with a weight (C, 1, 3, 3), which is not rounded, in x's type.
 
     Zeros as wide as the dilation surround what is convolved. affine: scale and shift of each channel; None: x is
     convolved as it is. relu: only with them. A stride above 1 is 2, undilated.

@@ -251,7 +251,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
     done while a problem is made, ahead of `init_stop`; a batch of any other size, such as the last one of an epoch, is
     computed by the plain network, and nothing is compiled during the run. What torch compiled before is found again in
     the folder that TORCHINDUCTOR_CACHE_DIR names, by default one in the node's own temporary directory.
-    Parameters and buffers keep their names. ValueError if the network cannot be compiled here; it is then as it was.
+    Parameters and buffers keep their names. ValueError if the network cannot be compiled here.
     """
     model.compile(dynamic=False)
     try:

@@ -148,6 +148,37 @@ def test_the_whole_compiler_makes_the_same_of_a_small_network():
     assert not counters["stats"], "something was compiled again"
 
 
+def train(problem, state):
+    """Return the losses of some steps from the weights in `state`, and the weights after them."""
+    problem.model.load_state_dict(deepcopy(state))
+    optimizer, losses = torch.optim.Adam(problem.model.train().parameters(), 1e-3), []
+    batch = problem.prepared(records(problem, 2))
+    for _ in range(8):
+        loss = problem.loss(problem.model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses), [tensor.clone() for tensor in problem.model.state_dict().values()]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not which("g++"), reason="needs g++")
+def test_compiled_steps_learn_as_plain_ones_do_and_again_to_the_bit(make):
+    """The whole compiler writes hundreds of functions for this network, and the C++ compiler takes minutes for them."""
+    options = ("model.middle_blocks=0", "model.output_stride=16", "train.global_batch_size=2")
+    plain, compiled = make(*options), make("compile=true", *options)
+    state = deepcopy(plain.model.state_dict())
+    expected, _ = train(plain, state)
+    counters.clear()
+    losses, weights = train(compiled, state)
+    again, same_weights = train(compiled, state)
+    assert not counters["stats"], "something was compiled again"
+    assert expected[-1] < 0.9 * expected[0]
+    torch.testing.assert_close(losses, expected, rtol=1e-3, atol=0)
+    assert torch.equal(losses, again) and all(map(torch.equal, weights, same_weights))
+
+
 def test_a_network_that_cannot_be_compiled_is_an_error_in_words(make, monkeypatch):
     with pytest.raises(ConfigError, match=r"batchnorm_group_size is 2: .* set compile to false"):
         make("compile=true", "batchnorm_group_size=2")

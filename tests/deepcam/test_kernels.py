@@ -15,7 +15,7 @@ pytestmark = needs_triton
 @not_interpreted
 @pytest.mark.exhaustive
 def test_all_others_pass_in_the_interpreter():
-    """It computes the network's gradients pixel by pixel, which takes half a minute."""
+    """The interpreter calls numpy for each operation: it takes some minutes, half of them for the network."""
     run_in_the_interpreter(__file__)
 
 
@@ -36,7 +36,7 @@ CASES = [
     pytest.param((1, 7, 12, 40), 1, 2, id="dilated"),
     pytest.param((1, 5, 3, 8), 1, 4, id="dilated wider than the rows"),
     pytest.param((1, 5, 71, 8), 2, 1, id="stride, odd sides"),
-    pytest.param((8, 6, 4, 16), 2, 1, id="stride, eight inputs"),
+    pytest.param((8, 3, 4, 8), 2, 1, id="stride, eight inputs"),
     pytest.param((0, 4, 4, 8), 1, 1, id="no input"),
 ]
 
@@ -102,7 +102,7 @@ def test_the_compiler_takes_the_operation_as_it_is():
 
 @needs_gpu
 def test_the_network_is_the_same_with_its_names_and_running_statistics():
-    config = ModelConfig(width=0.02, middle_blocks=1, aspp_rates=(1, 2), output_stride=8)
+    config = ModelConfig(width=0.02, middle_blocks=0, aspp_rates=(1, 2), output_stride=8)
     x_BHWC = random(2, 16, 32, 16).sigmoid()
     results = []
     for names in ((), ("deepcam-depthwise",)):

@@ -215,7 +215,7 @@ def test_auto_compiles_where_it_was_measured_and_in_long_runs(card, group_size, 
 @pytest.mark.parametrize(
     ("card", "backend", "compiles", "text"),
     [
-        ("NVIDIA H100 PCIe", "eager", True, ""),
+        pytest.param("NVIDIA H100 PCIe", "eager", True, "", marks=pytest.mark.exhaustive),
         ("NVIDIA H100 PCIe", broken, False, "compile: the network is not compiled: torch.compile fails here"),
         ("NVIDIA A100", "eager", False, ""),
     ],

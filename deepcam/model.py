@@ -264,8 +264,10 @@ def take_statistics(layer: nn.BatchNorm2d, x_BCHW: Tensor) -> Tensor:
     mean_C, var_C = layer.running_mean, layer.running_var
     if layer.training:
         layer(x_BCHW)  # for the running statistics: the compiler leaves its output out
+        # Written as in the layer, and in the variance's gradient, so that the compiler reads x once for both.
         wide_BCHW = x_BCHW.to(torch.promote_types(x_BCHW.dtype, torch.float32))
-        var_C, mean_C = torch.var_mean(wide_BCHW, dim=(0, 2, 3), correction=0)
+        var_C = torch.var_mean(wide_BCHW, dim=(0, 2, 3), correction=0, keepdim=True)[0].flatten()
+        mean_C = wide_BCHW.mean((0, 2, 3), keepdim=True).flatten()
     scale_C = layer.weight * (var_C + layer.eps).rsqrt()
     return torch.stack((scale_C, layer.bias - mean_C * scale_C))
 

@@ -48,6 +48,7 @@ PICKLE: Final = "a pickle of Python"
 CHECKPOINT: Final = "a PyTorch checkpoint"
 SAFETENSORS: Final = "a file of weights (safetensors)"
 COMPACT: Final = "a file of compact frames (oc20)"
+PACKED: Final = "a packed sample (cosmoflow)"
 BZIP2: Final = "a file compressed with bzip2"
 GZIPPED: Final = "a file compressed with gzip"
 XZ: Final = "a file compressed with xz"
@@ -89,6 +90,7 @@ _BINARY: Final[tuple[tuple[int, bytes, bytes, str, str], ...]] = (
     (0, b"CDF", rb"^...[\1\2\5]", NETCDF, ""),
     (16, b"\xde\xc0\xef\xbe", b"", LMDB, ""),
     (0, b"OC20BIN\0", b"", COMPACT, ""),
+    (0, b"CFPacked", b"", PACKED, ""),
     (0, b"PAR1", b"", "a Parquet file", ""),
     (3, b'\0\0\0\0\0{"', b"", SAFETENSORS, ""),
     (0, b"\x7fELF", b"", "a program", ""),

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from common.command import count, positive
 from common.commands.prepare import PrepareCommand, add_build_command, build_and_report, read_first
 from common.config import load
@@ -21,14 +23,15 @@ from common.errors import UsageError
 from common.files import is_foreign, suggest_folder
 from common.reference import SPLITS
 from cosmoflow.data.raw import UniverseError, open_universe
-from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat
-from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, find_side, read_sample
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat, read_sample
+from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, find_side
 from cosmoflow.data.values import read_contents
 
 EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data --train 8192 --validation 1024
   srun -N 8 --ntasks-per-node 4 python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data
+  python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 packed --format packed   a quarter of int16
   python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 raw --compress none   read without inflating
   python -m cosmoflow.prepare manifest cosmoUniverse_2019_05_4parE_tf_v2   once, after a download
   python -m cosmoflow.prepare verify data                                  are all files present and unchanged?
@@ -51,8 +54,9 @@ Under srun, mpirun or torchrun each rank takes its share; in a job array use --t
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
 """
 REPACK_HELP: Final = """\
-Write the TFRecords of INPUT_DIR/train and INPUT_DIR/validation, gzipped or not, in another format. No count changes.
-The checksums of the records are compared, and damaged ones are skipped and listed at the end.
+Write the samples of INPUT_DIR/train and INPUT_DIR/validation, whatever their format, in another format. No count
+changes: each new file is read again and compared with its source. Checksums in the files are compared, and damaged
+samples are skipped and listed at the end. With --format packed they have a quarter of the bytes of int16.
 
 It resumes, and shares the work with other tasks, as `convert` does.
 """
@@ -192,30 +196,33 @@ def _read_grid(path: Path) -> int:
 
 
 def repack_sample(shape: tuple[int, ...], samples: SampleFormat, item: Item, folder: Path) -> None:
-    """Write a sample in another format; the source of an item is the path of its TFRecord and the new stem."""
-    path, stem = item.source
+    """Write a sample in another format; the source of an item is the paths of its files and the new stem."""
+    paths, stem = item.source
     try:
-        sample = read_shaped(path, shape)
+        sample = read_shaped(paths, shape)
+        samples.write_sample(folder / stem, *sample)
+        written = read_sample([folder / name for name in item.files], Sample.empty(shape), verify=True)
     except RecordError as error:
         raise BadItemError(str(error)) from error
-    samples.write_sample(folder / stem, *sample)
+    if not all(map(np.array_equal, sample, written)):
+        raise BadItemError(f"{folder / stem}: what was written is not what {paths[0]} has; run the command again")
 
 
-def read_shaped(path: Path, shape: tuple[int, ...]) -> Sample:
+def read_shaped(paths: Sequence[Path], shape: tuple[int, ...]) -> Sample:
     """Return a sample; WrongSizeError if `--sample-size` is not that of the file, RecordError for a damaged one."""
     try:
-        return read_sample(path, Sample.empty(shape), verify_crc=True)
+        return read_sample(paths, Sample.empty(shape), verify=True)
     except WrongSizeError as error:
         content, advice = f"a sample of {error.size:,} bytes", ""
         if (side := find_side(error.size)) is not None:
             content, advice = f"a sample of {side}³ × {CHANNELS} counts", f": give --sample-size {side}"
-        raise WrongSizeError(f"{path}: {content}; --sample-size is {shape[0]}{advice}", error.size) from error
+        raise WrongSizeError(f"{paths[0]}: {content}; --sample-size is {shape[0]}{advice}", error.size) from error
 
 
-def check_size(path: Path, shape: tuple[int, ...]) -> None:
+def check_size(paths: Sequence[Path], shape: tuple[int, ...]) -> None:
     """Raise BuildError if the sample has another size, as then all of them have; damage is found later."""
     try:
-        read_shaped(path, shape)
+        read_shaped(paths, shape)
     except WrongSizeError as error:
         raise BuildError(str(error)) from error
     except (RecordError, OSError):
@@ -225,17 +232,20 @@ def check_size(path: Path, shape: tuple[int, ...]) -> None:
 def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
     """Return the plan of `repack`: one item per sample."""
     samples = SampleFormat.from_options(args.format, args.compress)
-    ending = ENDINGS["tfrecord"][0]
     sources = {
-        f"{split}/{path.name.removesuffix(ending)}": path
+        f"{split}/{path.name.removesuffix(first)}": [
+            path.with_name(path.name.removesuffix(first) + ending) for ending in (first, *others)
+        ]
+        for first, *others in ENDINGS.values()
         for split in SPLITS
-        for path in sorted((args.input_dir / split).glob(f"*{ending}"))
+        for path in sorted((args.input_dir / split).glob(f"*{first}"))
         if not is_foreign(path.name)
     }
     if not sources:
         places = " or ".join(str(args.input_dir / split) for split in SPLITS)
+        patterns = " or ".join(f"*{first}" for first, *_ in ENDINGS.values())
         near = suggest_folder(args.input_dir, SPLITS)
-        raise BuildError(f"no *{ending} in {places}{near}: expected samples to repack")
+        raise BuildError(f"no {patterns} in {places}{near}: expected samples to repack")
     variant, source_digest = read_variant_and_digest(args.input_dir)
     shape = (args.sample_size,) * 3 + (CHANNELS,)
     check_size(next(iter(sources.values())), shape)
@@ -248,7 +258,7 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
             "source_digest": source_digest,
             **samples.facts,
         },
-        items=tuple(Item(stem, samples.file_names(stem), (path, stem)) for stem, path in sources.items()),
+        items=tuple(Item(stem, samples.file_names(stem), (paths, stem)) for stem, paths in sources.items()),
         make=partial(repack_sample, shape, samples),
         bytes_per_item=samples.bytes_of(args.sample_size),
         noun="samples",

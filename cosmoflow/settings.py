@@ -40,9 +40,10 @@ class DataConfig(SamplesConfig):
     sample_shape: tuple[int, int, int, int] = key(
         (128, 128, 128, 4), "D, H, W, C of a sample", closed=equals([128, 128, 128, 4]), cite=REPRESENTATION
     )
-    format: Literal["tfrecord", "npy"] = key(
+    format: Literal["tfrecord", "npy", "packed"] = key(
         "tfrecord",
-        "tfrecord (gzipped or not) or npy (pairs of files, see cosmoflow/data/sample_files.py)",
+        "tfrecord (gzipped or not), npy (pairs of files, see cosmoflow/data/sample_files.py), or packed (the same "
+        "counts in a quarter of the bytes, see cosmoflow/data/packed.py)",
         ROUTE,
         cite="training_rules.adoc#data-state-at-start-of-run",
     )
@@ -89,12 +90,16 @@ class DataConfig(SamplesConfig):
                 f"augment is {self.augment!r}, but sample_shape is {list(self.sample_shape)}, not a cube; "
                 "set augment=none"
             )
-        if self.verify_crc and self.format == "npy":
-            raise ValueError("verify_crc needs format=tfrecord: npy files have no checksum")
+        if self.verify_crc and self.format != "tfrecord":
+            raise ValueError(
+                "verify_crc needs format=tfrecord: npy files have no checksum, and packed ones are always compared"
+            )
         if self.pipeline == "dali" and (self.verify_crc or self.cache):
             raise ValueError(
                 "pipeline is dali, which neither verifies checksums nor caches; set verify_crc=false, cache=false"
             )
+        if self.pipeline == "dali" and self.format == "packed":
+            raise ValueError("pipeline is dali, which reads no packed samples; set pipeline=native")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,10 @@ def check_shared(config: Any) -> None:
     if data.pipeline == "dali":
         raise ValueError(
             f"dist.spatial is {spatial} and data.pipeline dali, which reads whole samples; set it to native"
+        )
+    if data.format == "packed":
+        raise ValueError(
+            f"dist.spatial is {spatial} and data.format packed, which is read whole; repack the samples as npy"
         )
     if not data.apply_log:
         raise ValueError(

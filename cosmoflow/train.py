@@ -10,13 +10,15 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 import sys
 from collections.abc import Generator, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from common.candidate import Candidate
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed
@@ -35,6 +37,9 @@ from cosmoflow.model import COPIES, round_weights
 from cosmoflow.predictor import Predictor, Report
 from cosmoflow.reference import MINIS, REFERENCE
 from cosmoflow.settings import Config
+
+PACKED: Final = Candidate("cosmoflow-packed")
+"""Packed samples go to the device as they are in their files, and are decoded there."""
 
 
 class CosmoFlow(SampleProblem[TensorBatch]):
@@ -74,7 +79,23 @@ class CosmoFlow(SampleProblem[TensorBatch]):
             from cosmoflow.data import dali  # an optional package, and it takes a second to import
 
             return dali.load_batches(samples, indices, self.dist.device)
-        return read_batches(samples, indices, self.dist.device)
+        return read_batches(samples.undecoded() if self.unpacks else samples, indices, self.dist.device)
+
+    @property
+    def unpacks(self) -> bool:
+        """Whether packed samples are decoded on the device: `read` then yields the bytes of files, uint8 (B, N)."""
+        data = self.config.data
+        return (
+            PACKED.enabled and data.format == "packed" and data.apply_log and data.augment == "none" and not data.cache
+        )
+
+    def synthetic(self, split: str, size: int) -> TensorBatch:
+        """Return a batch of made-up samples as `read` would; packed ones have only zeros."""
+        batch = super().synthetic(split, size)
+        if self.unpacks:
+            x, _ = self.sets[split].undecoded().buffer(size, pinned=False)
+            batch = replace(batch, x=x.zero_().to(self.dist.device))
+        return batch
 
     def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
         """Return the contents of a sample, or of this rank's part."""
@@ -82,7 +103,17 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""
+        if batch.x.dtype == torch.uint8:
+            from cosmoflow import unpack  # an optional package, slow to import
+
+            return replace(batch, x=unpack.unpack_input(batch.x, self.count_inputs, self.config.data.sample_shape))
         return replace(batch, x=dataset.scaled_input(batch.x, self.config.data, self.input_dtype))
+
+    @cached_property
+    def count_inputs(self) -> Tensor:
+        """The network's input for each int16 count, from -32,768 on."""
+        counts = torch.arange(-(2**15), 2**15, dtype=torch.int16, device=self.dist.device)
+        return dataset.scaled_input(counts, self.config.data, self.input_dtype)
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the four parameters of each sample."""

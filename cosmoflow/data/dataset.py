@@ -6,8 +6,10 @@ drifts has a direction, which turns with it.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from itertools import permutations, product
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +22,8 @@ from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, find_once, list_folder
 from common.ranks.dist import Dist
 from common.spatial.grid import Block
-from cosmoflow.data import tfrecord
-from cosmoflow.data.sample_files import ENDINGS, read_npy
+from cosmoflow.data import packed, tfrecord
+from cosmoflow.data.sample_files import ENDINGS, read_sample
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.settings import DataConfig
 
@@ -37,6 +39,7 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
     """
 
     config: DataConfig
+    decodes = True
 
     def __init__(
         self,
@@ -50,6 +53,12 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
         super().__init__(folder, names, samples, config)
         self.block = block
 
+    def undecoded(self) -> Dataset:
+        """Return the same packed samples, each read as the bytes of its file, for `cosmoflow.unpack`."""
+        samples = copy(self)
+        samples.decodes = False
+        return samples
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the part of a sample that this rank reads."""
@@ -60,8 +69,11 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
         return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Allocate memory for the voxels and labels of `count` samples."""
-        x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
+        """Allocate memory for the voxels, or the bytes of files, and labels of `count` samples."""
+        shape, dtype = self.shape, torch.int16
+        if not self.decodes:
+            shape, dtype = (packed.file_room(prod(shape)),), torch.uint8
+        x = torch.empty((count, *shape), dtype=dtype, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
     def prepare_input(self, x: Tensor) -> Tensor:
@@ -70,12 +82,10 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
 
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
-        if self.config.format == "npy":
-            data, label = self.paths(index)
-            read_npy(data, into[0], self.block)
-            read_npy(label, into[1])
+        if self.decodes:
+            read_sample(self.paths(index), Sample(*into), self.config.verify_crc, self.block)
         else:
-            tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc, self.block)
+            into[1][:] = packed.read_file(self.paths(index)[0], self.shape, into[0]).labels
 
 
 def _find_samples(folder: Path | str, format: str) -> list[str]:

@@ -304,10 +304,7 @@ def write_sample(path: Path, x: np.ndarray, y: np.ndarray, compress: bool = True
 
 def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:
     """Return the uncompressed record of a sample; ValueError if type or shape are wrong."""
-    if x.dtype != np.int16 or x.ndim != 4:
-        raise ValueError(f"x is {x.dtype} {x.shape}; expected int16 (D, H, W, C)")
-    if y.dtype != np.float32 or y.shape != (LABELS,):
-        raise ValueError(f"y is {y.dtype} {y.shape}; expected float32 ({LABELS},)")
+    check_sample(x, y)
     strings = _encode_message(1, [np.ascontiguousarray(x, "<i2").data.cast("B")])
     floats = _encode_message(1, [y.astype("<f4").tobytes()])
     features = _encode_feature(b"x", _encode_message(1, strings)) + _encode_feature(b"y", _encode_message(2, floats))
@@ -317,6 +314,14 @@ def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:
         crc = crc32c(part, crc)
     length = struct.pack("<Q", sum(map(len, payload)))
     return b"".join([length, struct.pack("<I", _mask_crc(crc32c(length))), *payload, struct.pack("<I", _mask_crc(crc))])
+
+
+def check_sample(x: np.ndarray, y: np.ndarray) -> None:
+    """Raise ValueError if type or shape of a sample are wrong."""
+    if x.dtype != np.int16 or x.ndim != 4:
+        raise ValueError(f"x is {x.dtype} {x.shape}; expected int16 (D, H, W, C)")
+    if y.dtype != np.float32 or y.shape != (LABELS,):
+        raise ValueError(f"y is {y.dtype} {y.shape}; expected float32 ({LABELS},)")
 
 
 def _encode_feature(key: bytes, kind: list[bytes | memoryview]) -> list[bytes | memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from common.data.arrays import npy_array
 from common.data.values import Bounds, Content, Flaw, Identity, Values
+from cosmoflow.data import packed, tfrecord
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, read_npy
-from cosmoflow.data.tfrecord import Sample, WrongSizeError, find_side, read_sample
+from cosmoflow.data.tfrecord import Sample, WrongSizeError, find_side
 
 COUNTS: Final = Bounds(
     valid=(0, 2**15 - 1),
@@ -55,20 +57,22 @@ def read_contents(_: Path) -> Callable[[str, Path, str], Iterator[tuple[str, Ite
     """Return what yields the samples of a file of a dataset, given its name, where to read it, and its SHA-256."""
     shapes = [(1, 1, 1, CHANNELS)]
 
-    def read_record(path: Path) -> Sample:
+    def read_record(name: str, path: Path) -> Sample:
+        is_packed = name.endswith(ENDINGS["packed"])
+        read = partial(packed.read_sample, verify=True) if is_packed else tfrecord.read_sample
         try:
-            return read_sample(path, Sample.empty(shapes[-1]))
+            return read(path, Sample.empty(shapes[-1]))
         except WrongSizeError as error:  # the next file will have this size, too
             side = find_side(error.size)
             if side is None or side > 512:  # a universe has 512 voxels per side
                 raise
             shapes.append((side, side, side, CHANNELS))
-            return read_sample(path, Sample.empty(shapes[-1]))
+            return read(path, Sample.empty(shapes[-1]))
 
     def read_file(name: str, path: Path, checksum: str) -> Iterator[tuple[str, Iterator[Content]]]:
         data_ending, label_ending = ENDINGS["npy"]
-        if name.endswith(ENDINGS["tfrecord"]):
-            yield "", iter([Identity(checksum), *list_contents(*read_record(path))])
+        if name.endswith(ENDINGS["tfrecord"] + ENDINGS["packed"]):
+            yield "", iter([Identity(checksum), *list_contents(*read_record(name, path))])
         elif name.endswith((data_ending, label_ending)):
             is_data = name.endswith(data_ending)
             array: np.ndarray = np.empty(npy_array(path).shape, "<i2" if is_data else "<f4")

@@ -15,7 +15,7 @@ from common.data.build import Journal
 from common.data.manifest import read_manifest
 from common.reference import SPLITS
 from cosmoflow import prepare
-from cosmoflow.data import tfrecord
+from cosmoflow.data import packed, tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.prepare import split_by_hash
@@ -52,8 +52,8 @@ def universes(folder, split):
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--compress", "none"], ["--format", "npy"]],
-    ids=["gzip", "raw", "npy"],
+    [[], ["--compress", "none"], ["--format", "npy"], ["--format", "packed"]],
+    ids=["gzip", "raw", "npy", "packed"],
 )
 def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path, options):
     out = tmp_path / "out"
@@ -68,6 +68,8 @@ def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path
             if "npy" in options:
                 found = Sample(np.load(f"{stem}_data.npy"), np.load(f"{stem}_label.npy"))
                 assert found.x.dtype == np.int16 and found.y.dtype == np.float32
+            elif "packed" in options:
+                found = packed.read_sample(Path(f"{stem}.packed"), Sample.empty((4, 4, 4, 4)), verify=True)
             else:
                 record = Path(f"{stem}.tfrecord")
                 assert (record.read_bytes()[:2] == b"\x1f\x8b") == (not options)
@@ -81,8 +83,9 @@ def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path
 
 def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     out, other_out = tmp_path / "out", tmp_path / "npy"
+    size = ["--sample-size", "4", "--workers", "1"]
     assert convert(raw, out, "--validation", "2") == 0
-    repack = ["repack", str(out), str(other_out), "--format", "npy", "--sample-size", "4", "--workers", "1"]
+    repack = ["repack", str(out), str(other_out), "--format", "npy", *size]
     damaged, *_ = (out / "train").iterdir()
     good = damaged.read_bytes()
     damaged.write_bytes(good[:40])
@@ -96,11 +99,30 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
             assert all(map(np.array_equal, old, new))
     manifest = read_manifest(other_out / "manifest.json")
     assert len(manifest.files) == 96 and manifest.facts["format"] == "npy"
+    few, again = tmp_path / "packed", tmp_path / "again"
+    assert prepare.main(["repack", str(other_out), str(few), "--format", "packed", *size]) == 0
+    assert prepare.main(["repack", str(few), str(again), *size]) == 0
+    assert read_manifest(few / "manifest.json").facts["format"] == "packed"
+    assert contents(again / "train") == contents(out / "train")
     none = str(tmp_path / "none")
     assert "expected samples to repack" in read_errors(capsys, prepare.main(["repack", str(raw), none]))
     error = read_errors(capsys, prepare.main(["repack", str(out), none, "--sample-size", "8"]))
     assert ".tfrecord: a sample of 4³ × 4 counts; --sample-size is 8: give --sample-size 4" in error
     assert error.count("error") == 1 and not os.path.exists(none)
+
+
+def test_packed_samples_are_verified_with_their_values(raw, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(raw, out, "--validation", "2", "--format", "packed") == 0
+    assert prepare.main(["verify", str(out), "--values"]) == 0
+    assert "48 samples looked at" in capsys.readouterr().out
+    path = min((out / "train").iterdir())
+    x, y = packed.read_sample(path, Sample.empty((4, 4, 4, 4)))
+    x[0, 0, 0, 0] = -3
+    path.write_bytes(packed.encode_sample(x, y))
+    (out / "manifest.json").unlink()
+    assert prepare.main(["manifest", str(out)]) == 0
+    assert f"{path}: counts[0, 0, 0, 0] is -3" in read_errors(capsys, prepare.main(["verify", str(out), "--values"]))
 
 
 def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):

@@ -244,6 +244,7 @@ def config(*overrides):
         ("dist.spatial=8 model.conv_layers=2 model.kernel_size=12", "4 each, less than the kernel reaches"),
         ("dist.spatial=2 model.kernels=triton", "set model.kernels=torch"),
         ("dist.spatial=2 data.pipeline=dali", "data.pipeline dali, which reads whole samples"),
+        ("dist.spatial=2 data.format=packed", "data.format packed, which is read whole; repack the samples as npy"),
         ("dist.spatial=2 data.apply_log=false", "no rank knows the mean of a whole sample"),
         ("dist.spatial=2 train.eval_ranks=2", "train.eval_ranks 2"),
         ("dist.spatial=2 precision.dtype=fp16", "set precision.dtype=bf16"),

@@ -15,7 +15,10 @@ from common.ranks.dist import make_single_dist
 from common.training.optim import KerasSGD
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build_model
+from cosmoflow.prepare import main as prepare
 from cosmoflow.train import CosmoFlow, main
+from tests.cosmoflow.case import CASE
+from tests.problems import curve
 
 SHAPE = (8, 8, 8, 4)
 MODEL = ModelConfig(conv_size=4, conv_layers=2, fc1=16, fc2=8, dropout=0.0)
@@ -95,3 +98,15 @@ def test_a_missing_dali_is_told_before_anything_is_made(empty_folder, tmp_path, 
     words = ["config", "data.data_dir=data", "data.pipeline=dali", "submission.division=open"]
     assert main([*words, "submission.org=Example", "submission.platform=test"]) == 1
     assert "needs NVIDIA DALI" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def case():
+    return CASE
+
+
+def test_training_from_packed_samples_has_the_curve_of_that_from_records(data, run, finished_run):
+    size = ["--sample-size", "16", "--workers", "1"]
+    assert prepare(["repack", str(data), "packed", "--format", "packed", *size]) == 0
+    assert run("data.data_dir=packed", "data.format=packed") == 4
+    assert len(curve("run")) == 4 and curve("run") == curve(finished_run)

@@ -12,7 +12,6 @@ import torch
 
 from common.data.prefetch import read_batches
 from common.spatial.grid import Block
-from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import SYMMETRIES, DataConfig, Dataset, DatasetError, augment_batch, to_input, turn_labels
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import RecordError
@@ -21,18 +20,14 @@ SHAPE = (4, 4, 4, 4)
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(5)
 SAMPLES = [(RNG.poisson(2, SHAPE).astype(np.int16), RNG.uniform(-1, 1, 4).astype(np.float32)) for _ in range(7)]
-FORMAT = {"gzip": "tfrecord", "raw": "tfrecord", "npy": "npy"}
+FORMAT = {"gzip": "tfrecord", "raw": "tfrecord", "npy": "npy", "packed": "packed"}
 """By kind of file."""
 
 
 def write(folder, kind="gzip"):
     folder.mkdir(parents=True, exist_ok=True)
     for i, (x, y) in enumerate(SAMPLES):
-        if kind == "npy":
-            np.save(folder / f"s{i}_data.npy", x)
-            np.save(folder / f"s{i}_label.npy", y)
-        else:
-            tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
+        SampleFormat(FORMAT[kind], gzip=kind == "gzip").write_sample(folder / f"s{i}", x, y)
     return folder
 
 
@@ -48,7 +43,7 @@ def test_the_first_samples_in_order_of_names_are_taken(tmp_path):
     assert dataset(tmp_path / "train", 2).names == ["s0", "s1"]
 
 
-@pytest.mark.parametrize("kind", ["gzip", "npy"])
+@pytest.mark.parametrize("kind", ["gzip", "npy", "packed"])
 def test_files_are_read_from_where_staging_put_them(tmp_path, kind):
     samples = dataset(write(tmp_path / "train", kind), format=FORMAT[kind])
     numbers = dict(samples.files())
@@ -136,7 +131,7 @@ STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("gzip", {}), ("gzip", {"cache": True}), ("gzip", {"verify_crc": True}), ("raw", {}), ("npy", {})],
+    [("gzip", {}), ("gzip", {"cache": True}), ("gzip", {"verify_crc": True}), ("raw", {}), ("npy", {}), ("packed", {})],
     ids=str,
 )
 def test_samples_of_all_formats_come_in_the_order_asked_for(tmp_path, kind, options):
@@ -218,6 +213,7 @@ def test_a_vector_of_labels_turns_with_its_sample():
 
 # -- parts of samples ----------------------------------------------------------------------------------------
 
+IN_PARTS = ["gzip", "raw", "npy"]
 LARGE = (32, 32, 32, 4)
 BLOCKS = {"planes": Block(LARGE, (7, 17), (0, 32)), "planes and rows": Block(LARGE, (7, 17), (15, 32))}
 BUFFERS = 2 * 8192
@@ -263,7 +259,7 @@ def test_only_the_voxels_of_a_block_are_read(large, kind, block, verify):
 
 
 @pytest.mark.parametrize("block", [None, *BLOCKS.values()], ids=["all", *BLOCKS])
-@pytest.mark.parametrize("kind", FORMAT)
+@pytest.mark.parametrize("kind", IN_PARTS)
 def test_memory_with_gaps_is_refused(large, kind, block):
     """What is read would go to a copy of it."""
     samples = dataset(large[0] / kind / "train", None, LARGE, block, format=FORMAT[kind])
@@ -272,7 +268,7 @@ def test_memory_with_gaps_is_refused(large, kind, block):
         samples.read_into(0, (gaps, np.empty(4, np.float32)))
 
 
-@pytest.mark.parametrize("kind", FORMAT)
+@pytest.mark.parametrize("kind", IN_PARTS)
 def test_a_cut_file_is_told_when_a_block_is_read(large, tmp_path, kind):
     shutil.copytree(large[0] / kind, tmp_path / kind)
     file = max((tmp_path / kind / "train").iterdir(), key=lambda path: path.stat().st_size)

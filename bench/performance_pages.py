@@ -24,6 +24,7 @@ import laws
 import measure
 import mini_runs
 import numbers_page
+import packed
 import parity.rows
 import scale_page
 import spatial
@@ -50,6 +51,7 @@ def make_pages() -> dict[Path, str]:
         RECORDS / "feed.md": feed.page(read_record("feed")),
         RECORDS / "measure.md": measure.page(read_record("measure")),
         RECORDS / "mini.md": mini_runs.page(summaries),
+        RECORDS / "packed.md": packed.page(read_record("packed")),
         RECORDS / "parity.md": parity.rows.page(read_record("parity")),
         RECORDS / "spatial.md": spatial.page(read_record("spatial")),
         RECORDS / "training.md": table.write_page(parts),

@@ -119,6 +119,7 @@ def describe_submission() -> Subject:
 
 def describe_data() -> Subject:
     read, fed, checked = read_record("data"), read_record("feed"), read_record("data-checks")
+    forms = read_record("packed")
     readers = {one["module"]: one["version"] for found in read["results"].values() for one in found.values()}
     text = (
         f"Readers: {', '.join(f'{name} {readers[name]}' for name in sorted(readers))}. Records of {data.SIDE}³ × 4 "
@@ -130,9 +131,10 @@ def describe_data() -> Subject:
     sources = [
         Source("data.py", read, list_readers(read["results"])),
         Source("feed.py", fed, list_feeds(fed["rows"])),
+        Source("packed.py", forms, list_forms(forms["formats"])),
         Source("data_checks.py", checked["about"], list_checks(checked["results"])),
     ]
-    return Subject("Data and feed", sources, text, ["records/feed.md"])
+    return Subject("Data and feed", sources, text, ["records/feed.md", "records/packed.md"])
 
 
 def list_readers(results: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Number]:
@@ -155,6 +157,14 @@ def list_feeds(rows: Iterable[dict[str, Any]]) -> Iterator[Number]:
         if row["accelerators"] == 1 and not row["cold"]:
             what = f"cores that feed an accelerator, {feed.KINDS[row['kind']]}"
             yield Number(what, f"{row['cores_per_accelerator']:.1f}")
+
+
+def list_forms(rows: Iterable[dict[str, Any]]) -> Iterator[Number]:
+    by_kind = {row["kind"]: row for row in rows if row["field"] == "lognormal-Poisson"}
+    ours, gzip = (f"{by_kind[kind]['bytes'] / 1e6:.1f} MB" for kind in ("packed", "gzip"))
+    yield Number("a sample of lognormal-Poisson counts, packed", ours, f"gzip as published {gzip}")
+    times = [by_kind[kind]["cpu_s"] for kind in ("packed", "gzip")]
+    yield compare("a packed sample, one thread", times[0] * 1e3, ("gzip as published", times[1] * 1e3), "ms", ".1f")
 
 
 def list_checks(results: dict[str, dict[str, Any]]) -> Iterator[Number]:

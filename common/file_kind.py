@@ -90,7 +90,7 @@ _BINARY: Final[tuple[tuple[int, bytes, bytes, str, str], ...]] = (
     (0, b"CDF", rb"^...[\1\2\5]", NETCDF, ""),
     (16, b"\xde\xc0\xef\xbe", b"", LMDB, ""),
     (0, b"OC20BIN\0", b"", COMPACT, ""),
-    (0, b"CFPacked", b"", PACKED, ""),
+    (0, b"CFPACK\0\0", b"", PACKED, ""),
     (0, b"PAR1", b"", "a Parquet file", ""),
     (3, b'\0\0\0\0\0{"', b"", SAFETENSORS, ""),
     (0, b"\x7fELF", b"", "a program", ""),

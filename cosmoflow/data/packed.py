@@ -1,6 +1,6 @@
 """Packed samples: four bits for each count, of which nearly all are below 16, and a list of the others.
 
-    magic       8 bytes    CFPacked
+    magic       8 bytes    CFPACK and two zeros
     version     uint32     1
     shape       4 uint32   D, H, W, C
     exceptions  uint32     E, the counts that are not from 0 to 15
@@ -33,7 +33,7 @@ from common.file_kind import HEAD_BYTES, PACKED, explain_kind
 from common.tree import open_regular
 from cosmoflow.data.tfrecord import AGAIN, RecordError, Sample, WrongSizeError, check_sample
 
-MAGIC: Final = b"CFPacked"
+MAGIC: Final = b"CFPACK\0\0"
 VERSION: Final = 1
 HEAD: Final = struct.Struct("<8s6I16s32s12xI")
 COUNT_AT: Final = 28

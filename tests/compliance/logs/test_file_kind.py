@@ -63,6 +63,7 @@ FILES = {
     "LMDB": (bytes(10) + b"\x08\0\0\0\0\0\xde\xc0\xef\xbe\1\0\0\0", "an LMDB file", "result_<i>.txt"),
     "TFRecord": (bytes.fromhex("4c00000000000000f5d4a2a0") + b"\n", "a TFRecord file", "result_<i>.txt"),
     "compact": (b"OC20BIN\0\1\0\0\0", "compact frames", "result_<i>.txt"),
+    "packed": (b"CFPACK\0\0\1\0\0\0", "a packed sample", "result_<i>.txt"),
     "Parquet": (b"PAR1\x15\4", "a Parquet file", "result_<i>.txt"),
     "safetensors": (b'\x10\1\0\0\0\0\0\0{"__metadata__":{}}', "safetensors", "result_<i>.txt"),
     "tar": (TAR, "a tar archive", "tar xf FILE"),

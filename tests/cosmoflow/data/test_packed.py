@@ -38,7 +38,7 @@ def with_crc(data):
 
 def test_the_layout_is_the_documented_one():
     magic, version, *shape, exceptions, labels, digest, _ = HEAD.unpack(GOOD[: HEAD.size])
-    assert (magic, version, tuple(shape), exceptions) == (b"CFPacked", 1, SHAPE, 5)
+    assert (magic, version, tuple(shape), exceptions) == (b"CFPACK\0\0", 1, SHAPE, 5)
     assert labels == Y.tobytes() and digest == hashlib.sha256(X.tobytes() + labels).digest()
     words = struct.unpack("<106H", GOOD[HEAD.size : WORDS])
     counts = [words[i % 106] >> 4 * (i // 106) & 15 for i in range(X.size)]

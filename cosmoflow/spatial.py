@@ -83,4 +83,10 @@ def shared_text(config: Any, dist: Dist) -> str:
         text += f"; each of them computes all of {blocks}, too small to be divided"
     if config.data.augment != "none":
         text += f"; augment={config.data.augment} turns samples, so that each reads whole training samples"
+    if dist.device.type != "cpu":
+        text += (
+            f"\nwarning: dist.spatial is {config.dist.spatial_text}, but on GPUs ranks that share a sample are slower than "
+            "one that has it alone and can record its steps and use kernels; set it to 1, and start at most a rank per "
+            "sample of the batch"
+        )
     return text

@@ -230,3 +230,9 @@ class Config(RunConfig):
                 f"compile is true, but batchnorm_group_size is {self.batchnorm_group_size}: batch normalisation over "
                 "several ranks cannot be compiled; set compile to false or auto"
             )
+        if self.dist.record_reduction and self.batchnorm_group_size > 1:
+            raise ValueError(
+                f"dist.record_reduction is true, but batchnorm_group_size is {self.batchnorm_group_size}: recordings "
+                "would have messages of two communicators, of which NCCL warns that they may deadlock; set "
+                "dist.record_reduction to false"
+            )

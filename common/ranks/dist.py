@@ -88,7 +88,7 @@ class Dist:
     def average(self, gradients: Tensor) -> Tensor:
         """Replace gradients, in one dimension, by their mean over all ranks, and return them.
 
-        They are sent in the format of `dist.gradients`, and in messages of `dist.bucket_mb`.
+        They are sent in the format of `dist.gradients`, in one message, or in several of `dist.bucket_mb`.
         """
         return gradients
 
@@ -231,7 +231,8 @@ class RankGroup(Dist):
 
     def average(self, gradients: Tensor) -> Tensor:
         sent = self._begin_message(gradients)
-        bucket_bytes = int((self._config.bucket_mb or 25) * 2**20)  # 25: as torch has it
+        bucket_mb = self._config.bucket_mb
+        bucket_bytes = sent.nbytes if bucket_mb is None else int(bucket_mb * 2**20)
         for bucket in sent.split(max(1, bucket_bytes // sent.element_size())):
             self.all_reduce(bucket)
         return self._end_message(sent, gradients)

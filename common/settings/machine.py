@@ -48,15 +48,16 @@ class DistConfig:
     )
     bucket_mb: float | None = key(
         None,
-        "gradients that the ranks average in one message, as soon as they are known; null: torch's choice, which is 1 "
-        "for the first message and 25 for the others; not measured on several GPUs",
+        "gradients that the ranks average in one message. null: all of them, where steps are recorded (train.graph) or "
+        "ranks share samples; elsewhere torch's choice, 1 for the first message and 25 for the others, each sent as "
+        "soon as its gradients are known. Not measured on several GPUs",
         PLACE,
         unit="MiB",
     )
     record_reduction: bool = key(
         False,
         "where steps are recorded (train.graph), record also how the ranks average their gradients, if all batches "
-        "have equal shapes; not run on GPUs yet",
+        "have equal shapes; not with batchnorm_group_size above 1; not run on GPUs yet",
         PLACE,
         since="0.3.0",
     )

@@ -214,7 +214,8 @@ class TrainConfig:
     warm_up: Literal["auto", "off"] = key(
         "auto",
         "auto: with an accelerator, execute training steps and evaluations of every usual shape before the run starts, "
-        "on made-up batches: libraries choose algorithms, kernels are compiled, steps recorded; changes no number",
+        "on made-up batches: libraries choose algorithms, kernels are compiled, steps recorded; changes no number. A "
+        "resumed run, whose clock runs, does without",
         PLACE,
         cite=EXECUTION,
         since="0.3.0",

@@ -57,10 +57,17 @@ class Evaluator:
         with torch.inference_mode(), self.precision.autocast():
             self._quality = self.problem.evaluate()
 
-    def quality(self, wait: bool) -> float | None:
-        """Return the quality that the latest `begin` asked for, the same on all ranks; None if it is not known yet.
+    def poll(self) -> Sequence[float]:
+        """Return numbers whose sums over the ranks tell whether the latest quality is known, and which it is.
 
-        wait: wait until it is known. A collective call.
+        Nothing is waited for. No numbers: `quality` tells, without waiting.
+        """
+        return ()
+
+    def quality(self, wait: bool) -> float | None:
+        """Return the quality that the latest `begin` asked for, the same on all ranks; None if not all know it.
+
+        wait: wait until they do. A collective call then.
         """
         return self._quality
 
@@ -84,14 +91,18 @@ class RemoteEvaluator(Evaluator):
             _send_weights(self.problem.model, self.link)
             self._answer = self._thread.submit(_exchange_answer, self.link)
 
+    def poll(self) -> Sequence[float]:
+        return (1.0, self._take_answer()) if self._answer.done() else (0.0, 0.0)
+
     def quality(self, wait: bool) -> float | None:
-        quality: float | None = None
-        if self.link is not None and (wait or self._answer.done()):
-            quality, stop_signal = self._answer.result()
-            if stop_signal and not STOP.number:
-                STOP.ask_to_stop(stop_signal)  # the training ranks heed it as if this one had got it
-        agreed: float | None = self.dist.broadcast_json(quality)
-        return agreed
+        return float(self.dist.broadcast_json(self._take_answer() if self.link else None)) if wait else None
+
+    def _take_answer(self) -> float:
+        """Return the quality on rank 0, once it is there."""
+        quality, stop_signal = self._answer.result()
+        if stop_signal and not STOP.number:
+            STOP.ask_to_stop(stop_signal)  # the training ranks heed it as if this one had got it
+        return quality
 
     def close(self) -> None:
         self._thread.shutdown()  # after the last answer

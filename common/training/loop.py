@@ -236,10 +236,13 @@ class Loop:
             self.evaluator.begin()
 
     def _take_quality(self, wait: bool) -> None:
-        """Log the quality of the latest epoch unless that was done; wait: wait for it if it is not known yet."""
+        """End the evaluation of the latest epoch unless that was done; wait: wait for it if it is not known yet."""
         quality = self.evaluator.quality(wait) if self.state.evaluating else None
-        if quality is None:
-            return
+        if quality is not None:
+            self._end_evaluation(quality)
+
+    def _end_evaluation(self, quality: float) -> None:
+        """Log the quality of the latest epoch."""
         self.state.evaluating = False
         latest = self.state.history[-1]
         if self.sanity.is_implausible(quality):
@@ -293,13 +296,13 @@ class Loop:
                 samples, wait_s = samples + step_samples, wait_s + step_wait_s
                 loss = None
                 if (step + 1) % polls.every == 0 or step + 1 == steps:
-                    polls.ask_ranks(self.step.summed, STOP.number)
+                    added = self.evaluator.poll()  # first, as it may bring a stop signal
+                    polls.ask_ranks(self.step.summed, STOP.number, added)
                     stopped_by, loss = self._add_losses(polls.take_answers(wait=step + 1 == steps))
                     stopped_by = stopped_by or self.callbacks.find_stop(self.dist)
                     if stopped_by and step + 1 < steps:
                         self._add_losses(polls.take_answers(wait=True))
                         return samples, wait_s, stopped_by
-                    self._take_quality(wait=False)
                     if self.meets_target():
                         break
                 self.progress.show_step(loss)
@@ -331,6 +334,8 @@ class Loop:
             self.state.loss += answer.loss
             self.state.weight += answer.weight
             stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
+            if self.state.evaluating and answer.added[0]:  # on other ranks
+                self._end_evaluation(answer.added[1])
             if self.sanity.has_jumped(loss):
                 check_samples(
                     self.problem, "train", islice(self._list_samples_back(answer.steps[-1].position), LOOKED_BACK)

@@ -391,12 +391,12 @@ class Training(Loop):
             after_the_run.callback(self.step.close)
             if saved:
                 self.restore(saved)
-                self._warm_up()
             else:
                 initial_facts = self._load_weights(initial)
-                warmed = self._warm_up()
             self.attach_callbacks(saved)
+            self.step.wrap_network()
             if not saved:
+                warmed = self._warm_up()  # else the clock runs: the first steps of the run do it
                 mllog.log_facts(log, self._collect_facts(seed), self._state_settings(initial_facts))
                 log.end("init_stop", **warmed)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -87,7 +87,7 @@ class Step:
     results: what the device has computed, (2,): the sum of this rank's losses since `summed`, a view of it, was last
     set to 0, and the norm of the latest gradient, which is that of all ranks.
 
-    Ranks reduce their gradients by the wrapper that `Dist.wrap` makes, which does so during the backward pass; where
+    Ranks reduce their gradients by the wrapper that `wrap_network` makes, which does so during the backward pass; where
     steps are recorded, or samples shared, in place after it. That is part of no recording, since NCCL wants all ranks
     to record and replay the same messages, but batches may differ by rank in shape, and so in what was recorded; with
     `dist.record_reduction` it is part of one, where all batches have equal shapes.
@@ -109,7 +109,7 @@ class Step:
         """(2, T): the norms of each gradient in the first step, and in the latest one in which all were finite."""
         self._gradients: FlatGradients | None = None
         self._module: nn.Module = problem.model
-        self._rehearses, self._wraps = False, False
+        self._wraps = False
         if dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1):
             share_weights(problem.model, dist)
             self._gradients = FlatGradients(problem.model.parameters(), dist)
@@ -128,8 +128,7 @@ class Step:
 
         weight: the divisor that turns the sum of losses over all ranks into the mean.
         """
-        if self._wraps and not self._rehearses:  # once, as the wrapper has communication buffers
-            self._module, self._wraps = self.dist.wrap(self.problem.model), False
+        self.wrap_network()
         waited = 0.0
         set_rate(self.optimizer, rate)
         # Gradients are averaged over the ranks, and each rank has only its share of the sum.
@@ -143,22 +142,33 @@ class Step:
             self._update(())
         return waited
 
+    def wrap_network(self) -> None:
+        """Send rank 0's weights, and build the buckets of gradients, where a wrapper reduces them. A collective call.
+
+        It comes before the first step, once, and after what changes which parameters are trained. The wrapper builds
+        its buckets anew, in the order of the gradients, when the second forward pass begins: after two passes on a
+        made-up batch, whatever follows adds in the same order, also in a run that goes on from a checkpoint.
+        """
+        if not self._wraps:
+            return
+        model, self._wraps = self.problem.model, False
+        self._module = self.dist.wrap(model)
+        with _restore_afterwards(model, self.precision, self.dist.device, None):
+            model.train()
+            batch, *_ = next(iter(self.problem.synthetic_steps()))
+            for _ in range(2):
+                self._pass_back(batch, last=True)
+                self._clear_gradients(apart=True)
+
     @contextlib.contextmanager
     def rehearse_steps(self) -> Iterator[None]:
-        """Make steps inside that count for nothing, and record none after them; see `Replay.seal`.
-
-        They are made without the wrapper, whose buckets, and so its order of additions, follow from its first step.
-        """
-        self._rehearses = True
+        """Make steps inside that count for nothing, and record none after them; see `Replay.seal`."""
         try:
             yield
         finally:
-            self._rehearses = False
             self._part.seal()
             self._update.seal()
             self.results.zero_()
-            if self._wraps:
-                self._clear_gradients(apart=True)
 
     def close(self) -> None:
         """Drop the recordings; no step is made any more."""
@@ -182,19 +192,23 @@ class Step:
         if first:
             self._clear_gradients(apart=last or self._part.recorder is None)
         flat = self._gradients is not None
-        with contextlib.nullcontext() if last or flat or self._rehearses else self.dist.no_sync(self._module):
-            with self.precision.autocast():
-                summed = self.problem.loss(self._module, batch)
-            loss = summed * self._scale.to(summed.dtype)
-            penalty = self.problem.penalty() if last else None
-            self.precision.backward(loss if penalty is None else loss + penalty)
-        self.summed += summed.detach()
+        with contextlib.nullcontext() if last or flat else self.dist.no_sync(self._module):
+            self.summed += self._pass_back(batch, last)
         self.summed += sum_flaws(batch)
         if last and self._in_recording:
             assert self._gradients is not None
             self._gradients.average()
         if last and (self._in_recording or not flat):
             self._update_weights()
+
+    def _pass_back(self, batch: Any, last: bool) -> Tensor:
+        """Make the forward and backward pass of a batch; return the sum of its losses. last: of the step's batches."""
+        with self.precision.autocast():
+            summed = self.problem.loss(self._module, batch)
+        loss = summed * self._scale.to(summed.dtype)
+        penalty = self.problem.penalty() if last else None
+        self.precision.backward(loss if penalty is None else loss + penalty)
+        return summed.detach()
 
     def _clear_gradients(self, apart: bool) -> None:
         """Drop the gradients, or set them to 0 where they are: apart, each recording has gradients of its own.
@@ -309,12 +323,14 @@ class Answer(NamedTuple):
     """About the steps since the question before. stopped_by: the signal that one of the ranks got, or "".
 
     sums: of the losses up to and including each step, over all ranks. norms: of this rank's gradient in each step.
+    added: sums over all ranks of the numbers that they added to the question.
     """
 
     steps: list[MadeStep]
     sums: list[float]
     norms: list[float]
     stopped_by: str
+    added: list[float]
 
     @property
     def loss(self) -> float:
@@ -338,7 +354,7 @@ class Polls:
         self.dist = dist
         self.late = 0 if dist.device.type == "cpu" else 1
         self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
-        self._questions: deque[tuple[list[MadeStep], Tensor, torch.Event | None]] = deque()
+        self._questions: deque[tuple[list[MadeStep], Tensor, int, torch.Event | None]] = deque()
         self._steps: list[MadeStep] = []
         self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
 
@@ -350,37 +366,40 @@ class Polls:
         self._results[len(self._steps)].copy_(results)
         self._steps.append(step)
 
-    def ask_ranks(self, summed: Tensor, signal: int) -> None:
+    def ask_ranks(self, summed: Tensor, signal: int, added: Sequence[float] = ()) -> None:
         """Ask for the sums of the losses, by one small message; `summed` () is then set to 0.
 
-        signal: the number of the stop signal that this rank got, 0 if none.
+        signal: the number of the stop signal that this rank got, 0 if none. added: further numbers to be summed, as
+        many on all ranks.
         """
         steps, self._steps = self._steps, []
         count = len(steps)
-        shared = count + len(SIGNALS)
+        shared = count + len(SIGNALS) + len(added)
         values = self._results.new_zeros(shared + count)
         values[:count].copy_(self._results[:count, 0])
         values[shared:].copy_(self._results[:count, 1])
         summed.zero_()
         if signal:
             values[count + SIGNALS.index(signal)].fill_(1)
+        for index, number in enumerate(added, count + len(SIGNALS)):
+            values[index].fill_(number)
         self.dist.all_reduce(values[:shared])
         arrived = None
         if values.device.type != "cpu":
             values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
             arrived = torch.Event(self.dist.device)
             arrived.record()
-        self._questions.append((steps, values, arrived))
+        self._questions.append((steps, values, shared, arrived))
 
     def take_answers(self, wait: bool) -> list[Answer]:
         """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
         answers = []
         while len(self._questions) > (0 if wait else self.late):
-            steps, arriving, arrived = self._questions.popleft()
+            steps, arriving, shared, arrived = self._questions.popleft()
             if arrived is not None:
                 arrived.synchronize()
             values, count = arriving.tolist(), len(steps)
-            shared = count + len(SIGNALS)
-            signals = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
-            answers.append(Answer(steps, values[:count], values[shared:], signal_name(max(signals, default=0))))
+            signals = [number for number, of_ranks in zip(SIGNALS, values[count:], strict=False) if of_ranks]
+            stopped_by, added = signal_name(max(signals, default=0)), values[count + len(SIGNALS) : shared]
+            answers.append(Answer(steps, values[:count], values[shared:], stopped_by, added))
         return answers

@@ -19,7 +19,6 @@ from common.training.loop import Loop
 from common.training.step import Step
 
 AHEAD = 3
-file = Path(f"events_{os.environ['RANK']}").open("w", buffering=1)  # kept line by line, if the test ends this process
 events = []
 
 
@@ -31,7 +30,8 @@ def watch(owner, name, event, happened=lambda _result: True):
         result = function(*arguments, **options)
         if happened(result):
             events.append(event)
-            print(event, file=file)
+            with Path(f"events_{os.environ['RANK']}").open("a") as file:
+                print(event, file=file)
         return result
 
     setattr(owner, name, watched)

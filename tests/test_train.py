@@ -108,6 +108,16 @@ def test_two_ranks_have_the_curve_of_one(case, start, finished_run, launcher):
 
 @pytest.mark.exhaustive
 @pytest.mark.one_benchmark
+def test_three_ranks_that_go_on_have_the_bits_of_those_that_never_stopped(start):
+    """The order in which three numbers are added follows from the first backward pass of a process."""
+    for arguments in (["output_dir=whole"], ["output_dir=two", "train.epochs=2"], ["output_dir=two", "--resume"]):
+        out, err = start(*arguments, launcher=torchrun(3)).communicate(timeout=120)
+        assert "NOT reached after" in out, err
+    assert curve("two") == curve("whole")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.one_benchmark
 def test_ranks_that_only_evaluate_give_the_same_curve(case, start, finished_run):
     started = start("output_dir=four", *case.shared, "train.eval_ranks=2", launcher=torchrun(4))
     out, err = started.communicate(timeout=120)

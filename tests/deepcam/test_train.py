@@ -186,6 +186,11 @@ def test_compiled_steps_learn_as_plain_ones_do_and_again_to_the_bit(make, monkey
     assert torch.equal(losses, again) and all(map(torch.equal, weights, same_weights))
 
 
+def test_the_messages_of_two_communicators_are_not_recorded(make):
+    with pytest.raises(ConfigError, match=r"batchnorm_group_size is 2: .* set dist.record_reduction to false"):
+        make("dist.record_reduction=true", "batchnorm_group_size=2")
+
+
 def test_a_network_that_cannot_be_compiled_is_an_error_in_words(make, monkeypatch):
     with pytest.raises(ConfigError, match=r"batchnorm_group_size is 2: .* set compile to false"):
         make("compile=true", "batchnorm_group_size=2")

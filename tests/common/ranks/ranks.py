@@ -9,9 +9,11 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as td
 from torch import nn
 
 from common.ending import Ending, EndingError, classify_error
@@ -100,6 +102,14 @@ def averaging(dist, folder):
                 assert low <= float((one.grad - right).norm() / right.norm()) < high, way
             places.append([one.grad.data_ptr() for one in module.parameters()])
         assert places[0] == places[1], "the gradients have moved"
+    torch.manual_seed(dist.rank)
+    pair, gradients, means, messages = dist.group(2), torch.randn(1000), [], []
+    for config in (DistConfig(), DistConfig(bucket_mb=0.001)):
+        pair._config = config
+        with mock.patch.object(td, "all_reduce", wraps=td.all_reduce) as sent:
+            means.append(pair.average(gradients.clone()))
+        messages.append(sent.call_count)
+    assert messages == [1, 4] and torch.equal(*means), "a sum of two numbers does not depend on the message"
 
 
 def groups(dist, folder):

@@ -1,6 +1,7 @@
 """Warming up changes nothing but what is recorded, to the last bit, at the start of a run and when it goes on."""
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from common.settings.run import TrainConfig
 from common.training import optim
 from common.training.optim import OptimConfig
 from common.training.step import Step, warm_up, warms_up
+from tests.problems import ROOT, run_process, torchrun
 from tests.tape import Tapes
 
 
@@ -92,13 +94,32 @@ def test_it_is_for_accelerators_and_for_what_is_recorded():
     assert not warms_up(TrainConfig(warm_up="off"), problem, torch.device("cuda"))
 
 
-def test_the_wrapper_that_averages_gradients_makes_its_first_step_in_the_run():
+def test_the_wrapper_rehearses_once_and_changes_nothing():
     problem, ranks, wrapped = Problem(None), make_single_dist(), []
     precision = Precision(PrecisionConfig("fp32"), torch.device("cpu"))
     ranks.world_size, ranks.sharing, ranks.wrap = 2, make_single_dist(), lambda module: wrapped.append(module) or module
+    passes = []
+    problem.model.register_forward_hook(lambda *_: passes.append(1))
     step = Step(problem, optim.build(OptimConfig(), problem.model.parameters(), 0.1), precision, ranks)
-    warm_up(problem, precision, ranks, step)
-    assert not wrapped and all(parameter.grad is None for parameter in problem.model.parameters())
-    for _ in range(2):
-        step(iter([Batch((torch.rand(3, 1, 4, 4),))]), 1, 3.0, 0.1)
-    assert wrapped == [problem.model]
+    before = state(step)
+    step.wrap_network()
+    assert wrapped == [problem.model] and len(passes) == 2 and equal(before, state(step))
+    assert step.results.tolist() == [0, 0] and all(parameter.grad is None for parameter in problem.model.parameters())
+    step(iter([Batch((torch.rand(3, 1, 4, 4),))]), 1, 3.0, 0.1)
+    assert wrapped == [problem.model] and len(passes) == 3
+
+
+@pytest.mark.parametrize("case", ["cosmoflow"], indirect=True)
+def test_no_step_waits_for_buckets_or_for_ranks_that_evaluate(config):
+    """Both ranks that train end in epoch 2, at the step by which the evaluation is known: see tests/events.py."""
+    overrides = ("train.epochs=2", "train.eval_ranks=1", "train.global_batch_size=2", "train.target=0.9")
+    done = run_process(*torchrun(3), ROOT / "tests/events.py", "cosmoflow", config, *overrides, timeout=120)
+    assert "reached after 1 epoch" in done.stdout, done.stderr
+    first, second = (Path(f"events_{rank}").read_text().split() for rank in range(2))
+    for events in (first, second):
+        begin = events.index("run")
+        assert {"wrap", "rebuild", "broadcast"} <= set(events[:begin])
+        assert events[begin + 1 :][:12] == ["step"] * 12 and not {"wrap", "rebuild"} & set(events[begin:])
+    later = second[second.index("evaluation") :]
+    assert set(later[later.index("step") : later.index("quality")]) == {"step"} and 10 <= later.count("step") <= 12
+    assert [event for event in first if event != "broadcast"] == [event for event in second if event != "broadcast"]

@@ -85,8 +85,8 @@ def shared_text(config: Any, dist: Dist) -> str:
         text += f"; augment={config.data.augment} turns samples, so that each reads whole training samples"
     if dist.device.type != "cpu":
         text += (
-            f"\nwarning: dist.spatial is {config.dist.spatial_text}, but on GPUs ranks that share a sample are slower than "
-            "one that has it alone and can record its steps and use kernels; set it to 1, and start at most a rank per "
-            "sample of the batch"
+            f"\nwarning: dist.spatial is {config.dist.spatial_text}: on GPUs, ranks that share a sample are slower "
+            "than one that has it alone, records its steps and uses kernels; set dist.spatial=1, and start at most one "
+            "rank per sample of the batch"
         )
     return text

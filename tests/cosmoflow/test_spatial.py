@@ -6,16 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common.config import ConfigError, rebuild
+from common.config import ConfigError, load, rebuild
 from common.ranks.dist import make_single_dist
 from common.record import read_value
 from compliance import check_logs
 from cosmoflow import train
 from cosmoflow.__main__ import main as run_cosmoflow
+from cosmoflow.spatial import shared_text
 from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
 from tests.cosmoflow.case import CASE
@@ -261,6 +263,15 @@ def test_other_benchmarks_refuse_it(benchmark, capfd):
     module = pytest.importorskip(f"{benchmark}.train")
     assert module.main(["mini", "dist.spatial=2"]) == 2
     assert "each rank has whole samples; set it to 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_gpu_that_shares_samples_is_slower_and_says_so(device, tmp_path):
+    (tmp_path / "case.yaml").write_text(CONFIG)
+    config = load(Config, tmp_path / "case.yaml", ["dist.spatial=2"])
+    ranks = SimpleNamespace(sharing=SimpleNamespace(world_size=2), data_size=1, device=torch.device(device))
+    text = shared_text(config, ranks)
+    assert ("\nwarning: dist.spatial is 2: " in text and "set dist.spatial=1" in text) == (device == "cuda")
 
 
 def test_too_few_ranks_are_told(empty_folder, tmp_path, capfd):

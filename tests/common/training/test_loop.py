@@ -292,9 +292,12 @@ def test_a_run_ends_after_the_steps_that_it_may_make(tmp_path, stop_at, max_step
     assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in whole.state.history]
 
 
-def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, monkeypatch):
+@pytest.mark.parametrize("evaluator", [Evaluator, Late])
+def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, monkeypatch, evaluator):
     monkeypatch.setattr(loop, "Polls", LatePolls)
-    late = history_of(run_of(tmp_path / "late", target=1e-9, epochs=3))
+    late = run_of(tmp_path / "late", target=1e-9, epochs=3)
+    late.evaluator = evaluator(late.problem, late.precision)
+    late = history_of(late)
     stopped = run_of(tmp_path / "stopped", epochs=3, at_step=lambda epoch, step: step == 2 and ask_to_stop())
     assert stopped.fit().cause == "SIGUSR1"
     resumed, position = resume(tmp_path / "stopped", target=1e-9, epochs=3)

@@ -1,8 +1,9 @@
 r"""Measure one GPU in 15 minutes, in two parts; each section is a process of its own with a deadline.
 
-    python bench/gpu.py --part first -o results        at most 8 minutes: right or wrong, CosmoFlow, OC20, files
-    python bench/gpu.py --part second -o results       at most 5 minutes: DeepCAM, mini problems
-    python bench/gpu.py --page results                 what the numbers decide, and all of them
+    python bench/gpu.py --plan                         the sections of both parts: their seconds, what each decides
+    python bench/gpu.py --part first -o results        at most 6 minutes: ceilings, CosmoFlow, OC20, mini problems
+    python bench/gpu.py --part second -o results       at most 8 minutes: DeepCAM
+    python bench/gpu.py --page results                 the rates, what options gain, what is right and what is missing
 
 Both on the same machine, in the root of a clone. In `results` are then, in at most eight files, first.json and
 second.json with what was measured, written as it comes; beside each its .log and its .profile.txt with the tables of
@@ -11,8 +12,7 @@ only what is not done. Nothing is timed that is wrong: networks are first compar
 (bench/gpu_references). What is wrong is printed at once, and the rest goes on. docs/performance/gpu.md is the page of
 the records gpu-*.json, by bench/performance_pages.py.
 
-    python bench/gpu.py --list                         all sections, also those that belong to no part
-    python bench/gpu.py --sections feed counters -o results          these, in this order, in results/sections.json
+    python bench/gpu.py --sections variants product -o results       these, in this order, in results/sections.json
     python bench/gpu.py --part first --dry-run -o dry  on a CPU with tiny sizes; both parts take ten minutes
     python bench/gpu.py --make-references              make bench/gpu_references again, on a CPU
 
@@ -40,7 +40,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gpu.results import ResultsError  # noqa: E402  (the path is set above)
-from gpu.sections import BUDGETS_S, PARTS, SECTIONS, name_part, select_sections  # noqa: E402  (the path is set above)
+from gpu.sections import (  # noqa: E402  (the path is set above)
+    BUDGETS_S,
+    LENT_S,
+    PARTS,
+    SECTIONS,
+    START_S,
+    Section,
+    select_sections,
+)
 
 WHEELS = ("ase", "crc32c", "isal", "lmdb", "mlperf-logging", "msgspec", "tqdm")
 
@@ -55,7 +63,7 @@ def main() -> int:
     tasks.add_argument("--part", choices=list(PARTS), help="measure the sections of this part")
     names = [section.name for section in SECTIONS]
     tasks.add_argument("--sections", nargs="+", choices=names, metavar="NAME", help="measure these, in this order")
-    tasks.add_argument("--list", action="store_true", help="print the sections")
+    tasks.add_argument("--plan", action="store_true", help="print the sections, their seconds and what they decide")
     tasks.add_argument(
         "--page", type=Path, nargs="+", metavar="FILE", help="print the page of these results, or of DIR"
     )
@@ -67,8 +75,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="folder for data, kept for the next part; default: build/gpu")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end after so long, instead of the part's time")
     arguments = parser.parse_args()
-    if arguments.list:
-        print_sections()
+    if arguments.plan:
+        print_plan()
         return 0
     if arguments.page is not None:
         from gpu.page import page, result_files  # not needed to measure
@@ -100,17 +108,25 @@ def main() -> int:
         parser.error(str(error))
 
 
-def print_sections() -> None:
+def print_plan() -> None:
     """Print the sections of each part, then those in none, with their seconds: expected, and at most."""
     for part, names in PARTS.items():
         sections = select_sections(names)
-        print(f"part {part}, at most {BUDGETS_S[part]} s, expected {sum(section.seconds for section in sections)} s")
-        for section in sections:
-            print(f"  {section.name:<19} {section.seconds:>4} {section.limit_s:>4} s  {section.about}")
+        expected = sum(section.seconds for section in sections)
+        print(f"part {part}: {expected} s expected, at most {BUDGETS_S[part]} s")
+        print_sections(sections)
+    most = START_S + sum(BUDGETS_S.values())
+    print(f"at most {most} s of the {LENT_S} s for which a machine is lent, with {START_S} s for its start")
     print("in no part: --sections NAME...")
-    for section in SECTIONS:
-        if not name_part(section):
-            print(f"  {section.name:<19} {section.seconds:>4} {section.limit_s:>4} s  {section.about}")
+    planned = {name for names in PARTS.values() for name in names}
+    print_sections([section for section in SECTIONS if section.name not in planned])
+
+
+def print_sections(sections: list[Section]) -> None:
+    """Print a line for each section, and one for what it decides."""
+    for section in sections:
+        print(f"  {section.name:<20} {section.seconds:>4} {section.limit_s:>4} s  {section.about}")
+        print(f"{'':<35}decides: {section.decides}")
 
 
 def pinned_wheels() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,13 +11,11 @@ from typing import Any
 import torch
 
 from gpu.cases import Bench
+from gpu.networks import EDGES, LARGE, MIDDLE
 from gpu.results import Row
 
-PRODUCTS = {
-    "product 8192³": (8192, 8192, 8192),
-    "product of OC20's edges": (59_200, 192, 192),
-    "product of DeepCAM's middle": (27_648, 728, 728),
-}
+PRODUCTS = {LARGE: (8192, 8192, 8192), EDGES: (59_200, 192, 192), MIDDLE: (27_648, 728, 728)}
+CLOCKS = {"clocks.sm": "sm_mhz", "clocks.mem": "memory_mhz", "power.draw": "watts"}
 TINY = (64, 32, 32)
 CACHE_BYTES = 60e6
 
@@ -25,8 +24,9 @@ def measure(bench: Bench) -> None:
     """Measure all ceilings."""
     copies(bench)
     for name, shape in PRODUCTS.items():
-        for format in ("bf16", "tf32", "fp32") if "8192" in name else ("bf16",):
+        for format in ("bf16", "tf32", "fp32") if name == LARGE else ("bf16",):
             product(bench, name, shape, format)
+    clocks(bench)
     pinned(bench)
     launches(bench)
 
@@ -62,6 +62,22 @@ def product(bench: Bench, name: str, shape: tuple[int, int, int], format: str) -
         row["flop_per_s"] = 2e3 * m * k * n / row["ms"]
         row["bytes_per_s"] = 1e3 * moved / row["ms"]
         torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def clocks(bench: Bench) -> None:
+    """Note the clocks and the power while the device multiplies large matrices."""
+    with bench.case("clocks") as row:
+        a = torch.randn(bench.size((8192, 8192), TINY[1:]), device=bench.device).to(torch.bfloat16)
+        for _ in range(bench.size(500, 1)):  # most of a second, in which the device grows warm
+            torch.mm(a, a)
+        bench.clock.finish()
+        query = ["nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"]
+        with subprocess.Popen(bench.size(query, ["echo", "1, 1, 1"]), stdout=subprocess.PIPE, text=True) as asked:
+            while asked.poll() is None:
+                torch.mm(a, a)
+                bench.clock.finish()
+            assert asked.stdout
+            row.update(zip(CLOCKS.values(), map(float, asked.stdout.read().split(",")), strict=True))
 
 
 def pinned(bench: Bench) -> None:

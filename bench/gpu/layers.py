@@ -1,13 +1,12 @@
 """Time layers by themselves, at the published sizes: which are far from their floor.
 
-A floor is the time of a layer's operations at the rate of a large product, or of its least bytes at the rate of a
-copy, whichever is longer; both rates are those that the machine reaches.
+A floor is the time of a layer's operations at the rate of a product of the network's shape, or of its least bytes at
+the rate of a copy, whichever is longer; both rates are those that the machine reaches.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -20,18 +19,14 @@ from cosmoflow import kernels as cosmoflow_kernels
 from cosmoflow.model import SLOPE
 from cosmoflow.model import pool_and_activate as torch_pool
 from deepcam import model as deepcam_model
+from deepcam.reference import CLASSES
+from gpu.candidates import switch_on
 from gpu.cases import Bench, WrongError
-from gpu.networks import ceilings_of
-from gpu.references import frames
+from gpu.networks import COSMOFLOW, DEEPCAM, Network, ceilings_of
 from gpu.results import Row
-from oc20.graphs import Graph, build_graph
-from oc20.operations import Surroundings, _silu_double_backward
 
 CACHE_BYTES: Final = 240e6
 """Inputs of a measurement take turns until they are as large: four times an H200's cache."""
-BLOCKS: Final = ((4, 32, 128), (32, 64, 64), (64, 128, 32), (128, 256, 16), (256, 512, 8))
-"""CosmoFlow's convolutions: channels before and after, side."""
-PASSES: Final = {"forward": None, "input gradient": (True, False, False), "weight gradient": (False, True, False)}
 
 
 def close(found: Tensor, right: Tensor, within: float) -> float:
@@ -53,10 +48,11 @@ def sets_of(bench: Bench, make: Callable[[], Any], numbers: int) -> list[Any]:
     return [make() for _ in range(count)]
 
 
-def floor(bench: Bench, flop: float, moved: float) -> dict[str, float]:
+def floor(bench: Bench, network: Network, flop: float, moved: float) -> dict[str, float]:
     """Return the least time of these operations and bytes."""
     reached = ceilings_of(bench.known)
-    return {"floor_ms": 1e3 * max(flop / reached.flop_per_s, moved / reached.bytes_per_s), "flop": flop, "bytes": moved}
+    least_s = max(flop / reached.flop_per_s(network.product), moved / reached.bytes_per_s)
+    return {"floor_ms": 1e3 * least_s, "flop": flop, "bytes": moved}
 
 
 def narrow(bench: Bench) -> torch.dtype:
@@ -74,120 +70,6 @@ def normal(bench: Bench, *shape: int, channels_last: bool = True) -> Tensor:
 # -- CosmoFlow -----------------------------------------------------------------------------------------------
 
 
-def cosmoflow(bench: Bench) -> None:
-    """Time CosmoFlow's convolutions and poolings, and other ways to compute the first block."""
-    batch, first = bench.size(16, 1), blocks(bench)[0]
-    torch.backends.cudnn.benchmark = True
-    convolutions(bench, batch)
-    for name in ("forward", "weight gradient"):
-        convolution(bench, "convolution 1, 8 channels", name, (batch, 8, first[1], first[2]))
-    strided(bench, batch, first)
-    for number, (_, channels, side) in enumerate(blocks(bench), 1):
-        pooling(bench, number, (batch, channels, side))
-    for smaller in bench.size((1, 4), ()):
-        convolutions(bench, smaller)
-    torch.backends.cudnn.benchmark = False
-    convolutions(bench, batch, tuned=False)
-
-
-def convolutions(bench: Bench, batch: int, tuned: bool = True) -> None:
-    """Time all passes of the convolutions; the first one makes no gradient by its input."""
-    for number, (before, after, side) in enumerate(blocks(bench), 1):
-        for name in PASSES if number > 1 else ("forward", "weight gradient"):
-            convolution(bench, f"convolution {number}", name, (batch, before, after, side), tuned)
-
-
-def blocks(bench: Bench) -> tuple[tuple[int, int, int], ...]:
-    """Return the convolutions."""
-    chosen: tuple[tuple[int, int, int], ...] = bench.size(BLOCKS, ((4, 32, 4), (32, 16, 2)))
-    return chosen
-
-
-def convolution(bench: Bench, what: str, name: str, size: tuple[int, int, int, int], tuned: bool = True) -> None:
-    """Time a pass of a 3³ convolution. size: batch, channels before and after, side."""
-    batch, before, after, side = size
-    with bench.case("layer", network="cosmoflow", layer=what, way=name, batch=batch, tuned=tuned) as row:
-        weight = normal(bench, after, before, 3, 3, 3)
-        voxels = batch * side**3
-        moved = 2 * voxels * (before + after)
-
-        def make() -> tuple[Tensor, Tensor]:
-            return normal(bench, batch, before, side, side, side), normal(bench, batch, after, side, side, side)
-
-        given = sets_of(bench, make, moved)
-        row.update(bench.clock.per_call_ms([partial(_convolved, name, x, y, weight) for x, y in given]))
-        row.update(floor(bench, 2 * 27 * before * after * voxels, moved))
-
-
-def _convolved(name: str, x: Tensor, y: Tensor, weight: Tensor) -> Any:
-    """Make a pass of the convolution; y: what it returned, or a gradient by that."""
-    options = ([1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1)
-    if name == "forward":
-        return torch.ops.aten.convolution(x, weight, None, *options)
-    return torch.ops.aten.convolution_backward(y, x, weight, None, *options, list(PASSES[name] or ()))
-
-
-def strided(bench: Bench, batch: int, block: tuple[int, int, int]) -> None:
-    """Time block 1 as a convolution of 4³ with stride 2 and all eight voxels of a cell as channels, then a maximum."""
-    before, after, side = block
-    with bench.case("layer", network="cosmoflow", layer="block 1 as 4³, stride 2", way="forward", batch=batch) as row:
-        narrow = normal(bench, after, before, 3, 3, 3)
-        wide = torch.cat(
-            [F.pad(narrow, (w, 1 - w, h, 1 - h, d, 1 - d)) for d, h, w in itertools.product((0, 1), repeat=3)]
-        ).to(memory_format=torch.channels_last_3d)
-
-        def block_1(x: Tensor) -> Tensor:
-            y = F.conv3d(F.pad(x, (1, 1, 1, 1, 1, 1)), wide, stride=2)
-            return y.unflatten(1, (8, after)).amax(1)
-
-        moved = 2 * batch * side**3 * (before + after)
-        given = sets_of(bench, partial(normal, bench, batch, before, side, side, side), moved)
-        right = F.max_pool3d(F.conv3d(given[0].float(), narrow.float(), padding=1), 2)
-        row["relative_error"] = close(block_1(given[0]), right, 2e-2)
-        row.update(bench.clock.per_call_ms([partial(block_1, x) for x in given]))
-        row.update(floor(bench, 2 * 64 * 8 * before * after * batch * (side // 2) ** 3, moved))
-
-
-def pooling(bench: Bench, number: int, size: tuple[int, int, int]) -> None:
-    """Time pooling with bias and activation, forward and backward, by torch and by the kernel."""
-    batch, channels, side = size
-
-    def of_torch(x: Tensor, bias: Tensor) -> Tensor:
-        return torch_pool(x + bias.to(x.dtype)[:, None, None, None])
-
-    def of_kernel(x: Tensor, bias: Tensor) -> Tensor:
-        return cosmoflow_kernels.pool_and_activate(x, bias, SLOPE)
-
-    moved = 2 * batch * channels * side**3 + 3 * batch * channels * (side // 2) ** 3
-    for name, pool in (("torch", of_torch), ("kernel", of_kernel)):
-        with bench.case("layer", network="cosmoflow", layer=f"pooling {number}", way=name, batch=batch) as row:
-            bias = torch.randn(channels, device=bench.device)
-            x = normal(bench, batch, channels, side, side, side)
-            by = normal(bench, batch, channels, side // 2, side // 2, side // 2)
-            if pool is of_kernel:  # torch rounds the sum with the bias, so that other voxels win
-                right = _pooled(of_torch, x.double(), bias, by)
-                row["relative_error"] = most(zip(_pooled(pool, x, bias, by), right, strict=True), 2e-2)
-                del right
-            for way, call in (("forward", partial(_forward, pool)), ("both", partial(_pooled, pool))):
-                given = sets_of(bench, partial(normal, bench, batch, channels, side, side, side), moved)
-                times = bench.clock.per_call_ms([partial(call, x, bias, by) for x in given])
-                row.update({f"{way}_{key}": value for key, value in times.items()})
-            row["ms"] = row["both_ms"]
-            row.update(floor(bench, 0, 2 * moved))
-
-
-def _forward(pool: Callable[..., Tensor], x: Tensor, bias: Tensor, by: Tensor) -> Tensor:
-    with torch.no_grad():
-        return pool(x, bias)
-
-
-def _pooled(pool: Callable[..., Tensor], x: Tensor, bias: Tensor, by: Tensor) -> list[Tensor]:
-    """Return the result and its gradients."""
-    x, bias = x.detach().requires_grad_(), bias.detach().requires_grad_()
-    y = pool(x, bias)
-    return [y, *torch.autograd.grad(y, [x, bias], by.to(y.dtype))]
-
-
 @contextlib.contextmanager
 def setting(module: Any, **values: Any) -> Iterator[None]:
     """Set names of a module inside the body; an unknown name is an error."""
@@ -201,22 +83,24 @@ def setting(module: Any, **values: Any) -> Iterator[None]:
             setattr(module, name, value)
 
 
-FIRST_BLOCKS: Final = (
-    ({}, "as it is"),
-    ({"ROWS": 2}, "2 rows"),
-    ({"ROWS": 32}, "32 rows"),
-    ({"SHARES": 44}, "44 shares"),
-    ({"SHARES": 264}, "264 shares"),
+HALVES: Final = ("cosmoflow-halves",)
+FIRST_BLOCKS: Final[tuple[tuple[tuple[str, ...], dict[str, int]], ...]] = (
+    ((), {}),
+    ((), {"SHARES": 264}),
+    (HALVES, {}),
 )
+"""Candidates and sizes with which the first block is timed."""
 
 
-def first_block(bench: Bench, batch: int, block: tuple[int, int, int]) -> None:
+def first_block(bench: Bench) -> None:
     """Time the fused first block, forward and with its gradients, for some choices of its sizes."""
-    before, after, side = block
-    for values, name in bench.size(FIRST_BLOCKS, FIRST_BLOCKS[1:2]):
+    batch, before, after, side = bench.size((16, 4, 32, 128), (1, 4, 32, 4))
+    for candidates, values in bench.size(FIRST_BLOCKS, FIRST_BLOCKS[1:]):
+        way = ", ".join([*candidates, *(f"{name} {value}" for name, value in values.items())]) or "as it is"
         with (
+            bench.case("layer", network="cosmoflow", layer="block 1, fused", way=way, batch=batch) as row,
+            switch_on(candidates),
             setting(cosmoflow_kernels, **values),
-            bench.case("layer", network="cosmoflow", layer="block 1, fused", way=name, batch=batch) as row,
         ):
             weight, bias = normal(bench, after, before, 3, 3, 3), torch.randn(after, device=bench.device)
             by = normal(bench, batch, after, side // 2, side // 2, side // 2)
@@ -230,7 +114,7 @@ def first_block(bench: Bench, batch: int, block: tuple[int, int, int]) -> None:
                 times = bench.clock.per_call_ms([partial(call, x, weight, bias, by) for x in given])
                 row.update({f"{way}_{key}": value for key, value in times.items()})
             row["ms"] = row["both_ms"]
-            row.update(floor(bench, 4 * 27 * before * after * batch * side**3, 2 * moved))
+            row.update(floor(bench, COSMOFLOW, 4 * 27 * before * after * batch * side**3, 2 * moved))
 
 
 def _fused_block(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -264,8 +148,22 @@ def deepcam(bench: Bench) -> None:
     config = deepcam_model.ModelConfig(**bench.size({}, {"width": 0.05, "middle_blocks": 0}))
     for (kind, name), found in layers_of(config, (batch, *sides, 16)).items():
         layer, shape = found[0]
-        with bench.case("layer", network="deepcam", kind=kind, layer=name, batch=batch, times=len(found)) as row:
-            row.update(layer_ms(bench, layer, shape))
+        for candidates in ((), *list_candidates(layer)):
+            names = {"kind": kind, "layer": name, "way": ", ".join(candidates)}
+            with (
+                bench.case("layer", network="deepcam", **names, batch=batch, times=len(found)) as row,
+                switch_on(candidates),
+            ):
+                row.update(layer_ms(bench, layer, shape))
+
+
+def list_candidates(layer: nn.Module) -> tuple[tuple[str, ...], ...]:
+    """Return the candidates that a layer may have."""
+    if isinstance(layer, nn.ConvTranspose2d) and layer.out_channels == len(CLASSES):
+        return (("deepcam-output-8",),)
+    if isinstance(layer, nn.Conv2d) and layer.groups > 1:
+        return (("deepcam-depthwise",),)
+    return ()
 
 
 def layers_of(config: deepcam_model.ModelConfig, shape_BHWC: tuple[int, ...]) -> dict[tuple[str, str], list[Layer]]:
@@ -325,7 +223,7 @@ def layer_ms(bench: Bench, layer: nn.Module, shape: tuple[int, ...]) -> Row:
     found: Row = dict(bench.clock.per_call_ms([partial(both, *one) for one in given]))
     with torch.no_grad():
         found["forward_ms"] = bench.clock.per_call_ms([partial(forward, x) for x, _ in given])["ms"]
-    return found | floor(bench, 3 * forward_flop(layer, x, y), 2 * passes)
+    return found | floor(bench, DEEPCAM, 3 * forward_flop(layer, x, y), 2 * passes)
 
 
 def forward_flop(layer: nn.Module, x: Tensor, y: Tensor) -> float:
@@ -335,66 +233,3 @@ def forward_flop(layer: nn.Module, x: Tensor, y: Tensor) -> float:
     weight: Any = layer.weight
     pixels = x if isinstance(layer, nn.ConvTranspose2d) else y
     return 2.0 * weight.numel() * pixels.numel() / pixels.shape[1]
-
-
-# -- OC20 ----------------------------------------------------------------------------------------------------
-
-
-def oc20(bench: Bench) -> None:
-    """Time the sums over triplets, forward and with all that training makes of them."""
-    graph = build_graph(frames(bench.size(32, 1), bench.dry)).to(bench.device)
-    pointwise(bench, len(graph.sources))
-    for kernels in ("torch", "triton"):
-        triplets(bench, graph, kernels)
-
-
-def triplets(bench: Bench, graph: Graph, kernels: str) -> None:
-    """Time the sums over triplets of one interaction block."""
-    with bench.case("layer", network="oc20", layer="triplets", way=kernels) as row:
-        orders, roots, channels = bench.size((7, 6, 64), (2, 2, 8))
-        edges = len(graph.sources)
-        made = [normal(bench, edges, channels).float(), *normal(bench, 2, edges, orders * roots).float()]
-        made += [normal(bench, orders * roots, channels).float(), normal(bench, edges, channels).float()]
-        unit = F.normalize(graph.vectors, dim=1)
-        sizes = (orders, roots)
-        found = _sums(graph, unit, sizes, made, kernels)
-        exact = [one.double() for one in made]
-        right = _sums(graph, unit.double(), sizes, exact, "torch")
-        row["relative_error"] = most(zip(found, right, strict=True), 1e-4)
-        del found, right, exact
-        row.update(bench.clock.per_call_ms([partial(_sums, graph, unit, sizes, made, kernels)]))
-        with torch.no_grad():
-            forward = partial(_summed, graph, unit, sizes, made, kernels)
-            row["forward_ms"] = bench.clock.per_call_ms([forward])["ms"]
-        row["edges"] = edges
-
-
-def _summed(graph: Graph, unit: Tensor, sizes: tuple[int, int], given: list[Tensor], kernels: Any) -> Tensor:
-    b, radial, _, weight, _ = given
-    surroundings = Surroundings.from_graph(graph, radial.unflatten(1, sizes), unit, kernels)
-    return surroundings.sum_triplets(b, weight.unflatten(0, sizes))
-
-
-def _sums(graph: Graph, unit: Tensor, sizes: tuple[int, int], given: list[Tensor], kernels: str) -> list[Tensor]:
-    """Return the sums, their gradients as for the forces, and the gradients of both."""
-    b, radial, second, weight, cotangent = (one.detach().requires_grad_() for one in given)
-    y = _summed(graph, unit, sizes, [b, radial, second, weight, cotangent], kernels)
-    slopes = torch.autograd.grad(y, [b, radial], cotangent, create_graph=True)
-    loss = (slopes[0] * cotangent.detach()).sum() + (slopes[1] * second.detach()).sum() + (y * b.detach()).sum()
-    return [y, *slopes, *torch.autograd.grad(loss, [b, radial, weight, cotangent])]
-
-
-def pointwise(bench: Bench, edges: int) -> None:
-    """Time the pointwise part of a dense layer's second derivative, with a copy of what it overwrites."""
-    channels = bench.size(192, 16)
-    given = sets_of(bench, lambda: normal(bench, 3, edges, channels).unbind(), 2 * 8 * edges * channels)
-
-    def copied(kernels: Any, by_product: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        return _silu_double_backward(by_product.clone(), *others, kernels)
-
-    for kernels in ("torch", "triton"):
-        with bench.case("layer", network="oc20", layer="second derivative of SiLU", way=kernels) as row:
-            right = copied("torch", *(one.double() for one in given[0]))
-            row["relative_error"] = most(zip(copied(kernels, *given[0]), right, strict=True), 2e-2)
-            row.update(bench.clock.per_call_ms([partial(copied, kernels, *one) for one in given]))
-            row.update(floor(bench, 0, 2 * 8 * edges * channels))

@@ -1,27 +1,52 @@
-"""The results as tables: a short one on the terminal, and the page docs/performance/gpu.md."""
+"""The results as tables: a short one on the terminal, and the page docs/performance/gpu.md, a screen for each card."""
 
 from __future__ import annotations
 
-import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from gpu.networks import ASSUMED, NETWORKS, OC20_EDGES, Ceilings, Network, ceilings_of
-from gpu.results import MARKS, ResultsError, Row, describe_fault, read_results, read_rows
-from gpu.sections import PARTS, SECTIONS, name_part
-from gpu.variants import COLD, GONE, GRAPHS, KEEP_FROM, OPTIONS, PLAIN, Option
+from gpu.networks import NETWORKS, PUBLISHED, Ceilings, Network, Published, ceilings_of, find_published
+from gpu.results import ResultsError, Row, describe_fault, read_results, read_rows
+from gpu.variants import (
+    COMPILED,
+    COMPILED_UNTUNED,
+    CONVERGING,
+    GRAPHS,
+    OPTIONS,
+    PLAIN,
+    RECORDED,
+    TRIED,
+    UNTUNED,
+    Option,
+)
 
 NOT_MEASURED: Final = "*not measured*"
 STEPS: Final = ("step", "with files", "evaluation")
-TILED: Final = ("block 1, fused", "triplets")
-"""Layers that are measured with other tiles, after their own."""
 IDENTITY: Final = (
-    *("what", "network", "batch", "variant", "model", "format", "name", "kind", "layer", "way", "tile"),
-    *("tuned", "fused", "workers", "kernel"),
+    *("what", "network", "batch", "variant", "model", "candidates", "format", "name", "kind", "layer", "way"),
 )
 """What tells measurements apart; of the same, the last is shown that is right."""
+ANY_COMPILED: Final = (COMPILED.name, COMPILED_UNTUNED.name)
+WANTED: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
+    "DeepCAM at batch 1": {"what": ("step",), "network": ("deepcam",), "batch": (1,)},
+    "DeepCAM compiled": {"what": ("step",), "variant": ANY_COMPILED},
+    "losses of compiled steps beside plain ones": {
+        "variant": ANY_COMPILED,
+        "losses_like": (PLAIN.name, GRAPHS.name, UNTUNED.name),
+    },
+    "`precision.tune=false`": {"variant": (UNTUNED.name,)},
+    "steps from files": {"what": ("with files",)},
+    "evaluations": {"what": ("evaluation",)},
+    "gradients of eight inputs": {"what": ("right",), "batches": (8,)},
+    "mini problem of CosmoFlow with the fused first block": {"kind": (CONVERGING["cosmoflow"].name,)},
+    "of DeepCAM compiled": {"kind": (CONVERGING["deepcam"].name,)},
+    "of OC20 in bf16 with TF32": {"kind": (CONVERGING["oc20"].name,)},
+    "clocks and power": {"what": ("clocks",)},
+    "several GPUs": {"ranks": ("several",)},
+}
+"""What the page is to tell of a card, and the rows that would."""
 
 
 def result_files(paths: Iterable[Path]) -> list[Path]:
@@ -33,7 +58,7 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     """Return the rows without those that were measured again later."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        key = tuple(row.get(name) for name in IDENTITY)
+        key = tuple(row.get(name) or "" for name in IDENTITY)
         if key not in found or describe_fault(found[key]) or not describe_fault(row):
             found[key] = row
     return list(found.values())
@@ -47,104 +72,109 @@ def table(head: str, rows: Iterable[str]) -> Iterator[str]:
     yield from rows
 
 
-def name_variant(row: Row) -> str:
-    """Return the name of a row's variant, and whether its steps could not be recorded."""
-    return row["variant"] + (" (not recorded)" if "note" in row else "")
-
-
-# -- steps ---------------------------------------------------------------------------------------------------
-
-
-def step_cells(network: Network, row: Row, reached: Ceilings) -> list[str]:
-    """Return the numbers of a row of training steps."""
-    share = row["edges"] / OC20_EDGES if "edges" in row else 1.0
-    eager, planned = (row["batch"] * floor for floor in network.floors_ms(reached, share))
-    flop = share * row["batch"] * network.flop
-    seconds = [f"{row[key]:.1f}" if key in row else "" for key in ("warm_s", "warm_up_s", "until_recorded_s")]
-    return [
-        f"{row['per_s']:,.0f}",
-        f"{row['ms']:.2f} ({row['ms_again']:.2f})",
-        f"{row['ms'] / eager:.1f} ×",
-        f"{row['ms'] / planned:.1f} ×",
-        f"{flop / row['ms'] / 1e9:.0f}",
-        f"{row['per_s'] / network.published:.1f} ×",
-        f"{row['memory_mb'] / 1e3:.1f}",
-        f"{row['wait_share']:.1%}",
-        f"{row['host_ms']:.2f}",
-        f"{row['waits']}",
-        *seconds,
-    ]
-
-
-STEP_HEAD: Final = (
-    "rows | variant | >batch | >samples/s | >ms (again) | >over floor, eager | >over floor, planned | >TFLOP/s | "
-    ">over published | >GB | >waiting for data | >host, ms | >waits | >first steps, s | "
-    ">warm-up, s | >until recorded, s"
-)
-
-
-def steps(network: Network, rows: list[Row], reached: Ceilings) -> Iterator[str]:
-    """Yield the lines of a network's steps."""
-    for row in rows:
-        if row["what"] not in STEPS or row.get("network") != network.name:
-            continue
-        fault = describe_fault(row)
-        cells = [fault] if fault or "ms" not in row else step_cells(network, row, reached)
-        if row["what"] == "evaluation" and len(cells) > 1:
-            cells[2:6] = [""] * 4  # the floors are those of training
-        names = [row["what"], name_variant(row), f"{row['batch']}"]
-        padding = [""] * (STEP_HEAD.count(" | ") + 1 - len(names) - len(cells))
-        yield f"| {' | '.join([*names, *cells, *padding])} |"
+def name_row(row: Row) -> str:
+    """Return what tells a row from others."""
+    return ", ".join(f"{row[key]}" for key in IDENTITY if row.get(key) not in (None, ""))
 
 
 def summary(result: dict[str, Any], earlier: list[dict[str, Any]]) -> str:
     """Return the short table that is printed last; earlier: results of the same card, for its ceilings."""
     rows = latest(read_rows([result]))
     reached = ceilings_of(read_rows([*earlier, result]))
-    lines = [f"{reached.flop_per_s / 1e12:.0f} TFLOP/s, {reached.bytes_per_s / 1e12:.2f} TB/s"]
+    lines = []
     for row in rows:
         if row["what"] not in STEPS:
             continue
-        network = NETWORKS[row["network"]]
-        line = f"{row['network']:<10}{row['what']:<14}{name_variant(row):<49}{row['batch']:>4} "
+        line = f"{row['network']:<10}{row['what']:<14}{row['variant']:<60}{row['batch']:>4} "
         if describe_fault(row) or "ms" not in row:
             lines.append(f"{line} {describe_fault(row)[:100]}")
             continue
-        cells = step_cells(network, row, reached)
-        lines.append(f"{line}{cells[0]:>8}/s {cells[1]:>18} ms  {cells[2]:>7} {cells[3]:>7} of floors  {cells[6]} GB")
+        floors = row["ms"] / NETWORKS[row["network"]].floor_ms(row, reached)
+        said = "" if row["what"] == "evaluation" else f"{floors:.1f} floors, "
+        unrecorded = " (not recorded)" if "note" in row else ""
+        lines.append(
+            f"{line}{row['per_s']:>8,.0f}/s {row['ms']:8.2f} ({row['ms_again']:.2f}) ms, {said}"
+            f"{row['memory_mb'] / 1e3:.1f} GB{unrecorded}"
+        )
     return "\n".join([*lines, *gates(rows)])
 
 
-# -- what it decides -----------------------------------------------------------------------------------------
+# -- rates ---------------------------------------------------------------------------------------------------
 
 
-def gates(rows: list[Row]) -> Iterator[str]:
-    """Yield what is right and what is not, of what is not a time."""
-    right = [row for row in rows if row["what"] == "right"]
-    if right:
-        wrong = [f"{row['network']} {row['model']} {row['format']}" for row in right if describe_fault(row)]
-        said = f"{len(right) - len(wrong)} of {len(right)} networks and formats agree with float64"
-        yield f"right: {said}{'; not ' + ', '.join(wrong) if wrong else ''}"
-    smoke = [row for row in rows if row["what"] == "smoke"]
-    if smoke:
-        faults = [f"{row['network']}, {row['variant']}: {describe_fault(row)}" for row in smoke if describe_fault(row)]
-        yield f"recorded steps: {'; '.join(faults) or 'the losses are those of launched ones'}"
+class Rate(NamedTuple):
+    """The fastest recorded steps at a batch that a user can choose.
+
+    torch: those of torch's own operations, None if they were not measured. published: of the same card and batch.
+    """
+
+    row: Row
+    torch: Row | None
+    published: list[Published]
+
+
+def best_rates(network: Network, rows: Iterable[Row], card: str) -> list[Rate]:
+    """Return the rates of a network on a card: at its own batch, the published ones, and the least."""
+    steps = {
+        (row["batch"], row["variant"]): row
+        for row in rows
+        if row["what"] == "step" and row.get("network") == network.name and "per_s" in row and "note" not in row
+    }
+    rates = []
+    batches = {batch for batch, _ in steps}
+    shown = {min(batches, default=0), network.batch, *(result.batch for result in PUBLISHED)}
+    for batch in sorted(batches & shown):
+        chosen = [steps[batch, variant.name] for variant in RECORDED if (batch, variant.name) in steps]
+        torch = steps.get((batch, GRAPHS.name), steps.get((batch, UNTUNED.name)))
+        if chosen:
+            best = max(chosen, key=lambda row: float(row["per_s"]))
+            rates.append(Rate(best, torch, find_published(network.name, batch, card)))
+    return rates
+
+
+RATE_HEAD: Final = (
+    "network | >batch | variant | >samples/s, one GPU alone, data on the device | >ms | >over torch, both recorded | "
+    ">times the floor | >TFLOP/s | >over published, GPUs of that job"
+)
+
+
+def rate_lines(network: Network, rates: Iterable[Rate], reached: Ceilings) -> Iterator[str]:
+    """Yield the lines of a network in the table of rates."""
+    for row, torch, published in rates:
+        cells = [
+            network.title,
+            f"{row['batch']}",
+            row["variant"],
+            f"{row['per_s']:,.0f}",
+            f"{row['ms']:.2f}",
+            f"{row['per_s'] / torch['per_s']:.1f} ×" if torch and torch is not row else "",
+            f"{row['ms'] / network.floor_ms(row, reached):.1f}",
+            f"{network.flop_per_step(row) / row['ms'] / 1e9:.0f}",
+            ", ".join(f"{row['per_s'] / one.per_s:.2f} × of {one.gpus:,}" for one in published),
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def remarks(network: Network, rows: list[Row], rates: list[Rate]) -> Iterator[str]:
+    """Yield sentences beside a network's rates: the size of its frames, files, evaluations."""
+    if network.edges and rates:
+        edges = ", ".join(f"{rate.row['edges']:,.0f} at batch {rate.row['batch']}" for rate in rates)
+        yield f"edges of a frame, generated, not those of the published runs: {edges}."
+    chosen = {variant.name for variant in RECORDED}
     for row in rows:
-        if row["what"] == "kernels":
-            yield f"kernel tests: {describe_fault(row) or str(row['passed']) + ' passed'}"
-    equal = [row for row in rows if row["what"] == "equal runs"]
-    if equal:
-        other = [row["network"] for row in equal if describe_fault(row)]
-        same = [row["network"] for row in equal if not describe_fault(row)]
-        said = f"equal bits in {', '.join(same) or 'none'}{'; not shown in ' + ', '.join(other) if other else ''}"
-        yield f"mini problems trained twice: {said}"
-    timed = [row for row in rows if row["what"] == "step" and "waits" in row]
-    if timed:
-        waiting = [f"{row['network']}, {row['variant']}" for row in timed if row["waits"]]
-        yield f"waits of the host for the device: {', '.join(waiting) or f'none in {len(timed)} variants'}"
-    for row in rows:
-        if row["what"] == "with files" and "ms" in row and (alone := time_of(rows, "step", row)):
-            yield f"{row['network']} from files, {row['variant']}: {alone / row['ms']:.0%} of the rate of steps alone"
+        if row.get("network") != network.name or "per_s" not in row or row.get("variant") not in chosen:
+            continue
+        if row["what"] == "with files" and (alone := time_of(rows, "step", row)):
+            node = 8 * row["per_s"] * network.record_bytes / 1e9
+            yield (
+                f"from files in the page cache {alone / row['ms']:.0%} of the rate at batch {row['batch']}; eight such "
+                f"GPUs read {node:,.1f} GB/s."
+            )
+        elif row["what"] == "evaluation":
+            yield f"evaluations of {row['per_s']:,.0f} samples/s in batches of {row['batch']}."
+
+
+# -- options and gates ---------------------------------------------------------------------------------------
 
 
 def time_of(rows: list[Row], what: str, like: Row) -> float | None:
@@ -160,7 +190,7 @@ def gains(option: Option, rows: list[Row]) -> dict[tuple[str, int], float]:
     """Return the share of a step that the option takes away, by network and batch, of the last pair measured."""
     found = {}
     for network in option.networks:
-        for batch in dict.fromkeys(row["batch"] for row in rows if row.get("network") == network and "batch" in row):
+        for batch in sorted({row["batch"] for row in rows if row.get("network") == network and "batch" in row}):
             for without, with_it in option.pairs:
                 like = {"network": network, "batch": batch}
                 before, after = (time_of(rows, option.rows, like | {"variant": v.name}) for v in (without, with_it))
@@ -169,92 +199,64 @@ def gains(option: Option, rows: list[Row]) -> dict[tuple[str, int], float]:
     return found
 
 
-def verdict(option: Option, measured: dict[tuple[str, int], float]) -> str:
-    """Return whether an option stays: keep, delete or deleted, or open as long as what decides is not measured."""
-    if option.deleted:
-        return "deleted"
-    if measured and max(measured.values()) >= KEEP_FROM:
-        return "keep"
-    if not measured or (option.decisive and option.decisive not in measured):
-        return "open"
-    return "delete"
-
-
-def option_line(option: Option, rows: list[Row]) -> str:
-    measured = gains(option, rows)
+def describe_option(option: Option, runs: Sequence[list[Row]]) -> str:
+    """Return what an option gains: from the least to the most of the runs that tell it."""
+    measured: dict[tuple[str, int], list[float]] = {}
+    for rows in runs:
+        for case, gain in gains(option, rows).items():
+            measured.setdefault(case, []).append(100 * gain)
     by_network: dict[str, list[str]] = {}
-    for (network, batch), gain in sorted(measured.items()):
-        by_network.setdefault(network, []).append(f"{gain:.1%} at {batch}")
-    said = "; ".join(f"{network} {', '.join(parts)}" for network, parts in by_network.items())
-    return f"| `{option.key}` | {option.by} | {said or NOT_MEASURED} | {verdict(option, measured)} |"
+    for (network, batch), shares in measured.items():
+        low, high = (f"{bound(shares):.1f}" for bound in (min, max))
+        by_network.setdefault(network, []).append(f"{low if low == high else f'{low} to {high}'} % at {batch}")
+    name = "{} " * (len(option.networks) > 1)
+    said = ", ".join(name.format(network) + ", ".join(parts) for network, parts in by_network.items())
+    return f"`{option.key}`: {said or 'not measured'}{f' ({option.note})' if option.note else ''}"
 
 
-def decisions(rows: list[Row]) -> Iterator[str]:
-    """Yield what the numbers decide, in some lines: rates, options, and what is right."""
-    for network in NETWORKS.values():
-        if line := rate_line(network, rows):
-            yield f"* {line}"
-    yield from (f"* {line}" for line in starts(rows))
-    by_verdict: dict[str, list[str]] = {}
-    for option in OPTIONS:
-        by_verdict.setdefault(verdict(option, gains(option, rows)), []).append(f"`{option.key}`")
-    for word in ("keep", "delete", "deleted", "open"):
-        if word in by_verdict:
-            yield f"* options, {word}: {', '.join(by_verdict[word])}"
-    yield from (f"* {line}" for line in (*gates(rows), *tiles(rows)))
+def describe_options(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for the options of each state: the share of a step that each takes away, at local batches."""
+    runs = [latest(read_rows([result])) for result in results]
+    for state in dict.fromkeys(option.state for option in OPTIONS):
+        said = [describe_option(option, runs) for option in OPTIONS if option.state == state]
+        if state == TRIED:
+            said = [text for text in said if "not measured" not in text]
+        if said:
+            yield f"* {state.capitalize()}: {'; '.join(said)}."
 
 
-def starts(rows: list[Row]) -> Iterator[str]:
-    """Yield the seconds that the start of training takes."""
-    timed = [row for row in rows if row["what"] == "step" and "warm_s" in row]
-    if timed:
-        longest = {
-            name: max((row["warm_s"] for row in timed if row["network"] == name), default=None) for name in NETWORKS
-        }
-        said = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in longest.items() if seconds is not None)
-        yield f"the first steps of a process, in which cuDNN chooses its algorithms: {said}"
-    for warmed in timed:
-        cold = GRAPHS.with_keys(COLD).name
-        for row in timed:
-            same = row["network"] == warmed["network"] and row["batch"] == warmed["batch"] and row["variant"] == cold
-            if same and "warm_up_s" in warmed and "until_recorded_s" in row:
-                yield (
-                    f"{row['network']}, from run_start until a recorded step: {row['until_recorded_s']:.1f} s, after "
-                    f"{warmed['warm_up_s']:.1f} s of warm-up {warmed['until_recorded_s']:.1f} s"
-                )
+def gates(rows: list[Row]) -> Iterator[str]:
+    """Yield what is right and what is not, of what is not a time."""
+    right = [row for row in rows if row["what"] == "right"]
+    if right:
+        wrong = [name_row(row) for row in right if describe_fault(row)]
+        inputs = min(int(row.get("batches", 1)) for row in right)
+        said = f"{len(right) - len(wrong)} of {len(right)}{'; not ' + ', '.join(wrong) if wrong else ''}"
+        yield f"outputs and gradients like float64, of {inputs} input{'s' * (inputs > 1)} each: {said}"
+    smoke = [row for row in rows if row["what"] == "smoke"]
+    if smoke:
+        faults = [f"{row['network']}, {row['variant']}: {describe_fault(row)}" for row in smoke if describe_fault(row)]
+        yield f"recorded steps: {'; '.join(faults) or 'the losses are those of launched ones'}"
+    steps = [row for row in rows if row["what"] == "step" and "waits" in row and not describe_fault(row)]
+    others = [row for row in steps if row["variant"] != PLAIN.name]
+    if others:
+        apart = [row["losses_apart"] for row in others if "losses_apart" in row]
+        most = f", at most {max(apart):.2%} apart" if apart else ""
+        yield f"losses of the first steps beside plainer variants: checked in {len(apart)} of {len(others)}{most}"
+    equal = [row for row in rows if row["what"] == "equal runs"]
+    if equal:
+        other = [row["network"] for row in equal if describe_fault(row)]
+        same = [row["network"] for row in equal if not describe_fault(row)]
+        said = f"equal bits in {', '.join(same) or 'none'}{'; not shown in ' + ', '.join(other) if other else ''}"
+        yield f"mini problems trained twice: {said}"
+    if steps:
+        waiting = [f"{row['network']}, {row['variant']}" for row in steps if row["waits"]]
+        yield f"waits of the host for the device: {', '.join(waiting) or f'none in {len(steps)} variants'}"
 
 
-def tiles(rows: list[Row]) -> Iterator[str]:
-    """Yield the best of the other tiles of each kernel that has been tried with some."""
-    by_layer: dict[str, list[Row]] = {}
-    for row in rows:
-        if row["what"] == "layer" and row.get("way") != "torch" and "ms" in row and row.get("layer") in TILED:
-            by_layer.setdefault(row["layer"], []).append(row)
-    for layer, (first, *others) in by_layer.items():
-        if others:
-            best = min(others, key=lambda row: row["ms"])
-            name = best.get("tile") or best["way"]
-            gain = 1 - best["ms"] / first["ms"]
-            yield f"tiles of {layer}: {name} takes {gain:.1%} of its time away, the best of {len(others)}"
-
-
-def choose_best(rows: Iterable[Row]) -> Row:
-    """Return the row with the highest rate, of those that the suite still has if there are any."""
-    return max(rows, key=lambda row: (row["variant"] not in GONE, row["per_s"]))
-
-
-def rate_line(network: Network, rows: list[Row]) -> str:
-    """Return a network's best rates at its batch and at the smallest, "" if there are none."""
-    valid = [row for row in rows if row["what"] == "step" and row.get("network") == network.name and "per_s" in row]
-    said = []
-    for batch in sorted({row["batch"] for row in valid}, key=lambda batch: (batch != network.batch, batch))[:2]:
-        here = [row for row in valid if row["batch"] == batch]
-        best = choose_best(here)
-        plain = [row["per_s"] for row in here if row["variant"] == PLAIN.name]
-        over = f", {best['per_s'] / plain[0]:.1f} × {PLAIN.name}" if plain else ""
-        published = f", {best['per_s'] / network.published:.1f} × the published H100" if batch == network.batch else ""
-        said.append(f"{best['per_s']:,.0f} samples/s at batch {batch} ({best['variant']}){over}{published}")
-    return f"{network.title}: {'; '.join(said)}" if said else ""
+def is_measured(wanted: Mapping[str, tuple[Any, ...]], rows: Iterable[Row]) -> bool:
+    """Tell whether a valid row has one of these values of each key."""
+    return any(all(row.get(key) in values for key, values in wanted.items()) for row in rows if not describe_fault(row))
 
 
 # -- the page ------------------------------------------------------------------------------------------------
@@ -265,10 +267,9 @@ def page(paths: Iterable[Path]) -> str:
     files = list(paths)
     if not files:
         raise ResultsError("no results there; expected FILE.json or a folder with some, see --part")
-    results = [read_results(path) for path in files]
     lines = [*introduction(files), ""]
-    for name, measured in group_by_card(results).items():
-        lines += [*card(name, measured), ""]
+    for card, results in group_by_card(map(read_results, files)).items():
+        lines += [*describe_card(card, results), ""]
     return "\n".join(map(wrapped, lines)).rstrip() + "\n"
 
 
@@ -291,207 +292,77 @@ def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield "# Performance on a GPU"
     yield ""
     yield (
-        f"Written by `bench/gpu.py --page` from the results in {', '.join(path.name for path in files)}. "
-        "[guide/gpu.md](../guide/gpu.md) says how to measure a card in 15 minutes."
+        "Training steps of one GPU alone, with batches that lie on the device: from the stored record to the updated "
+        "weights, in bf16 with weights, statistics and optimizer in float32. Reading, averaging gradients and "
+        "evaluations are not in them. Times are medians of at least 20 steps between events of the device. Networks "
+        "are compared with references in float64 before they are timed, and a wrong one is not."
     )
     yield ""
     yield (
-        "A step is everything from the stored record on the device to the updated weights, in bf16 with weights, "
-        "statistics and optimizer in float32. Times are medians of at least 20 steps, between events of the device; in "
-        "parentheses those of as many more. Networks are compared with references in float64 before they are timed; a "
-        "wrong one is not timed."
+        "The floor is the time of a step's operations, at the rate that this card reaches in a product of the "
+        "network's own shape, plus the time to move the bytes that are left if all is fused that can be. Published "
+        "rates are those of NVIDIA's closed results of MLPerf HPC v3.0, per H100, by their logs: training without "
+        "evaluations, with reading and averaging gradients. They are compared with the same card at the same local "
+        "batch only:"
+    )
+    yield ""
+    lines = (
+        f"| {NETWORKS[one.network].title} | {one.batch:g} | {one.gpus:,} | {one.per_s:g} | {one.note} |"
+        for one in PUBLISHED
+    )
+    yield from table("published | >batch | >GPUs of the job | >samples/s of each | note", lines)
+    yield ""
+    yield (
+        f"Written by `bench/gpu.py --page` from {', '.join(path.name for path in files)}, which have all rows, also "
+        "those of launched steps, whose rates tell about the host. [guide/gpu.md](../guide/gpu.md) says how to measure "
+        "a card."
     )
 
 
-def card(name: str, results: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield all that was measured on one card."""
+def describe_card(card: str, results: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what is known of a card."""
     rows = latest(read_rows(results))
     reached = ceilings_of(rows)
-    yield f"## {name}"
+    yield f"## {card}"
     yield ""
-    for machine in {json.dumps(result["machine"], sort_keys=True): result["machine"] for result in results}.values():
-        yield (
-            f"* {machine['date']}: {machine['device']}; torch {machine['torch']}, CUDA {machine['cuda']}, Triton "
-            f"{machine['triton']}, Python {machine['python']}; commit {machine['commit']}, sources "
-            f"{machine['sources'][:10]}"
-        )
-    yield from decisions(rows)
+    yield f"{describe_machines(results)} {describe_ceilings(rows, reached)}"
     yield ""
-    yield "### Wrong, late or missing"
+    rates = {network: best_rates(network, rows, card) for network in NETWORKS.values()}
+    lines = (line for network in rates for line in rate_lines(network, rates[network], reached))
+    yield from table(RATE_HEAD, lines)
     yield ""
-    yield from faults(results)
-    yield ""
-    yield "### Options"
-    yield ""
-    yield (
-        f"The share of a step that an option takes away, by local batch. It stays if that is {KEEP_FROM:.0%} or more "
-        "somewhere, and is deleted if not; it is open as long as the measurement that decides is missing."
-    )
-    yield ""
-    yield from table("option | measured by | gain | verdict", (option_line(option, rows) for option in OPTIONS))
-    yield ""
-    yield from floors(rows, reached)
-    yield ""
-    yield from networks(rows, reached)
-    yield from others(rows)
-    yield ""
-    yield from sections(results)
+    for network in rates:
+        yield from (f"* {network.title}: {remark}" for remark in remarks(network, rows, rates[network]))
+    yield from describe_options(results)
+    yield from (f"* {line[0].upper()}{line[1:]}." for line in gates(rows))
+    wrong = [f"{name_row(row)}: {row['wrong']}" for row in rows if "wrong" in row]
+    if wrong:
+        yield f"* Wrong: {'; '.join(wrong)}."
+    missing = [words for words, wanted in WANTED.items() if not is_measured(wanted, rows)]
+    yield f"* Not measured: {', '.join(missing)}."
 
 
-def faults(results: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield what is wrong, late or missing, a line each."""
-    measured = {name: section for result in results for name, section in result["sections"].items()}
-    missing = [name for names in PARTS.values() for name in names if name not in measured]
-    lines = []
-    if missing:
-        lines.append(f"* not measured: {', '.join(missing)}")
-    for name, section in measured.items():
-        if section["status"] != "done":
-            lines.append(f"* {name}: {section['status']}, {section['error']}".rstrip(", "))
-        for row in section["rows"]:
-            if fault := describe_fault(row):
-                names = [f"{row[key]}" for key in IDENTITY if row.get(key) not in (None, "")]
-                lines.append(f"* {name}: {', '.join(names)}: {fault}")
-    yield from lines or ["Nothing."]
+def describe_machines(results: list[dict[str, Any]]) -> str:
+    """Return when and with what the results were measured."""
+    labels = {"date": "Measured", "device": "driver", "torch": "torch", "triton": "Triton", "commit": "commits"}
+    said = []
+    for fact, label in labels.items():
+        values = [str(result["machine"][fact]) for result in results]
+        if fact == "device":
+            values = [value.split(", ")[1] if ", " in value else value for value in values]
+        if fact == "commit":
+            values = [value[:8] + "-dirty" * value.endswith("-dirty") for value in values]
+        said.append(f"{label} {', '.join(dict.fromkeys(values))}")
+    return f"{'; '.join(said)}."
 
 
-def floors(rows: list[Row], reached: Ceilings) -> Iterator[str]:
-    """Yield ceilings and floors."""
-    ceilings = [row for row in rows if row["what"] == "ceiling" and not describe_fault(row)]
-    yield "### Ceilings and floors"
-    yield ""
-    yield (
-        f"{'Measured' if reached != ASSUMED else 'Assumed for one H200'}: {reached.flop_per_s / 1e12:.0f} TFLOP/s of a "
-        f"product in bf16, {reached.bytes_per_s / 1e12:.1f} TB/s, read and written, of a copy or of the kernel that "
-        "moves its least bytes faster. A floor is the time of the operations plus that of the bytes, per sample of a "
-        "training step: with torch's own operations (eager), and with the kernels that are planned. Expected is a "
-        "share of the rate at the floor of this card. Published: samples per second of an H100, the fastest closed "
-        "results per accelerator of round 3.0, at local batches of 1, 8 and 16."
-    )
-    yield ""
-    head = (
-        "network | >batch | >GFLOP | >GB, eager | >GB, planned | >floor, eager | >floor, planned | >published | "
-        ">expected as is | >expected with all | >measured as is | >measured with all"
-    )
-    yield from table(head, (floor_line(network, rows, reached) for network in NETWORKS.values()))
-    if ceilings:
-        yield ""
-        yield from table("ceiling | >measured", map(ceiling_line, ceilings))
-
-
-def floor_line(network: Network, rows: list[Row], reached: Ceilings) -> str:
-    eager, planned = network.floors_ms(reached)
-    fits = [
-        row
-        for row in rows
-        if row["what"] == "step"
-        and row.get("network") == network.name
-        and row["batch"] == network.batch
-        and "ms" in row
-    ]
-    plain = [row["per_s"] for row in fits if row["variant"] == PLAIN.name]
-    others = [row for row in fits if row["variant"] != PLAIN.name]
-    best = max(others, key=lambda row: (row["variant"] not in GONE, row["per_s"]), default=None)
-    cells = [
-        network.title,
-        f"{network.batch}",
-        f"{network.flop / 1e9:,.1f}",
-        f"{network.bytes_eager / 1e9:.2f}",
-        f"{network.bytes_planned / 1e9:.2f}",
-        f"{eager:.2f} ms",
-        f"{planned:.2f} ms",
-        f"{network.published:g}/s",
-        *(
-            f"{1e3 * low / floor:,.0f}–{1e3 * high / floor:,.0f}/s"
-            for (low, high), floor in ((network.as_is, eager), (network.goal, planned))
-        ),
-        f"{plain[-1]:,.0f}/s" if plain else NOT_MEASURED,
-        f"{best['per_s']:,.0f}/s" if best else NOT_MEASURED,
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def ceiling_line(row: Row) -> str:
-    parts = [f"{row['ms']:.3g} ms"] if "ms" in row else []
-    for key, unit, factor in (("flop_per_s", "TFLOP/s", 1e-12), ("bytes_per_s", "GB/s", 1e-9)):
-        if key in row:
-            parts.append(f"{row[key] * factor:,.0f} {unit}")
-    for key in ("us", "host_us"):
-        if key in row:
-            parts.append(f"{row[key]:.2f} µs{' of the host' if key == 'host_us' else ''}")
-    return f"| {row['name']}{' in ' + row['format'] if 'format' in row else ''} | {', '.join(parts)} |"
-
-
-def networks(rows: list[Row], reached: Ceilings) -> Iterator[str]:
-    """Yield the steps of each network."""
-    yield "### Steps"
-    yield ""
-    for network in NETWORKS.values():
-        lines = list(steps(network, rows, reached))
-        yield f"{network.title}: {'' if lines else NOT_MEASURED}".rstrip()
-        yield ""
-        if lines:
-            yield from table(STEP_HEAD, lines)
-            yield ""
-    yield (
-        "Waits: calls that wait for the device, in 10 steps. First steps: the 22 before those that are timed, in which "
-        "cuDNN chooses its algorithms, once in a process, and steps are recorded. Warm-up: before run_start. Until "
-        "recorded: from run_start until the device has done the fourth step, the first that is recorded if nothing was "
-        "warmed up."
-    )
-
-
-NUMBERS: Final = (
-    "ms ms_again forward_ms both_ms floor_ms launched_ms per_s relative_error output_error gradient_error times loss "
-    "memory_mb seconds run_s warm_up_s until_recorded_s epochs quality graphed passed failed "
-    "bytes_per_s memory_percent arithmetic_percent occupancy_percent registers"
-).split()
-ELSEWHERE: Final = {*STEPS, "ceiling"}
-
-
-def others(rows: list[Row]) -> Iterator[str]:
-    """Yield all other results: names, then numbers."""
-    for what in dict.fromkeys(row["what"] for row in rows if row["what"] not in ELSEWHERE):
-        yield ""
-        yield f"### {what.capitalize()}"
-        yield ""
-        lines = []
-        for row in rows:
-            if row["what"] == what:
-                names = [
-                    f"{value}" for key, value in row.items() if isinstance(value, str) and key not in ("what", *MARKS)
-                ]
-                numbers = [f"{key} {number(row[key])}" for key in NUMBERS if row.get(key) is not None]
-                if what == "rank" and row.get("name") == "all-reduce":
-                    numbers = ["recorded; one rank: nothing is sent"]
-                lines.append(f"| {', '.join(filter(None, names))} | {describe_fault(row) or ', '.join(numbers)} |")
-        yield from table("case | result", lines)
-
-
-def number(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value}"
-
-
-def sections(results: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield what became of the sections."""
-    yield "### Sections"
-    yield ""
-    measured = {name: section for result in results for name, section in result["sections"].items()}
-    shown = [section for section in SECTIONS if name_part(section) or section.name in measured]
-    lines = (
-        f"| {name_part(section) or 'none'} | {section.name} | {section.about} | {section.seconds} | "
-        f"{outcome(measured.get(section.name))} |"
-        for section in shown
-    )
-    yield from table("part | section | measures | >s, expected | result", lines)
-
-
-def outcome(section: dict[str, Any] | None) -> str:
-    """Return what became of a section, in words."""
-    if section is None:
-        return NOT_MEASURED
-    said = f"{section['status']}, {len(section['rows'])} cases in {section['seconds']:.0f} s"
-    for mark in MARKS:
-        if count := sum(mark in row for row in section["rows"]):
-            said += f", {count} {mark.replace('_', ' ')}"
-    return said
+def describe_ceilings(rows: Iterable[Row], reached: Ceilings) -> str:
+    """Return the rates that the card reaches, and its clocks meanwhile."""
+    products = [f"{rate / 1e12:.0f} TFLOP/s ({name})" for name, rate in reached.products.items()]
+    said = f"It reaches {', '.join(products)}, and {reached.bytes_per_s / 1e12:.1f} TB/s in a copy"
+    for row in rows:
+        if row["what"] == "clocks" and not describe_fault(row):
+            said += f", at {row['sm_mhz']:.0f} MHz and {row['watts']:.0f} W"
+        elif row.get("name") == "launch" and "host_us" in row:
+            said += f"; its host launches in {row['host_us']:.1f} µs"
+    return said + "."

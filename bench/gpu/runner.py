@@ -214,7 +214,7 @@ class Runner:
                 file.write(f"{section}: {query_device(CLOCKS)}\n")
                 return
             file.write(f"{json.dumps(self.results['machine'], indent=1)}\n")
-            file.write(f"{query_device(('nvidia-smi',))}\n{query_device(('nvidia-smi', '-q', '-d', 'CLOCK'))}\n")
+            file.write(f"{query_device(('nvidia-smi',))}\n{query_device(('nvidia-smi', '-q', '-d', 'CLOCK,POWER'))}\n")
 
     def save(self) -> None:
         """Write the results."""

@@ -1,4 +1,4 @@
-"""The sections: what each measures, its seconds, and the two parts that fit the 15 minutes of a lent machine."""
+"""The plan: the sections, what each measures and decides, its seconds, and two parts that fit 15 minutes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class Section:
     """A part of the measurement, in a process of its own.
 
     place: module and function in this package. seconds: expected. limit_s: when it is killed. about: what it measures.
-    data: the mini problems whose data it reads. gate: what is wrong in it is printed at once.
+    decides: what depends on it. data: the mini problems whose data it reads. gate: what is wrong in it is printed at
+    once.
     """
 
     name: str
@@ -19,91 +20,137 @@ class Section:
     seconds: int
     limit_s: int
     about: str
+    decides: str
     data: tuple[str, ...] = ()
     gate: bool = False
 
 
 NAMES: Final = ("cosmoflow", "deepcam", "oc20")
 SECTIONS: Final = (
-    Section("ceilings", "ceilings:measure", 15, 40, "rates of copies and products, costs of launches"),
+    Section(
+        "ceilings",
+        "ceilings:measure",
+        16,
+        40,
+        "rates of copies and products, costs of launches, clocks and power",
+        "the floors, and whether the card throttles",
+    ),
+    Section(
+        "cosmoflow-candidates",
+        "steps:cosmoflow_candidates",
+        65,
+        90,
+        "batches 16 and 1 with each candidate; the first block with other tiles",
+        "whether 1,500 samples/s are reached",
+        gate=True,
+    ),
+    Section(
+        "oc20-candidates",
+        "steps:oc20_candidates",
+        95,
+        120,
+        "batches 32 and 4 with each candidate, after gradients of eight batches",
+        "whether 750 samples/s are reached, and TF32 in the kernels is right",
+        gate=True,
+    ),
+    Section(
+        "mini-again",
+        "trainer:mini_again",
+        80,
+        110,
+        "each mini problem to its target with everything on, twice",
+        "whether the fused first block, the compiled network and TF32 converge, with equal bits",
+        NAMES,
+        gate=True,
+    ),
+    Section(
+        "ranks",
+        "ranks:measure",
+        30,
+        45,
+        "NCCL with one rank: a recorded all-reduce, shared batch normalisation, torchrun",
+        "whether several GPUs are worth a try",
+        ("cosmoflow",),
+        gate=True,
+    ),
+    Section(
+        "deepcam-layers",
+        "layers:deepcam",
+        50,
+        75,
+        "each kind of layer beside its floor; depthwise layers and the last deconvolution also with their candidates",
+        "which kernels are worth writing",
+    ),
+    Section(
+        "deepcam-candidates",
+        "steps:deepcam_candidates",
+        120,
+        145,
+        "batches 8 and 1 without cuDNN's search, with a profile and with each candidate",
+        "precision.tune=false, and where the time of a step goes",
+        gate=True,
+    ),
+    Section(
+        "deepcam-compiled",
+        "steps:deepcam_compiled",
+        200,
+        230,
+        "batches 8 and 1 compiled, with profiles, losses beside those of plain steps, and the loss compiled, too",
+        "compile: auto",
+        gate=True,
+    ),
+    Section(
+        "deepcam-autotuned",
+        "steps:deepcam_autotuned",
+        90,
+        140,
+        "batch 8 compiled with max_autotune",
+        "whether Triton's products beat cuDNN's convolutions",
+        gate=True,
+    ),
+    # In no part.
     Section(
         "smoke",
         "right:smoke",
         61,
         85,
-        "six steps of each network, warmed up and recorded, and neither: the losses are equal but for rounding",
+        "six steps of each network, warmed up and recorded, and neither",
+        "whether recorded steps have the losses of launched ones",
         gate=True,
     ),
-    Section("right", "right:networks", 57, 75, "outputs and gradients beside references in float64", gate=True),
-    Section("kernels", "right:kernels", 40, 60, "the tests of kernels, on the device", gate=True),
     Section(
-        "cosmoflow-variants",
-        "steps:cosmoflow_variants",
-        80,
-        110,
-        "steps with torch, with kernels, with the fused first block, recorded",
+        "right",
+        "right:networks",
+        90,
+        120,
+        "outputs and gradients of each network in each format",
+        "whether they are those of references in float64",
+        gate=True,
     ),
     Section(
-        "oc20-variants",
-        "steps:oc20_variants",
-        118,
-        140,
-        "steps with torch, with kernels, recorded",
+        "variants",
+        "steps:variants",
+        150,
+        200,
+        "steps with torch, with kernels, with the fused first block, launched and recorded",
+        "what the options gain",
     ),
-    Section(
-        "product",
-        "trainer:product",
-        100,
-        140,
-        "steps from files: at least 95 % of the rate of steps alone, else more threads or samples in device memory",
-    ),
-    Section(
-        "deepcam-variants",
-        "steps:deepcam_variants",
-        195,
-        215,
-        "steps recorded, and compiled, which starts with 80 s left",
-    ),
-    Section(
-        "mini-again",
-        "trainer:mini_again",
-        70,
-        95,
-        "each mini problem to its target with everything on, twice: the bits are equal",
-        NAMES,
-    ),
-    # In no part.
-    Section(
-        "one-rank",
-        "ranks:one",
-        30,
-        45,
-        "NCCL with one rank, a recorded all-reduce, shared batch normalisation, torchrun",
-        ("cosmoflow",),
-    ),
-    Section("mini", "trainer:mini", 60, 110, "each mini problem to its target, as it is configured", NAMES),
-    Section("cosmoflow-layers", "layers:cosmoflow", 80, 110, "convolutions and poolings beside their floors"),
-    Section("deepcam-layers", "layers:deepcam", 40, 70, "each kind of layer beside its floor"),
-    Section("feed", "feed:readers", 30, 60, "samples per second that threads read and bring to the device"),
-    Section("evaluation", "trainer:evaluation", 70, 110, "evaluations in batches of their own size"),
-    Section("sweeps", "steps:sweeps", 110, 150, "other batches with everything on"),
-    Section("counters", "counters:measure", 53, 80, "bytes that four kernels move per second, and how busy they are"),
+    Section("product", "trainer:product", 140, 180, "steps from files", "whether files keep up with the device"),
+    Section("evaluation", "trainer:evaluation", 90, 130, "evaluations in batches of their own size", "their share"),
 )
 PARTS: Final = {
-    "first": ("ceilings", "smoke", "right", "kernels", "cosmoflow-variants", "oc20-variants", "product"),
-    "second": ("deepcam-variants", "mini-again"),
+    "first": ("ceilings", "cosmoflow-candidates", "oc20-candidates", "mini-again", "ranks"),
+    "second": ("deepcam-layers", "deepcam-candidates", "deepcam-compiled", "deepcam-autotuned"),
 }
 """The sections of each part in order: what decides most comes early."""
-BUDGETS_S: Final = {"first": 480, "second": 290}
-"""When a part ends. Together with the start of the machine they fit 15 minutes."""
+BUDGETS_S: Final = {"first": 340, "second": 470}
+"""When a part ends; a single command may take 600 s."""
+START_S: Final = 90
+"""Before the first part: the machine starts, and files go there."""
+LENT_S: Final = 900
 
 
 def select_sections(names: tuple[str, ...] | list[str]) -> list[Section]:
     """Return the sections with these names, in this order."""
     by_name = {section.name: section for section in SECTIONS}
     return [by_name[name] for name in names]
-
-
-def name_part(section: Section) -> str:
-    """Return the part that a section belongs to, "" for none."""
-    return next((part for part, names in PARTS.items() if section.name in names), "")

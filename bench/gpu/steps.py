@@ -3,82 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Final
+
+from torch._inductor import config as inductor
 
 from gpu import layers
 from gpu.cases import Bench
 from gpu.training import Plan, step
 from gpu.variants import (
+    AUTOTUNED,
+    BASES,
     BLOCK,
     BLOCK_GRAPHS,
-    COLD,
-    COMPILED,
+    CANDIDATES,
+    COMPILED_LOSS,
+    COMPILED_UNTUNED,
     GRAPHS,
     KERNELS,
     KERNELS_GRAPHS,
     PLAIN,
-    WARMED,
+    UNTUNED,
     Variant,
 )
 
-COMPILING_S = 80
+COMPILING_S: Final = 60
 """The time left with which DeepCAM is compiled."""
 
 
-def several(bench: Bench, network: str, batches: Sequence[int], variants: Sequence[Variant], profiled: int = 0) -> None:
-    """Measure steps; with a profile of each variant at one of the batches. A dry run takes two variants."""
-    for batch in batches:
-        for variant in variants[:: bench.size(1, max(1, len(variants) - 1))]:
-            step(bench, network, bench.size(batch, 1), variant, plan(bench, batch == profiled))
+def several(bench: Bench, network: str, batch: int, variants: Sequence[Variant], profiled: bool = False) -> None:
+    """Measure steps of variants, the first with a profile if asked for. A dry run takes the first and the last."""
+    for number, variant in enumerate(variants[:: bench.size(1, max(1, len(variants) - 1))]):
+        step(bench, network, bench.size(batch, 1), variant, plan(bench, profiled and number == 0))
 
 
-def warmed(bench: Bench, network: str, batch: int) -> None:
-    """Measure recorded steps of a run that was warmed up, and how long that took."""
-    step(bench, network, bench.size(batch, 1), GRAPHS.with_keys(WARMED), replace(plan(bench, False), warms_up=True))
-
-
-def plan(bench: Bench, profiled: bool) -> Plan:
+def plan(bench: Bench, profiled: bool, needs_s: float = 8.0) -> Plan:
     """Return the plan, the same for all variants: graphs are recorded after some steps for each shape of a batch."""
     if bench.dry:
         return Plan(warm=0, watched=0, timed=1, profiled=int(profiled))
-    return Plan(warm=22, profiled=4 if profiled else 0)
+    return Plan(warm=22, profiled=4 if profiled else 0, needs_s=needs_s)
 
 
-def cold(bench: Bench, network: str, batch: int) -> None:
-    """Measure the first steps of a process that has chosen no algorithms yet, which is why it is the first case."""
-    few = Plan(*bench.size((6, 0, 10), (0, 0, 1)), different=1)
-    step(bench, network, bench.size(batch, 1), GRAPHS.with_keys(COLD), few)
+def cosmoflow_candidates(bench: Bench) -> None:
+    """Measure CosmoFlow's steps with each candidate, and the first block by itself."""
+    for batch in bench.size((16, 1), (16,)):
+        several(bench, "cosmoflow", batch, BASES["cosmoflow"].try_each(CANDIDATES["cosmoflow"]), batch == 16)
+    layers.first_block(bench)
 
 
-def cosmoflow_variants(bench: Bench) -> None:
-    """Measure steps in all variants, then the fused first block by itself."""
-    cold(bench, "cosmoflow", 16)
-    several(bench, "cosmoflow", (16,), (PLAIN, KERNELS, BLOCK, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS), 16)
-    several(bench, "cosmoflow", bench.size((1,), ()), (PLAIN, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS))
-    several(bench, "cosmoflow", bench.size((4, 32), ()), (PLAIN, KERNELS_GRAPHS, BLOCK_GRAPHS))
-    warmed(bench, "cosmoflow", 16)
-    layers.first_block(bench, bench.size(16, 1), layers.blocks(bench)[0])
+def oc20_candidates(bench: Bench) -> None:
+    """Measure OC20's steps with each candidate."""
+    for batch in bench.size((32, 4), (32,)):
+        several(bench, "oc20", batch, BASES["oc20"].try_each(CANDIDATES["oc20"]), batch == 32)
 
 
-def deepcam_variants(bench: Bench) -> None:
-    """Measure DeepCAM's steps: of one sample, of eight, and compiled."""
-    cold(bench, "deepcam", 1)
-    several(bench, "deepcam", bench.size((1,), ()), (PLAIN, GRAPHS))
-    several(bench, "deepcam", (8,), (PLAIN, GRAPHS))
-    step(bench, "deepcam", bench.size(8, 1), COMPILED, replace(plan(bench, True), needs_s=COMPILING_S))
+def deepcam_candidates(bench: Bench) -> None:
+    """Measure DeepCAM's steps with each candidate; cuDNN's search for algorithms would take 40 s for each batch."""
+    for batch in bench.size((8, 1), (8,)):
+        several(bench, "deepcam", batch, BASES["deepcam"].try_each(CANDIDATES["deepcam"]), profiled=True)
 
 
-def oc20_variants(bench: Bench) -> None:
-    """Measure OC20's steps in all variants, then its kernels."""
-    cold(bench, "oc20", 32)
-    several(bench, "oc20", (32,), (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS), profiled=32)
-    several(bench, "oc20", bench.size((4,), ()), (PLAIN, KERNELS_GRAPHS))
-    warmed(bench, "oc20", 32)
-    layers.oc20(bench)
+def deepcam_compiled(bench: Bench) -> None:
+    """Measure DeepCAM's steps compiled, whose losses are compared with those of plain steps."""
+    for batch in bench.size((8, 1), (8,)):
+        batch = bench.size(batch, 1)
+        if bench.found("step", network="deepcam", batch=batch, variant=UNTUNED.name) is None:
+            step(bench, "deepcam", batch, UNTUNED, plan(bench, False))
+        step(bench, "deepcam", batch, COMPILED_UNTUNED, plan(bench, True, COMPILING_S))
+    step(bench, "deepcam", bench.size(8, 1), COMPILED_LOSS, plan(bench, False, COMPILING_S))
 
 
-def sweeps(bench: Bench) -> None:
-    """Measure other batches with everything on."""
-    several(bench, "oc20", bench.size((64, 128, 8), ()), (KERNELS_GRAPHS,))
-    several(bench, "cosmoflow", bench.size((8, 2, 64), (8,)), (BLOCK_GRAPHS,))
-    several(bench, "deepcam", bench.size((16, 4, 2), ()), (GRAPHS,))
+def deepcam_autotuned(bench: Bench) -> None:
+    """Measure DeepCAM's steps compiled with a search among Triton's products and cuDNN's convolutions."""
+    with inductor.patch(max_autotune=True):
+        step(bench, "deepcam", bench.size(8, 1), AUTOTUNED, plan(bench, False, COMPILING_S))
+
+
+def variants(bench: Bench) -> None:
+    """Measure the steps of each network in all its variants."""
+    several(bench, "cosmoflow", 16, (PLAIN, KERNELS, BLOCK, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS), profiled=True)
+    several(bench, "oc20", 32, (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS), profiled=True)
+    several(bench, "deepcam", 8, (PLAIN, GRAPHS), profiled=True)
+    for network, batch, best in bench.size((("cosmoflow", 1, BLOCK_GRAPHS), ("oc20", 4, KERNELS_GRAPHS)), ()):
+        several(bench, network, batch, (PLAIN, GRAPHS, best))

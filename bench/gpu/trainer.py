@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from gpu.background import ROOT, wait
+from gpu.candidates import switch_on
 from gpu.cases import Bench, WrongError
 from gpu.networks import NETWORKS
 from gpu.results import Row
 from gpu.sections import NAMES
 from gpu.training import Plan, Watch, log_events, start_times, step, train
-from gpu.variants import BEST, NO_BUCKETS, PLAIN, Variant
+from gpu.variants import BEST, CONVERGING, NO_BUCKETS, NO_TUNING, PLAIN, Variant
 
 TINY_KEYS: Final = {
     "cosmoflow": ("model.conv_size=2", "model.conv_layers=3"),
@@ -27,63 +28,48 @@ TINY_KEYS: Final = {
 }
 
 
-def mini(bench: Bench) -> None:
-    """Train each mini problem to its target, all three at once."""
-    together(bench, [(name, "", ()) for name in NAMES])
-
-
 def mini_again(bench: Bench) -> None:
     """Train each with everything on, twice with one seed: both runs must give the same bits."""
-    # Interpreted, the kernels would take minutes.
-    keys = {"oc20": ()} if bench.dry else {name: tuple(BEST[name].overrides) for name in NAMES}
-    runs = [(name, which, (*keys[name], "precision.tune=false")) for which in ("first", "second") for name in keys]
-    together(bench, runs)
-    for name in keys:
-        with bench.case("equal runs", network=name) as row:
+    names = NAMES[-1:] if bench.dry else NAMES  # interpreted, the kernels would take minutes
+    begin, started = time.monotonic(), {}
+    for which in ("first", "second"):
+        for name in names:
+            with bench.case("started", network=name, variant=which):
+                started[name, which] = start(bench, name, which)
+    for (name, which), process in started.items():
+        with bench.case("mini", network=name, variant=which, kind=CONVERGING[name].name) as row:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(1.0, bench.left_s - 3))
+            process.kill()
+            row["seconds"] = time.monotonic() - begin
+            row.update(ended(bench, run_folder(bench, name, which)))
+    for name in names:
+        with bench.case("equal runs", network=name, kind=CONVERGING[name].name) as row:
             first, second = (history(run_folder(bench, name, which)) for which in ("first", "second"))
             row["epochs"] = len(first)
             if not first or first != second:
                 raise WrongError(f"the curves are {first[-1:]} and {second[-1:]}")
 
 
-def together(bench: Bench, runs: Sequence[tuple[str, str, tuple[str, ...]]]) -> None:
-    """Run trainings at the same time: benchmark, name of the run, and keys of each."""
-    begin = time.monotonic()
-    started = {}
-    for name, which, keys in runs:
-        try:
-            started[name, which] = start(bench, name, which, keys)
-        except RuntimeError as error:
-            with bench.case("mini", network=name, variant=which):
-                raise error from None
-    for (name, which), process in started.items():
-        with bench.case("mini", network=name, variant=which) as row:
-            try:
-                process.wait(max(1.0, bench.left_s - 3))
-            except subprocess.TimeoutExpired:
-                process.kill()
-            row["seconds"] = time.monotonic() - begin
-            row.update(ended(bench, run_folder(bench, name, which)))
-
-
 def run_folder(bench: Bench, name: str, which: str) -> Path:
     return bench.work / f"mini-run-{name}-{which}"
 
 
-def start(bench: Bench, name: str, which: str, keys: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    """Start the training of a mini problem."""
+def start(bench: Bench, name: str, which: str) -> subprocess.Popen[bytes]:
+    """Start the training of a mini problem; RuntimeError without its data or candidates."""
+    variant = CONVERGING[name] if not bench.dry else Variant("", keys=(*TINY_KEYS[name], "train.epochs=1"))
     data, folder = data_of(bench, name), run_folder(bench, name, which)
     shutil.rmtree(folder, ignore_errors=True)
-    command = [sys.executable, "-m", f"{name}.train", "mini", f"data.data_dir={data}", f"output_dir={folder}"]
-    command += ["train.seed=7", f"dist.device={bench.device.type}", *keys]
-    if bench.dry:
-        command += [*TINY_KEYS[name], "train.epochs=1"]
+    with switch_on(variant.candidates):
+        command = [sys.executable, "-m", "gpu.candidates", ",".join(variant.candidates), name, "mini"]
+    command += [f"data.data_dir={data}", f"output_dir={folder}", f"dist.device={bench.device.type}"]
+    command += ["train.seed=7", NO_TUNING, *variant.overrides]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": python_path()})
 
 
 def python_path() -> str:
-    """Return this tree and what was there."""
-    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Return this tree, before the folder of these modules, and what was there."""
+    return os.pathsep.join([str(ROOT), str(ROOT / "bench"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def data_of(bench: Bench, name: str) -> Path:
@@ -125,7 +111,7 @@ def product(bench: Bench) -> None:
     with_files(bench, "cosmoflow", BEST["cosmoflow"])
     with_files(bench, "oc20", BEST["oc20"])
     with_files(bench, "oc20", BEST["oc20"].with_keys(NO_BUCKETS))
-    with_files(bench, "deepcam", BEST["deepcam"], 60)  # cuDNN needs 40 s of these to choose its algorithms
+    with_files(bench, "deepcam", BEST["deepcam"], 120)  # to choose algorithms takes cuDNN 40 s, to compile about 60
 
 
 def with_files(bench: Bench, network: str, variant: Variant, needs_s: float = 20) -> None:

@@ -8,7 +8,6 @@ next one, and its evaluation is left out unless it is what is measured.
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import itertools
 import json
@@ -30,10 +29,11 @@ import oc20.train
 from common.commands.train import main as run_train_command
 from common.training.graph import WARM_UP
 from gpu import inputs
+from gpu.candidates import switch_on
 from gpu.cases import Bench, WrongError
 from gpu.references import compare
-from gpu.results import Row
-from gpu.variants import COLD, PLAIN, Variant
+from gpu.results import Row, describe_fault
+from gpu.variants import COLD, PLAINER, Variant
 
 BENCHMARKS: Final = {
     "cosmoflow": cosmoflow.train.BENCHMARK,
@@ -50,6 +50,8 @@ TINY: Final = {
     ),
 }
 FORMATS: Final = {"cosmoflow": "tfrecord", "deepcam": "npy", "oc20": "compact"}
+OWN_KEYS: Final = {"deepcam": ("compile=false",), "oc20": ("data.balance=none",)}
+"""Unless a variant has others: defaults that depend on the card would be measured as something else."""
 MOST_STEPS: Final = 20_000
 """Of a measurement that lasts for some time."""
 
@@ -77,8 +79,11 @@ class Plan:
         return self.warm + self.watched + self.timed + self.profiled + 1
 
 
-LOSS_WITHIN: Final = 0.1
-"""Rounding and other dropout change the loss by less than this."""
+LOSS_STEPS: Final = 16
+"""The first steps, whose losses are kept; later ones tell less, as trainings drift apart by rounding."""
+LOSS_WITHIN: Final = 0.01
+"""Rounding changes the mean loss of the first steps by less: each step draws its dropout from a seed of its own."""
+NOT_CHECKED: Final = "not checked"
 
 
 class EnoughError(Exception):
@@ -223,17 +228,18 @@ def arguments(bench: Bench, network: str, batch: int, variant: Variant, folder: 
         f"dist.device={bench.device.type}",
         "precision.dtype=bf16",
         *(TINY[network] if bench.dry else ()),
-        *(["data.balance=none"] if network == "oc20" else []),
+        *OWN_KEYS.get(network, ()),
         *variant.overrides,
     ]
 
 
 def train(
     bench: Bench, network: str, batch: int, variant: Variant, watch: Watch, **how: bool
-) -> tuple[float | None, Row]:
-    """Run the training command; return the mean loss of the epoch, None if it was ended, and the row of what it says.
+) -> tuple[list[float], Row]:
+    """Run the training command; return the losses of the first steps, and the row of what it says.
 
-    The row has the samples per second and the seconds before them, and a note if its steps were not recorded.
+    There are no losses if it was ended. The row has the samples per second and the seconds before them, and a note if
+    its steps were not recorded.
     """
     bench.clock.forget()
     folder = bench.work / f"run-{network}"
@@ -252,20 +258,23 @@ def train(
         watch.close()
         print(said.getvalue())
     lines = said.getvalue().strip().splitlines()
-    history = folder / "history.csv"
-    if ended and not history.exists():
-        raise RuntimeError(lines[-1] if lines else "no history")
-    loss = None
-    if ended:
-        with history.open() as file:
-            loss = float(next(csv.DictReader(file))["loss"])
+    losses = read_losses(folder) if ended else []
+    if ended and not losses:
+        raise RuntimeError(lines[-1] if lines else "no steps")
     row = rates(bench, batch, watch)
     if not given["evaluates"]:
         row |= start_times(folder, watch)
     if reasons := [line for line in lines if "without CUDA graphs" in line]:
         row["note"] = reasons[0]
     shutil.rmtree(folder)
-    return loss, row
+    return losses, row
+
+
+def read_losses(folder: Path) -> list[float]:
+    """Return the losses of a run's first steps, none if there are none."""
+    metrics = folder / "metrics.jsonl"
+    lines = metrics.read_text().splitlines() if metrics.exists() else []
+    return [record["loss"] for record in map(json.loads, lines) if record["kind"] == "step"][:LOSS_STEPS]
 
 
 def log_events(folder: Path) -> list[dict[str, Any]]:
@@ -291,14 +300,22 @@ def start_times(folder: Path, watch: Watch | None = None) -> Row:
 
 
 def check(bench: Bench, network: str, variant: Variant, format: str = "bf16") -> None:
-    """Raise WrongError unless the variant's network gives the reference's numbers; each is checked once in a run."""
-    names = {"network": network, "model": str(variant.model), "format": format}
-    row = bench.found("right", **names)
-    if row is None:
-        with bench.case("right", **names) as row:
-            row.update(compare(network, variant.model, format, bench.device, bench.dry))
+    """Raise WrongError unless the variant's network, whose candidates are on, gives the reference's numbers."""
+    row = compare_network(bench, network, variant, format)
     if "wrong" in row or "error" in row:
         raise WrongError(f"not timed, as the network is wrong: {row.get('wrong') or row.get('error')}")
+
+
+def compare_network(bench: Bench, network: str, variant: Variant, format: str) -> Row:
+    """Return the row of a variant's network, whose candidates are on, beside its references; measured once in a run."""
+    names = {"network": network, "model": str(variant.model), "format": format}
+    names["candidates"] = ", ".join(variant.candidates)
+    known = bench.found("right", **names)
+    if known is not None:
+        return known
+    with bench.case("right", **names) as row:
+        row.update(compare(network, variant.model, format, bench.device, bench.dry))
+    return row
 
 
 def step(bench: Bench, network: str, batch: int, variant: Variant, plan: Plan) -> None:
@@ -306,14 +323,14 @@ def step(bench: Bench, network: str, batch: int, variant: Variant, plan: Plan) -
     names = {"network": network, "batch": batch, "variant": variant.name}
     if bench.lacks_time(plan.needs_s, "step", **names):
         return
-    with bench.case("step", **names) as row:
+    with bench.case("step", **names) as row, switch_on(variant.candidates):
         check(bench, network, variant)
         watch = Watch(bench, plan)
-        loss, measured = train(bench, network, batch, variant, watch)
-        row.update(measured, loss=loss, steps=plan.steps)
+        losses, measured = train(bench, network, batch, variant, watch)
+        row.update(measured, losses=losses)
         if watch.table:
             bench.profile(f"{network}, batch {batch}, {variant.name}", watch.table)
-        _same_loss(bench, row)
+        row["losses_like"] = compare_losses(bench, row)
 
 
 def rates(bench: Bench, batch: int, watch: Watch) -> Row:
@@ -336,11 +353,19 @@ def rates(bench: Bench, batch: int, watch: Watch) -> Row:
     return found
 
 
-def _same_loss(bench: Bench, row: Row) -> None:
-    """Raise WrongError if the mean loss of the steps is not that of as many plain ones on the same batches."""
-    names = {name: row[name] for name in ("network", "batch", "steps")}
-    plain = bench.found("step", variant=PLAIN.name, **names)
-    if plain is None or "loss" not in plain or plain is row:
-        return
-    if not abs(row["loss"] / plain["loss"] - 1) <= LOSS_WITHIN:
-        raise WrongError(f"the mean loss of the steps is {row['loss']:.4g}, that of {PLAIN.name} {plain['loss']:.4g}")
+def compare_losses(bench: Bench, row: Row) -> str:
+    """Return the plainer variant of the same batches whose first losses are the row's, NOT_CHECKED if there is none.
+
+    WrongError if they differ.
+    """
+    for variant in PLAINER:
+        plain = bench.found(row["what"], network=row["network"], batch=row["batch"], variant=variant.name)
+        if variant.name == row["variant"] or plain is None or describe_fault(plain) or not plain.get("losses"):
+            continue
+        first = min(len(row["losses"]), len(plain["losses"]))
+        ours, theirs = (mean(losses[:first]) for losses in (row["losses"], plain["losses"]))
+        row["losses_apart"] = abs(ours / theirs - 1)
+        if not row["losses_apart"] <= LOSS_WITHIN:
+            raise WrongError(f"the mean loss of {first} steps is {ours:.5g}, that of {variant.name} {theirs:.5g}")
+        return variant.name
+    return NOT_CHECKED

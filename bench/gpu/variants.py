@@ -1,18 +1,22 @@
-"""The ways to train that are compared, as keys of the configurations, and the options that they decide about."""
+"""The ways to train that are compared, as keys of the configurations, and the options that they tell about."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to train: keys of the section `model`, and others with their values, as on the command line."""
+    """A way to train: keys of the section `model`, and others with their values, as on the command line.
+
+    candidates: faster paths that are switched on, see common/candidate.py.
+    """
 
     name: str
     model: dict[str, Any] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
 
     @property
     def overrides(self) -> list[str]:
@@ -20,7 +24,16 @@ class Variant:
 
     def with_keys(self, *keys: str) -> Variant:
         """Return the variant with more keys, which its name tells."""
-        return Variant(", ".join((self.name, *keys)), self.model, (*self.keys, *keys))
+        return replace(self, name=", ".join((self.name, *keys)), keys=(*self.keys, *keys))
+
+    def with_candidates(self, *names: str) -> Variant:
+        """Return the variant with these candidates, which its name tells."""
+        return replace(self, name=", ".join((self.name, *names)), candidates=names)
+
+    def try_each(self, names: tuple[str, ...]) -> list[Variant]:
+        """Return the variant, then with each of some candidates, then with all of them."""
+        sets = dict.fromkeys([(), *((name,) for name in names), names])
+        return [self.with_candidates(*chosen) for chosen in sets]
 
 
 TRITON: Final = {"kernels": "triton"}
@@ -37,97 +50,127 @@ AUTO: Final = ("train.graph=auto",)
 COMPILE: Final = "compile=true"
 NO_BUCKETS: Final = "data.buckets=off"
 COLD: Final = "train.warm_up=off"
-WARMED: Final = "train.warm_up=auto"
+NO_TUNING: Final = "precision.tune=false"
 PLAIN: Final = Variant("torch, eager", keys=OFF)
 GRAPHS: Final = Variant("torch, graphs", keys=AUTO)
+UNTUNED: Final = GRAPHS.with_keys(NO_TUNING)
 KERNELS: Final = Variant("kernels, eager", TRITON, OFF)
 KERNELS_GRAPHS: Final = Variant("kernels, graphs", TRITON, AUTO)
 BLOCK: Final = Variant("kernels and first block, eager", FUSED, OFF)
 BLOCK_GRAPHS: Final = Variant("kernels and first block, graphs", FUSED, AUTO)
 COMPILED: Final = Variant("compiled, graphs", keys=(*AUTO, COMPILE))
-BEST: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": GRAPHS, "oc20": KERNELS_GRAPHS}
-"""Everything on, but that the time does not allow to compile DeepCAM more than once."""
+COMPILED_UNTUNED: Final = COMPILED.with_keys(NO_TUNING)
+AUTOTUNED: Final = replace(COMPILED_UNTUNED, name="compiled with max_autotune, graphs, precision.tune=false")
+BEST: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": COMPILED, "oc20": KERNELS_GRAPHS}
+"""Everything on."""
+RECORDED: Final = (GRAPHS, UNTUNED, KERNELS_GRAPHS, BLOCK_GRAPHS, COMPILED, COMPILED_UNTUNED)
+"""What a user can choose, recorded as it is by default: only these head a line of the page."""
+PLAINER: Final = (PLAIN, GRAPHS, UNTUNED, KERNELS_GRAPHS, BLOCK_GRAPHS)
+"""Variants with whose losses those of others are compared, the plainest first."""
+
+CANDIDATES: Final = {
+    "cosmoflow": ("cosmoflow-halves", "cosmoflow-copies"),
+    "deepcam": ("deepcam-output-8", "lamb-scratch", "deepcam-depthwise"),
+    "oc20": ("oc20-tf32", "oc20-bases-64", "oc20-rows", "oc20-basis", "oc20-sums"),
+}
+"""The candidates of each network that change neither its files nor what is compiled."""
+BASES: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": UNTUNED, "oc20": KERNELS_GRAPHS}
+"""What each of them, and then all, are added to."""
+COMPILED_LOSS: Final = COMPILED_UNTUNED.with_candidates("deepcam-loss")
+CONVERGING: Final = {
+    "cosmoflow": Variant("fused, 32 channels", FUSED | {"conv_size": 32}),
+    "deepcam": Variant("compiled", keys=(COMPILE,)),
+    "oc20": Variant("kernels, bf16", TRITON, ("precision.dtype=bf16",), ("oc20-tf32",)),
+}
+"""With which the mini problems are trained: the fused first block is of 32 channels, and TF32 comes with bf16."""
 
 FLAT_GRAPHS: Final = Variant("torch, graphs, flat optimizer")
-COMPILED_FLAT: Final = Variant("compiled, graphs, flat optimizer")
 NARROW: Final = Variant("kernels and first block, graphs, data.format=narrow")
-GONE: Final = frozenset(variant.name for variant in (FLAT_GRAPHS, COMPILED_FLAT, NARROW))
-"""Only in results that were measured while their options existed."""
-
-KEEP_FROM: Final = 0.1
-"""An option stays if it takes this share of a step away, somewhere."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option, and what decides whether it stays.
+    """An option, what it gains, and what became of it.
 
     key: as on the command line. networks: that have it. pairs: variants without and with it, the decisive pair last.
-    rows: `what` of the rows that are compared. decisive: network and batch that must be measured before it is deleted.
-    by: the measurement. deleted: whether the option is gone, because a card has decided so.
+    state: by default, to be chosen, or removed. rows: `what` of the rows that are compared. note: what the gain does
+    not tell.
     """
 
     key: str
     networks: tuple[str, ...]
-    by: str
+    state: str
     pairs: tuple[tuple[Variant, Variant], ...] = ()
     rows: str = "step"
-    decisive: tuple[str, int] | None = None
-    deleted: bool = False
+    note: str = ""
 
 
 EVERY: Final = ("cosmoflow", "deepcam", "oc20")
+DEFAULT: Final = "on by default"
+CHOSEN: Final = "to be chosen"
+REMOVED: Final = "removed"
+TRIED: Final = "tried, and in no configuration"
 OPTIONS: Final = (
     Option(
         "train.graph=auto",
         EVERY,
-        "*-variants: recorded or not",
+        DEFAULT,
         ((PLAIN, GRAPHS), (KERNELS, KERNELS_GRAPHS), (BLOCK, BLOCK_GRAPHS)),
-    ),
-    Option(
-        "model.kernels=triton",
-        ("cosmoflow", "oc20"),
-        "cosmoflow-variants, oc20-variants: with torch's operations or the kernels",
-        ((PLAIN, KERNELS), (GRAPHS, KERNELS_GRAPHS)),
-    ),
-    Option(
-        "model.kernels=fused",
-        ("cosmoflow",),
-        "cosmoflow-variants: beyond model.kernels=triton",
-        ((KERNELS, BLOCK), (KERNELS_GRAPHS, BLOCK_GRAPHS)),
-    ),
-    Option(
-        "optim.fused=flat",
-        ("deepcam",),
-        "deepcam-variants: recorded, with and without; batch 1 decides",
-        ((GRAPHS, FLAT_GRAPHS),),
-        decisive=("deepcam", 1),
-        deleted=True,
-    ),
-    Option(
-        COMPILE,
-        ("deepcam",),
-        "deepcam-variants",
-        ((FLAT_GRAPHS, COMPILED_FLAT), (GRAPHS, COMPILED)),
-        decisive=("deepcam", 8),
+        note="at small batches this is the time that the machine's host takes to launch",
     ),
     Option(
         "data.buckets=auto",
         ("oc20",),
-        "product: recorded steps from files, with and without",
+        DEFAULT,
         ((KERNELS_GRAPHS.with_keys(NO_BUCKETS), KERNELS_GRAPHS),),
         "with files",
-        ("oc20", 32),
+        "by the time that the host takes to launch what is not recorded",
+    ),
+    Option("model.kernels=triton", ("cosmoflow", "oc20"), CHOSEN, ((PLAIN, KERNELS), (GRAPHS, KERNELS_GRAPHS))),
+    Option(
+        "model.kernels=fused",
+        ("cosmoflow",),
+        CHOSEN,
+        ((KERNELS, BLOCK), (KERNELS_GRAPHS, BLOCK_GRAPHS)),
+        note="beyond model.kernels=triton",
+    ),
+    Option(
+        COMPILE,
+        ("deepcam",),
+        CHOSEN,
+        ((UNTUNED, COMPILED_UNTUNED), (GRAPHS, COMPILED)),
+        note="by default on cards where that was measured",
+    ),
+    Option(
+        NO_TUNING,
+        ("deepcam",),
+        CHOSEN,
+        ((GRAPHS, UNTUNED),),
+        note="the start is shorter by cuDNN's search",
+    ),
+    Option("dist.gradients=bf16", EVERY, CHOSEN, note="needs several GPUs on several nodes"),
+    Option("dist.bucket_mb", EVERY, CHOSEN, note="needs several GPUs"),
+    Option(
+        "optim.fused=flat",
+        ("deepcam",),
+        REMOVED,
+        ((GRAPHS, FLAT_GRAPHS),),
+        note="by a line of 10 %, which no longer decides",
     ),
     Option(
         "data.format=narrow",
         ("cosmoflow",),
-        "product: steps from files, narrow and TFRecords",
+        REMOVED,
         ((BLOCK_GRAPHS, NARROW),),
         "with files",
-        ("cosmoflow", 16),
-        deleted=True,
+        "from the page cache, for one GPU: the deletion is open",
     ),
-    Option("dist.gradients=bf16", EVERY, "needs several GPUs on several nodes"),
-    Option("dist.bucket_mb", EVERY, "needs several GPUs"),
+    Option("max_autotune", ("deepcam",), TRIED, ((COMPILED_UNTUNED, AUTOTUNED),), note="beyond compile=true"),
+    Option("deepcam-loss", ("deepcam",), TRIED, ((COMPILED_UNTUNED, COMPILED_LOSS),)),
+    *(
+        Option(variant.name.removeprefix(f"{base.name}, "), (network,), TRIED, ((base, variant),))
+        for network, base in BASES.items()
+        for variant in base.try_each(CANDIDATES[network])
+        if variant != base
+    ),
 )

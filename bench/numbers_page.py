@@ -21,9 +21,8 @@ import mini_runs
 import scale_page
 import studies
 from gpu.networks import NETWORKS
-from gpu.page import choose_best, group_by_card, latest
+from gpu.page import best_rates, group_by_card, latest
 from gpu.results import read_results, read_rows
-from gpu.variants import PLAIN
 from numbers_table import Number, Source, Subject, compare, write_ms, write_subject
 from parity.rows import TITLES, Compared
 from records import read_record
@@ -450,33 +449,30 @@ def describe_parity() -> Subject:
 
 def describe_gpus(files: Sequence[Path]) -> Subject:
     sources = []
-    for name, results in group_by_card(map(read_results, files)).items():
+    for card, results in group_by_card(map(read_results, files)).items():
         dates = sorted({result["machine"]["date"] for result in results})
-        about = {"machine": name, "date": " to ".join(dict.fromkeys((dates[0], dates[-1])))}
-        sources.append(Source("gpu.py", about, list(list_rates(latest(read_rows(results))))))
-    text = "Samples per second of training steps in bf16, elapsed. Published is the fastest closed result of round 3.0."
+        about = {"machine": card, "date": " to ".join(dict.fromkeys((dates[0], dates[-1])))}
+        sources.append(Source("gpu.py", about, list(list_rates(latest(read_rows(results)), card))))
+    text = (
+        "Samples per second of training steps in bf16, recorded, of one GPU alone with data on the device. The peers "
+        "are torch's own operations, recorded, too, and GPUs of NVIDIA's closed jobs of v3.0, which also read and "
+        "averaged gradients, where card and local batch are the same."
+    )
     return Subject("GPUs", sources, text, ["gpu.md"])
 
 
-def list_rates(rows: Sequence[dict[str, Any]]) -> Iterator[Number]:
+def list_rates(rows: Sequence[dict[str, Any]], card: str) -> Iterator[Number]:
     for network in NETWORKS.values():
-        steps = [
-            row
-            for row in rows
-            if (row["what"], row.get("network"), row.get("batch")) == ("step", network.name, network.batch)
-            and "per_s" in row
-        ]
-        if not steps:
-            continue
-        best = choose_best(steps)
-        plain = [row for row in steps if row["variant"] == PLAIN.name]
-        peers = {row["variant"]: row["per_s"] for row in plain} | {"published H100": network.published}
-        yield Number(
-            f"{network.title}, batch {network.batch}: {best['variant']}",
-            f"{best['per_s']:,.0f}/s",
-            "; ".join(f"{name} {rate:,.0f}" for name, rate in peers.items()),
-            ", ".join(f"{best['per_s'] / rate:.1f}" for rate in peers.values()),
-        )
+        for row, torch, published in best_rates(network, rows, card):
+            peers = {f"{result.card} in a job of {result.gpus:,}": result.per_s for result in published}
+            if torch and torch is not row:
+                peers = {torch["variant"]: torch["per_s"]} | peers
+            yield Number(
+                f"{network.title}, batch {row['batch']}: {row['variant']}",
+                f"{row['per_s']:,.0f}/s",
+                "; ".join(f"{name} {rate:,.4g}" for name, rate in peers.items()),
+                ", ".join(f"{row['per_s'] / rate:.1f}" for rate in peers.values()),
+            )
 
 
 SUBJECTS: Final[Sequence[Callable[[], Subject]]] = (

@@ -16,8 +16,6 @@ class Page:
     """What the page of a benchmark says beside its numbers.
 
     step, peer: sentences that tell what a step is, and what it is compared with.
-    published: samples per second of the fastest published closed result per accelerator, which `published_of` names;
-        goal: ours.
     bytes_per_sample: what an unfused training step in half precision moves.
     least_ratio: the peer's CPU time over ours that is the goal.
     """
@@ -26,9 +24,6 @@ class Page:
     script: str
     step: str
     peer: str
-    published: float
-    published_of: str
-    goal: float
     bytes_per_sample: float
     least_ratio: float = 1
 
@@ -81,27 +76,26 @@ class Page:
             yield f"| {' | '.join(cells)} |"
 
     def accelerator(self, found: list[dict[str, Any]]) -> Iterator[str]:
-        """Yield the speed of one accelerator beside the published one and the floors of counting."""
+        """Yield the speed of one accelerator beside the floors of counting."""
         peak, copied = (max(result["ours"][key] for result in found) for key in ("flop_per_s", "copied_bytes_per_s"))
         flops = found[0]["ours"]["flops_per_sample"]
         yield "### One accelerator"
         yield ""
         yield (
             "Seconds between events of the device. "
-            f"Published: {self.published:g} samples/s of {self.published_of}; goal: {self.goal:g}. "
             f"Ceilings: {peak / flops:.0f} samples/s at {peak / 1e12:.0f} TFLOP/s of a matrix product, "
             f"{copied / self.bytes_per_sample:.0f} at {copied / 1e12:.1f} TB/s of a copy, if no layers are fused."
         )
         yield ""
-        yield "| batch | format | step | samples/s | over published | of the peak | of the copy rate | memory |"
-        yield "|---:|---|---:|---:|---:|---:|---:|---:|"
+        yield "| batch | format | step | samples/s | of the peak | of the copy rate | memory |"
+        yield "|---:|---|---:|---:|---:|---:|---:|"
         for result in found:
             case, ours = result["case"], result["ours"]
             rate = case["batch"] / ours["wall_s"]
             yield (
                 f"| {case['batch']} | {case['dtype']} | {ours['wall_s'] * 1e3:.2f} ms | {rate:.0f} "
-                f"| {rate / self.published:.1f} × | {rate * flops / peak:.1%} "
-                f"| {rate * self.bytes_per_sample / copied:.1%} | {ours['device_memory_mb']:.0f} MB |"
+                f"| {rate * flops / peak:.1%} | {rate * self.bytes_per_sample / copied:.1%} "
+                f"| {ours['device_memory_mb']:.0f} MB |"
             )
 
 

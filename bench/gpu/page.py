@@ -313,6 +313,8 @@ def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield from table("published | >batch | >GPUs of the job | >samples/s of each | note", lines)
     yield ""
     yield (
+        "An option's gain is the share of a step that it takes away, at local batches, from the least to the most of "
+        "several runs. "
         f"Written by `bench/gpu.py --page` from {', '.join(path.name for path in files)}, which have all rows, also "
         "those of launched steps, whose rates tell about the host. [guide/gpu.md](../guide/gpu.md) says how to measure "
         "a card."

@@ -84,23 +84,38 @@ def setting(module: Any, **values: Any) -> Iterator[None]:
 
 
 HALVES: Final = ("cosmoflow-halves",)
-FIRST_BLOCKS: Final[tuple[tuple[tuple[str, ...], dict[str, int]], ...]] = (
-    ((), {}),
-    ((), {"SHARES": 264}),
-    (HALVES, {}),
+FIRST_BLOCKS: Final[tuple[tuple[str, tuple[str, ...], tuple[int, int] | None], ...]] = (
+    ("as it is", (), None),
+    ("halves", HALVES, None),
+    ("halves, 32 cells, 4 warps", HALVES, (32, 4)),
+    ("halves, 32 cells, 8 warps", HALVES, (32, 8)),
+    ("halves, 64 cells, 8 warps", HALVES, (64, 8)),
 )
-"""Candidates and sizes with which the first block is timed."""
+"""Names, candidates with which the first block is timed, and sizes of the gradient's kernel if not its own."""
+
+
+def plan_gradient(sizes: tuple[int, int] | None) -> Callable[..., tuple[Any, ...]]:
+    """Return the plan of the gradient's kernel with so many cells and warps, or its own."""
+    plan, plan_rows = cosmoflow_kernels._first_backward, cosmoflow_kernels._plan_rows
+
+    def change_sizes(x: Tensor, slope: float) -> tuple[Any, ...]:
+        if sizes is None:
+            return plan(x, slope)
+        with setting(cosmoflow_kernels, _plan_rows=lambda x, _most: plan_rows(x, sizes[0])):
+            *others, keys = plan(x, slope)
+        return *others, keys | {"num_warps": sizes[1]}
+
+    return change_sizes
 
 
 def first_block(bench: Bench) -> None:
     """Time the fused first block, forward and with its gradients, for some choices of its sizes."""
     batch, before, after, side = bench.size((16, 4, 32, 128), (1, 4, 32, 4))
-    for candidates, values in bench.size(FIRST_BLOCKS, FIRST_BLOCKS[1:]):
-        way = ", ".join([*candidates, *(f"{name} {value}" for name, value in values.items())]) or "as it is"
+    for way, candidates, sizes in bench.size(FIRST_BLOCKS, FIRST_BLOCKS[:3:2]):
         with (
             bench.case("layer", network="cosmoflow", layer="block 1, fused", way=way, batch=batch) as row,
             switch_on(candidates),
-            setting(cosmoflow_kernels, **values),
+            setting(cosmoflow_kernels, _first_backward=plan_gradient(sizes)),
         ):
             weight, bias = normal(bench, after, before, 3, 3, 3), torch.randn(after, device=bench.device)
             by = normal(bench, batch, after, side // 2, side // 2, side // 2)

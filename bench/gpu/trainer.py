@@ -43,7 +43,7 @@ def mini_again(bench: Bench) -> None:
             process.kill()
             row["seconds"] = time.monotonic() - begin
             row.update(ended(bench, run_folder(bench, name, which)))
-    for name in names:
+    for name in dict.fromkeys(name for name, _ in started):
         with bench.case("equal runs", network=name, kind=CONVERGING[name].name) as row:
             first, second = (history(run_folder(bench, name, which)) for which in ("first", "second"))
             row["epochs"] = len(first)

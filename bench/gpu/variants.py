@@ -69,7 +69,7 @@ PLAINER: Final = (PLAIN, GRAPHS, UNTUNED, KERNELS_GRAPHS, BLOCK_GRAPHS)
 """Variants with whose losses those of others are compared, the plainest first."""
 
 CANDIDATES: Final = {
-    "cosmoflow": ("cosmoflow-halves", "cosmoflow-copies"),
+    "cosmoflow": ("cosmoflow-halves", "cosmoflow-copies", "fused-sgd"),
     "deepcam": ("deepcam-output-8", "lamb-scratch", "deepcam-depthwise"),
     "oc20": ("oc20-tf32", "oc20-bases-64", "oc20-rows", "oc20-basis", "oc20-sums"),
 }

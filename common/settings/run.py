@@ -200,7 +200,7 @@ class TrainConfig:
     )
     eval_batch_size: int | None = key(
         None,
-        "samples that a rank evaluates at a time; null: as many as in a part of a step; not measured on a GPU",
+        "samples that a rank evaluates at a time; null: as many as in a part of a step; not compared on a GPU",
         PLACE,
         unit="samples",
     )

@@ -211,7 +211,8 @@ def describe_option(option: Option, runs: Sequence[list[Row]]) -> str:
         by_network.setdefault(network, []).append(f"{low if low == high else f'{low} to {high}'} % at {batch}")
     name = "{} " * (len(option.networks) > 1)
     said = ", ".join(name.format(network) + ", ".join(parts) for network, parts in by_network.items())
-    return f"`{option.key}`: {said or 'not measured'}{f' ({option.note})' if option.note else ''}"
+    note = f" ({option.note})" if option.note and (said or not option.pairs) else ""
+    return f"`{option.key}`: {said or 'not measured'}{note}"
 
 
 def describe_options(results: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -300,7 +301,8 @@ def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield ""
     yield (
         "The floor is the time of a step's operations, at the rate that this card reaches in a product of the "
-        "network's own shape, plus the time to move the bytes that are left if all is fused that can be. Published "
+        "network's own shape (for CosmoFlow in a large one), plus the time to move the bytes that are left if all is "
+        "fused that can be. Published "
         "rates are those of NVIDIA's closed results of MLPerf HPC v3.0, per H100, by their logs: training without "
         "evaluations, with reading and averaging gradients. They are compared with the same card at the same local "
         "batch only:"

@@ -169,15 +169,17 @@ def _run_oc20(model: nn.Module, given: Tensors) -> tuple[Tensor, Tensor]:
 
 CASES: Final = {
     "cosmoflow": Case(
-        _cosmoflow, _universes, _run_cosmoflow, {"fp32": (1e-4, 1e-3), "tf32": (5e-3, 1e-1), "bf16": (2e-2, 3e-1)}
+        _cosmoflow, _universes, _run_cosmoflow, {"fp32": (1e-4, 1e-3), "tf32": (5e-3, 5e-2), "bf16": (2e-2, 1.2e-1)}
     ),
     "deepcam": Case(
-        _deepcam, _snapshots, _run_deepcam, {"fp32": (1e-4, 3e-3), "tf32": (1e-2, 3e-2), "bf16": (3e-2, 8e-2)}
+        _deepcam, _snapshots, _run_deepcam, {"fp32": (1e-4, 3e-3), "tf32": (1e-2, 2e-2), "bf16": (3e-2, 6e-2)}
     ),
-    "oc20": Case(_oc20, _graph, _run_oc20, {"fp32": (1e-4, 1e-3), "tf32": (3e-2, 1.5e-1), "bf16": (1e-1, 4e-1)}),
+    "oc20": Case(_oc20, _graph, _run_oc20, {"fp32": (1e-4, 1e-3), "tf32": (1e-2, 5e-2), "bf16": (8e-2, 2.5e-1)}),
 }
-"""The limits are about three times the errors on a CPU, those of fp32 up to ten times, since a GPU may take other
-algorithms; max pooling makes CosmoFlow's gradients jump."""
+"""The limits are one and a half to three times the errors that were measured, those of fp32 more, since devices differ.
+
+In bf16, CosmoFlow's mean gradient error is 0.087 with each choice of kernels, and 0.03 to 0.16 for a single input.
+"""
 
 
 # -- outputs and sketches ------------------------------------------------------------------------------------

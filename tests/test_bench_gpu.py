@@ -197,6 +197,8 @@ def test_all_variants_are_configurations(gpu):
     variants = {name: one for name, one in vars(gpu.variants).items() if isinstance(one, gpu.variants.Variant)}
     for network, benchmark in gpu.training.BENCHMARKS.items():
         for name, variant in variants.items():
+            if variant.candidates:
+                continue  # their keys may be those of a configuration that is tried, too
             if gpu.variants.FUSED["kernels"] in variant.model.values() and network != "cosmoflow":
                 continue
             if variant.model if network == "deepcam" else gpu.variants.COMPILE in variant.keys:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.data.arrays import write_npy
-from cosmoflow.data import tfrecord
+from cosmoflow.data import sample_files
 from deepcam.data import values
 from deepcam.data.snapshot import NPY, NPY_DATA, NPY_LABEL
 from gpu.cases import Bench
@@ -84,7 +84,7 @@ def _generator(bench: Bench) -> torch.Generator:
 
 @once
 def cosmoflow(bench: Bench, folder: Path) -> None:
-    """Make 64 universes as uncompressed TFRecords, the same for validation."""
+    """Make 64 universes as uncompressed TFRecords, and packed where the suite has that, the same for validation."""
     generator, side = _generator(bench), bench.size(COSMOFLOW_SIDE, TINY_SIDE)
     labels = np.random.default_rng(7)
     train, validation = (folder / split for split in SPLITS)
@@ -92,9 +92,12 @@ def cosmoflow(bench: Bench, folder: Path) -> None:
         part.mkdir(parents=True)
     for number in range(bench.size(64, 8)):
         x, y = universe(side, generator).cpu().numpy(), labels.uniform(-1, 1, 4).astype(np.float32)
-        path = train / f"universe_{number:04}.tfrecord"
-        tfrecord.write_sample(path, x, y, compress=False)
-        os.link(path, validation / path.name)
+        stem = train / f"universe_{number:04}"
+        for kind in [name for name in sample_files.FORMATS if name != "npy"]:
+            format = sample_files.SampleFormat(kind, gzip=False)
+            format.write_sample(stem, x, y)
+            for name in format.file_names(stem.name):
+                os.link(train / name, validation / name)
 
 
 @once

@@ -21,6 +21,7 @@ from gpu.variants import (
     GRAPHS,
     KERNELS,
     KERNELS_GRAPHS,
+    PACKED,
     PLAIN,
     UNTUNED,
     Variant,
@@ -47,6 +48,7 @@ def cosmoflow_candidates(bench: Bench) -> None:
     """Measure CosmoFlow's steps with each candidate, and the first block by itself."""
     for batch in bench.size((16, 1), (16,)):
         several(bench, "cosmoflow", batch, BASES["cosmoflow"].try_each(CANDIDATES["cosmoflow"]), batch == 16)
+        step(bench, "cosmoflow", bench.size(batch, 1), PACKED, plan(bench, False))
     layers.first_block(bench)
 
 

@@ -19,7 +19,7 @@ from gpu.networks import NETWORKS
 from gpu.results import Row
 from gpu.sections import NAMES
 from gpu.training import Plan, Watch, log_events, start_times, step, train
-from gpu.variants import BEST, CONVERGING, NO_BUCKETS, NO_TUNING, PLAIN, Variant
+from gpu.variants import BEST, CONVERGING, NO_BUCKETS, NO_TUNING, PACKED, PLAIN, Variant
 
 TINY_KEYS: Final = {
     "cosmoflow": ("model.conv_size=2", "model.conv_layers=3"),
@@ -109,6 +109,7 @@ def ended(bench: Bench, folder: Path) -> Row:
 def product(bench: Bench) -> None:
     """Train each network at its full size with files for some time, beside steps on batches that lie on the device."""
     with_files(bench, "cosmoflow", BEST["cosmoflow"])
+    with_files(bench, "cosmoflow", PACKED)
     with_files(bench, "oc20", BEST["oc20"])
     with_files(bench, "oc20", BEST["oc20"].with_keys(NO_BUCKETS))
     with_files(bench, "deepcam", BEST["deepcam"], 120)  # to choose algorithms takes cuDNN 40 s, to compile about 60
@@ -120,7 +121,7 @@ def with_files(bench: Bench, network: str, variant: Variant, needs_s: float = 20
     names = {"network": network, "batch": batch, "variant": variant.name}
     if bench.lacks_time(needs_s, "with files", **names):
         return
-    with bench.case("with files", **names) as row:
+    with bench.case("with files", **names) as row, switch_on(variant.candidates):
         watch = Watch(bench, Plan(*bench.size((24, 10, 10, 0, 8.0), (0, 0, 1, 0, 0.01))))
         row.update(train(bench, network, batch, variant, watch, resident=False)[1])
     if variant == BEST[network] and bench.found("step", **names) is None:

@@ -74,6 +74,8 @@ CANDIDATES: Final = {
     "oc20": ("oc20-tf32", "oc20-bases-64", "oc20-rows", "oc20-basis", "oc20-sums"),
 }
 """The candidates of each network that change neither its files nor what is compiled."""
+PACKED: Final = replace(BLOCK_GRAPHS.with_keys("data.format=packed"), candidates=("cosmoflow-packed",))
+"""Samples of a quarter of the bytes, decoded on the device."""
 BASES: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": UNTUNED, "oc20": KERNELS_GRAPHS}
 """What each of them, and then all, are added to."""
 COMPILED_LOSS: Final = COMPILED_UNTUNED.with_candidates("deepcam-loss")
@@ -166,6 +168,8 @@ OPTIONS: Final = (
         "from the page cache, for one GPU: the deletion is open",
     ),
     Option("max_autotune", ("deepcam",), TRIED, ((COMPILED_UNTUNED, AUTOTUNED),), note="beyond compile=true"),
+    Option("cosmoflow-packed", ("cosmoflow",), TRIED, ((BLOCK_GRAPHS, PACKED),), note="data on the device"),
+    Option("cosmoflow-packed", ("cosmoflow",), TRIED, ((BLOCK_GRAPHS, PACKED),), "with files", "from the page cache"),
     Option("deepcam-loss", ("deepcam",), TRIED, ((COMPILED_UNTUNED, COMPILED_LOSS),)),
     *(
         Option(variant.name.removeprefix(f"{base.name}, "), (network,), TRIED, ((base, variant),))

@@ -1,6 +1,7 @@
 """Data of the published sizes, drawn on the device and never zeros, as files that the trainer reads.
 
-The folders are made once in the work folder of a run: `cosmoflow`, `deepcam`, `oc20`, each with train/ and validation/.
+The folders are made once in the work folder of a run: `cosmoflow`, `packed`, `deepcam`, `oc20`, each with train/ and
+validation/.
 """
 
 from __future__ import annotations
@@ -84,20 +85,29 @@ def _generator(bench: Bench) -> torch.Generator:
 
 @once
 def cosmoflow(bench: Bench, folder: Path) -> None:
-    """Make 64 universes as uncompressed TFRecords, and packed where the suite has that, the same for validation."""
+    """Make 64 universes as uncompressed TFRecords, the same for validation."""
+    write_universes(bench, folder, "tfrecord")
+
+
+@once
+def packed(bench: Bench, folder: Path) -> None:
+    """Make the same packed."""
+    write_universes(bench, folder, "packed")
+
+
+def write_universes(bench: Bench, folder: Path, kind: str) -> None:
+    """Write 64 universes in a format of `cosmoflow.data.sample_files`, the same for validation."""
     generator, side = _generator(bench), bench.size(COSMOFLOW_SIDE, TINY_SIDE)
     labels = np.random.default_rng(7)
+    format = sample_files.SampleFormat(kind, gzip=False)
     train, validation = (folder / split for split in SPLITS)
     for part in (train, validation):
         part.mkdir(parents=True)
     for number in range(bench.size(64, 8)):
         x, y = universe(side, generator).cpu().numpy(), labels.uniform(-1, 1, 4).astype(np.float32)
-        stem = train / f"universe_{number:04}"
-        for kind in [name for name in sample_files.FORMATS if name != "npy"]:
-            format = sample_files.SampleFormat(kind, gzip=False)
-            format.write_sample(stem, x, y)
-            for name in format.file_names(stem.name):
-                os.link(train / name, validation / name)
+        format.write_sample(train / f"universe_{number:04}", x, y)
+        for name in format.file_names(f"universe_{number:04}"):
+            os.link(train / name, validation / name)
 
 
 @once
@@ -136,7 +146,8 @@ def oc20(bench: Bench, folder: Path) -> None:
         )
 
 
-def folder(bench: Bench, network: str) -> Path:
-    """Return the folder of a network's data."""
-    path: Path = {"cosmoflow": cosmoflow, "deepcam": deepcam, "oc20": oc20}[network](bench)
+def folder(bench: Bench, name: str) -> Path:
+    """Return the folder of a network's data, or of CosmoFlow's packed ones."""
+    makers = {"cosmoflow": cosmoflow, "packed": packed, "deepcam": deepcam, "oc20": oc20}
+    path: Path = makers[name](bench)
     return path

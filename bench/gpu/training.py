@@ -219,7 +219,7 @@ def cloned(value: Any) -> Any:
 
 def arguments(bench: Bench, network: str, batch: int, variant: Variant, folder: Path) -> list[str]:
     """Return the arguments of the training command."""
-    data = inputs.folder(bench, network)
+    data = inputs.folder(bench, "packed" if "data.format=packed" in variant.keys else network)
     return [
         "config",
         f"output_dir={folder}",

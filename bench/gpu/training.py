@@ -11,6 +11,7 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import shutil
 import time
 from collections.abc import Generator, Iterable
@@ -86,6 +87,8 @@ After 24 steps it is up to 0.7 %, as rounding drives trainings apart.
 """
 LOSS_WITHIN: Final = 0.01
 """Rounding changes the mean loss of the first steps by less: each step draws its dropout from a seed of its own."""
+TIMES_PLAIN: Final = 1.5
+"""So many times the mean errors of torch's own operations in the same format are right."""
 NOT_CHECKED: Final = "not checked"
 
 
@@ -303,10 +306,18 @@ def start_times(folder: Path, watch: Watch | None = None) -> Row:
 
 
 def check(bench: Bench, network: str, variant: Variant, format: str = "bf16") -> None:
-    """Raise WrongError unless the variant's network, whose candidates are on, gives the reference's numbers."""
-    row = compare_network(bench, network, variant, format)
+    """Raise WrongError unless a variant's network gives the reference's numbers, about as well as torch's operations.
+
+    RuntimeError for a candidate that there is not.
+    """
+    plain = compare_network(bench, network, Variant(""), format)
+    with switch_on(variant.candidates):
+        row = compare_network(bench, network, variant, format)
     if "wrong" in row or "error" in row:
         raise WrongError(f"not timed, as the network is wrong: {row.get('wrong') or row.get('error')}")
+    for error in ("output_error", "gradient_error"):
+        if not row[error] <= TIMES_PLAIN * plain.get(error, math.inf):
+            raise WrongError(f"not timed, as {error} is {row[error]:.2g}, with torch's operations {plain[error]:.2g}")
 
 
 def compare_network(bench: Bench, network: str, variant: Variant, format: str) -> Row:
@@ -326,10 +337,11 @@ def step(bench: Bench, network: str, batch: int, variant: Variant, plan: Plan) -
     names = {"network": network, "batch": batch, "variant": variant.name}
     if bench.lacks_time(plan.needs_s, "step", **names):
         return
-    with bench.case("step", **names) as row, switch_on(variant.candidates):
+    with bench.case("step", **names) as row:
         check(bench, network, variant)
         watch = Watch(bench, plan)
-        losses, measured = train(bench, network, batch, variant, watch)
+        with switch_on(variant.candidates):
+            losses, measured = train(bench, network, batch, variant, watch)
         row.update(measured, losses=losses)
         if watch.table:
             bench.profile(f"{network}, batch {batch}, {variant.name}", watch.table)

@@ -93,11 +93,11 @@ class DeepCam(SampleProblem[TensorBatch]):
         if COMPILED_LOSS.enabled:
             self._cross_entropy = torch.compile(sum_pixel_losses, dynamic=False)
 
-    def synthetic_steps(self) -> Iterator[list[TensorBatch]]:
-        """As for all problems; compile the network before, if `compile` leaves it to the suite and it is worth it."""
-        if self.config.compile == "auto" and self.dist.device.type == "cuda" and not self.has_own_network:
+    def prepare_training(self) -> None:
+        """Compile the network, if `compile` leaves it to the suite and it is worth it."""
+        warms_up = self.config.train.warm_up == "auto"  # else nothing is to be done ahead
+        if self.config.compile == "auto" and warms_up and self.dist.device.type == "cuda" and not self.has_own_network:
             self._compile_if_worth()
-        yield from super().synthetic_steps()
 
     def _compile_if_worth(self) -> None:
         """Compile, or print why not on a card where it was measured."""

@@ -422,6 +422,12 @@ class SampleProblem(ABC, Generic[B]):
         batch: Any = TensorBatch(x.to(device), y.zero_().to(device), np.arange(size), 0.0)
         return batch  # type: ignore[no-any-return]  # of a subclass that reads such batches
 
+    def prepare_training(self) -> None:
+        """Do what is left before the first step of a run, also of a resumed one, such as compiling the network.
+
+        Runs that only evaluate do without. A collective call.
+        """
+
     def synthetic_steps(self) -> Iterator[list[B]]:
         """Yield this rank's parts of a step for each usual shape: a global batch, and the smaller last one of an epoch.
 

@@ -394,6 +394,7 @@ class Training(Loop):
             else:
                 initial_facts = self._load_weights(initial)
             self.attach_callbacks(saved)
+            problem.prepare_training()
             self.step.wrap_network()
             if not saved:
                 warmed = self._warm_up()  # else the clock runs: the first steps of the run do it

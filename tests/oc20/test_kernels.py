@@ -223,7 +223,7 @@ def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(gra
 @needs_gpu
 @pytest.mark.parametrize("frames", [1, 8])
 def test_losses_of_training_are_those_with_torch(slabs, frames):
-    """The forces train, as in the benchmark; some atoms have no edge."""
+    """The forces train, as in the benchmark; some atoms have no edge. The interpreter may take over 20 s."""
     import oc20.kernels  # noqa: F401  # its candidates
 
     chosen = slabs[7:] if frames == 1 else [slabs[7], slabs[3]] * 4

@@ -95,7 +95,7 @@ SECTIONS: Final = (
         "steps:deepcam_compiled",
         200,
         230,
-        "batches 8 and 1 compiled, with profiles, losses beside those of plain steps, and the loss compiled, too",
+        "batches 8 and 1 compiled, with profiles and losses beside those of plain steps; batch 8 with all candidates",
         "compile: auto",
         gate=True,
     ),

@@ -16,7 +16,7 @@ from gpu.variants import (
     BLOCK,
     BLOCK_GRAPHS,
     CANDIDATES,
-    COMPILED_LOSS,
+    COMPILED_ALL,
     COMPILED_UNTUNED,
     GRAPHS,
     KERNELS,
@@ -61,10 +61,8 @@ def oc20_candidates(bench: Bench) -> None:
 
 def deepcam_candidates(bench: Bench) -> None:
     """Measure DeepCAM's steps with each candidate; cuDNN's search for algorithms would take 40 s for each batch."""
-    names = CANDIDATES["deepcam"]
     for batch in bench.size((8, 1), (8,)):
-        # Interpreted, the kernels of the last one would take minutes.
-        several(bench, "deepcam", batch, BASES["deepcam"].try_each(bench.size(names, names[:-1])), profiled=True)
+        several(bench, "deepcam", batch, BASES["deepcam"].try_each(CANDIDATES["deepcam"]), profiled=True)
 
 
 def deepcam_compiled(bench: Bench) -> None:
@@ -74,7 +72,8 @@ def deepcam_compiled(bench: Bench) -> None:
         if bench.found("step", network="deepcam", batch=batch, variant=UNTUNED.name) is None:
             step(bench, "deepcam", batch, UNTUNED, plan(bench, False))
         step(bench, "deepcam", batch, COMPILED_UNTUNED, plan(bench, True, COMPILING_S))
-    step(bench, "deepcam", bench.size(8, 1), COMPILED_LOSS, plan(bench, False, COMPILING_S))
+    if not bench.dry:  # interpreted, the kernels of depthwise layers would take minutes
+        step(bench, "deepcam", 8, COMPILED_ALL, plan(bench, True, COMPILING_S))
 
 
 def deepcam_autotuned(bench: Bench) -> None:

@@ -69,8 +69,8 @@ PLAINER: Final = (PLAIN, GRAPHS, UNTUNED, KERNELS_GRAPHS, BLOCK_GRAPHS)
 """Variants with whose losses those of others are compared, the plainest first."""
 
 CANDIDATES: Final = {
-    "cosmoflow": ("cosmoflow-halves", "cosmoflow-copies", "fused-sgd"),
-    "deepcam": ("deepcam-output-8", "lamb-scratch", "deepcam-depthwise"),
+    "cosmoflow": ("cosmoflow-halves", "cosmoflow-copies", "cosmoflow-arrange", "fused-sgd"),
+    "deepcam": ("deepcam-output-8", "lamb-scratch"),
     "oc20": ("oc20-tf32", "oc20-bases-64", "oc20-rows", "oc20-basis", "oc20-sums"),
 }
 """The candidates of each network that change neither its files nor what is compiled."""
@@ -78,7 +78,8 @@ PACKED: Final = replace(BLOCK_GRAPHS.with_keys("data.format=packed"), candidates
 """Samples of a quarter of the bytes, decoded on the device."""
 BASES: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": UNTUNED, "oc20": KERNELS_GRAPHS}
 """What each of them, and then all, are added to."""
-COMPILED_LOSS: Final = COMPILED_UNTUNED.with_candidates("deepcam-loss")
+COMPILED_ALL: Final = COMPILED_UNTUNED.with_candidates(*CANDIDATES["deepcam"], "deepcam-loss", "deepcam-depthwise")
+"""The last two need a compiled network: the loss joins it, and statistics would be computed twice without."""
 CONVERGING: Final = {
     "cosmoflow": Variant("fused, 32 channels", FUSED | {"conv_size": 32}),
     "deepcam": Variant("compiled", keys=(COMPILE,)),
@@ -170,7 +171,7 @@ OPTIONS: Final = (
     Option("max_autotune", ("deepcam",), TRIED, ((COMPILED_UNTUNED, AUTOTUNED),), note="beyond compile=true"),
     Option("cosmoflow-packed", ("cosmoflow",), TRIED, ((BLOCK_GRAPHS, PACKED),), note="data on the device"),
     Option("cosmoflow-packed", ("cosmoflow",), TRIED, ((BLOCK_GRAPHS, PACKED),), "with files", "from the page cache"),
-    Option("deepcam-loss", ("deepcam",), TRIED, ((COMPILED_UNTUNED, COMPILED_LOSS),)),
+    Option("deepcam-loss, deepcam-depthwise", ("deepcam",), TRIED, ((COMPILED_UNTUNED, COMPILED_ALL),)),
     *(
         Option(variant.name.removeprefix(f"{base.name}, "), (network,), TRIED, ((base, variant),))
         for network, base in BASES.items()

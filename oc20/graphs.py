@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.candidate import Candidate
 from common.data.prefetch import map_tensors
 from oc20.settings import CUTOFF_ANGSTROM, FAR_ANGSTROM
 
@@ -25,6 +26,8 @@ SAME_PLACE_ANGSTROM: Final = 1e-8
 """Two atoms nearer than this have no defined direction between them, and get no edge."""
 TIE_DECIMALS: Final = 6
 """Distances are compared to this many decimals, so that rounding does not choose among atoms of a perfect crystal."""
+ROWS: Final = Candidate("oc20-rows")
+"""Kernels add the edges of an atom, and no longer than it has some: without padding to the width of a table."""
 
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 

@@ -36,8 +36,7 @@ import triton.language as tl
 from torch import Tensor
 
 from common.candidate import Candidate
-from oc20.graphs import EdgeTable, Graph
-from oc20.operations import ROWS
+from oc20.graphs import ROWS, EdgeTable, Graph
 
 TF32: Final = Candidate("oc20-tf32")
 """Where a run computes in bfloat16, a product of float32 matrices is a single one of TF32."""

@@ -36,15 +36,13 @@ from torch import Tensor
 from common.candidate import Candidate
 from common.precision import product_dtype
 from oc20.basis import BASIS, spherical_harmonics
-from oc20.graphs import EdgeTable, Graph
+from oc20.graphs import ROWS, EdgeTable, Graph
 from oc20.settings import Kernels
 
 if TYPE_CHECKING:
     from oc20.kernels import Fused
 
 
-ROWS: Final = Candidate("oc20-rows")
-"""Kernels add the edges of an atom, and no longer than it has some: without padding to the width of a table."""
 SUMS: Final = Candidate("oc20-sums")
 """A kernel adds the gradients by the sum z of a dense layer, from the energies' pass and from that of the forces."""
 

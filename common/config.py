@@ -187,8 +187,7 @@ def _remove_key(tree: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
     """Return a configuration as dicts, tuples, numbers and text; paths become what `path_text` makes of them."""
-    plain: dict[str, Any] = msgspec.to_builtins(config, enc_hook=path_text)
-    return plain
+    return msgspec.to_builtins(config, enc_hook=path_text)
 
 
 def to_yaml(config: Any, all_keys: bool = True) -> str:

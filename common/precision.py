@@ -46,14 +46,13 @@ class Precision:
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which to compute predictions and losses."""
         dtype = DTYPES[self.name]
-        context: AbstractContextManager[Any] = torch.autocast(
+        return torch.autocast(
             self._device,
             dtype,
             enabled=dtype is not torch.float32,
             # A CUDA graph would go on reading a converted weight that was cached before it was recorded.
             cache_enabled=self._device == "cpu",
         )
-        return context
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradients of the loss, which is scaled for fp16."""
@@ -70,8 +69,7 @@ class Precision:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loss scale and its history, empty without one."""
-        state: dict[str, Any] = self._scaler.state_dict()
-        return state
+        return self._scaler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; raise ValueError if only one of the two runs has a loss scale."""
@@ -99,7 +97,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
 def _computes_bf16(device: torch.device) -> bool:
     """Tell whether the device has instructions for bfloat16; emulating them gains nothing."""
     if device.type == "cpu":
-        return torch.cpu._is_avx512_bf16_supported()  # type: ignore[no-any-return]  # torch has no public function for this
+        return torch.cpu._is_avx512_bf16_supported()  # torch has no public function for this
     module = torch.get_device_module(device)
     return hasattr(module, "is_bf16_supported") and bool(module.is_bf16_supported(including_emulation=False))
 

@@ -93,8 +93,7 @@ def draw_labels(rng: np.random.Generator, n: int) -> np.ndarray:
 
     Multiples of 2^-23 as in the published data: exact in float32, hence never 1.
     """
-    labels: np.ndarray = (rng.integers(0, 2**24, (n, 4)) / 2**23 - 1).astype(np.float32)
-    return labels
+    return (rng.integers(0, 2**24, (n, 4)) / 2**23 - 1).astype(np.float32)
 
 
 def transfer(k_h_mpc: np.ndarray, omega_m: float, h: float) -> np.ndarray:
@@ -105,8 +104,7 @@ def transfer(k_h_mpc: np.ndarray, omega_m: float, h: float) -> np.ndarray:
     shape = omega_m * h * (alpha + (1 - alpha) / (1 + (0.43 * k_h_mpc * h * sound_horizon_mpc) ** 4))
     q = k_h_mpc * (T_CMB_K / 2.7) ** 2 / shape
     log_term = np.log(2 * np.e + 1.8 * q)
-    ratio: np.ndarray = log_term / (log_term + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
-    return ratio
+    return log_term / (log_term + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
 
 
 def sphere_variance(k_h_mpc: np.ndarray, power: np.ndarray, radius_mpc_h: float) -> float:
@@ -121,8 +119,7 @@ def linear_power(k_h_mpc: np.ndarray, omega_m: float, sigma_8: float, n_s: float
     table = np.geomspace(1e-4, 20.0, 600)  # for every label of WIDE the integral has converged to 0.1 %
     unscaled = table**n_s * transfer(table, omega_m, h) ** 2
     amplitude = sigma_8**2 / sphere_variance(table, unscaled, 8.0)
-    power: np.ndarray = amplitude * k_h_mpc**n_s * transfer(k_h_mpc, omega_m, h) ** 2
-    return power
+    return amplitude * k_h_mpc**n_s * transfer(k_h_mpc, omega_m, h) ** 2
 
 
 def growth(z: float, omega_m: float) -> float:
@@ -160,8 +157,7 @@ class Modes:
 
     def real(self, modes: np.ndarray) -> np.ndarray:
         """The field (n, n, n) of these modes."""
-        field: np.ndarray = np.fft.irfftn(modes, s=(self.n,) * 3, axes=(0, 1, 2))
-        return field
+        return np.fft.irfftn(modes, s=(self.n,) * 3, axes=(0, 1, 2))
 
     def displacement(self, density: np.ndarray) -> list[np.ndarray]:
         """The three components, in units of L/2π, of the gradient field whose divergence is minus this density."""
@@ -173,8 +169,7 @@ class Modes:
         omega_m, sigma_8, n_s, h_0 = (parameters[name] for name in ("omega_m", "sigma_8", "n_s", "h_0"))
         k_h_mpc = 2 * np.pi / length_mpc_h * np.sqrt(np.arange(1, 3 * (self.n // 2) ** 2))
         amplitude = np.sqrt(linear_power(k_h_mpc, omega_m, sigma_8, n_s, h_0 / 100) * (self.n / length_mpc_h) ** 3)
-        by_k2: np.ndarray = np.concatenate(([0], amplitude)).astype(np.float32)[self.k2.astype(np.int32)]
-        return by_k2
+        return np.concatenate(([0], amplitude)).astype(np.float32)[self.k2.astype(np.int32)]
 
     def tidal_source(self, density: np.ndarray) -> np.ndarray:
         """The modes of the source of the second order: Σ_(i>j) φ_ii φ_jj − φ_ij² where ∇²φ is this density."""
@@ -183,8 +178,7 @@ class Modes:
         source = xx * yy + (xx + yy) * zz
         for i, j in ((0, 1), (0, 2), (1, 2)):
             source -= self.real(self.k[i] * self.k[j] * potential) ** 2
-        modes: np.ndarray = np.fft.rfftn(source)
-        return modes
+        return np.fft.rfftn(source)
 
 
 def count(displacement: Sequence[np.ndarray], grid: int, counted: np.ndarray | None = None) -> np.ndarray:
@@ -225,8 +219,7 @@ def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generato
         for component, correction in zip(moved, second, strict=False):  # empty in the Zel'dovich approximation
             component += np.float32(growth_2lpt(z, omega_m)) * correction
         counts.append(count(moved, box.grid))
-    stacked: np.ndarray = np.stack(counts, axis=-1)
-    return stacked
+    return np.stack(counts, axis=-1)
 
 
 DRIFT = Prior({"sigma_8": (0.5, 1.2)} | dict.fromkeys(("drift_x", "drift_y", "drift_z"), (-24.0, 24.0)))
@@ -263,8 +256,7 @@ def simulate_drift(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Ge
         for component, name in zip(moved, ("drift_x", "drift_y", "drift_z"), strict=True):
             component += np.float32(parameters[name] * voxels_per_mpc_h * growth(z, omega_m)) * smooth
         counts.append(count(moved, box.grid, smooth > THRESHOLD))
-    stacked: np.ndarray = np.stack(counts, axis=-1)
-    return stacked
+    return np.stack(counts, axis=-1)
 
 
 PRIORS: Final = {"original": ORIGINAL, "wide": WIDE, "drift": DRIFT}

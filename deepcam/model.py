@@ -240,8 +240,7 @@ def run_layers(layers: nn.Sequential, x_BCHW: Tensor) -> Tensor:
     Kernels take batch normalisation, and ReLU if there is one, into the depthwise convolution that comes next.
     """
     if not (DEPTHWISE_KERNELS.enabled and x_BCHW.numel()):
-        y_BCHW: Tensor = layers(x_BCHW)
-        return y_BCHW
+        return layers(x_BCHW)
     from deepcam.kernels import convolve_depthwise  # needs Triton
 
     flat = [part for layer in layers for part in (layer if isinstance(layer, nn.Sequential) else (layer,))]

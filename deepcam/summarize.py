@@ -71,8 +71,7 @@ def measure_channels(data_HWC: np.ndarray) -> np.ndarray:
         squares += np.einsum("wc,wc->c", row_WC, row_WC)
     pixels = height * width
     low, high = data_HWC.min(axis=0).min(axis=0), data_HWC.max(axis=0).max(axis=0)
-    measures: np.ndarray = np.stack([total / pixels, squares / pixels, low, high])
-    return measures
+    return np.stack([total / pixels, squares / pixels, low, high])
 
 
 def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
@@ -95,8 +94,7 @@ def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarra
     table = torch.zeros(len(names), 4, len(CHANNELS), dtype=torch.float64)
     for i, result in enumerate(results):
         table[dist.rank + i * dist.world_size] = torch.from_numpy(result)
-    in_order: np.ndarray = dist.all_reduce(table).numpy()
-    return in_order
+    return dist.all_reduce(table).numpy()
 
 
 def _measure_file(path: Path) -> np.ndarray | str:

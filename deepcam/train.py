@@ -160,10 +160,7 @@ class DeepCam(SampleProblem[TensorBatch]):
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
         size, shards = self.config.train.global_batch_size, self.config.data.shards(self.dist)
-        order: np.ndarray = self.drawn[
-            shard_order(shard_assignment(self.train_samples), shards, size, self.seed, epoch)
-        ]
-        return order
+        return self.drawn[shard_order(shard_assignment(self.train_samples), shards, size, self.seed, epoch)]
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""

@@ -50,8 +50,7 @@ def multiply_envelope(x_E: Tensor, exponent: int, values_EN: Tensor, slopes_EN: 
     The derivative by x is exact and then taken for a constant: a gradient by weights needs no second derivative by x.
     """
     u_E1, du_E1 = (function(x_E.detach()[:, None], exponent) for function in (smooth_envelope, slope_envelope))
-    product_EN: Tensor = _Sloped.apply(x_E, u_E1 * values_EN, du_E1 * values_EN + u_E1 * slopes_EN)
-    return product_EN
+    return _Sloped.apply(x_E, u_E1 * values_EN, du_E1 * values_EN + u_E1 * slopes_EN)
 
 
 class _Sloped(torch.autograd.Function):
@@ -81,8 +80,7 @@ def spherical_bessel(order: int, t: np.ndarray) -> np.ndarray:
     for k in range(SERIES_TERMS, 0, -1):  # the innermost bracket first
         series = 1 - series * near**2 / (2 * k * (2 * (order + k) + 1))
     series *= near**order / math.prod(range(2 * order + 1, 0, -2))
-    values: np.ndarray = np.where(t < SERIES_BELOW, series, now)
-    return values
+    return np.where(t < SERIES_BELOW, series, now)
 
 
 def bessel_roots(orders: int, count: int) -> np.ndarray:
@@ -99,8 +97,7 @@ def bessel_roots(orders: int, count: int) -> np.ndarray:
             same = spherical_bessel(order, middle) * below > 0
             low, high = np.where(same, middle, low), np.where(same, high, middle)
         roots.append((low + high) / 2)
-    table: np.ndarray = np.stack([root[:count] for root in roots])
-    return table
+    return np.stack([root[:count] for root in roots])
 
 
 def spherical_harmonics(unit: Tensor, orders: int) -> list[Tensor]:
@@ -191,8 +188,7 @@ class SphericalBasis(nn.Module):
         for order, roots in enumerate(bessel_roots(self.orders, self.count)):
             scale = math.sqrt((2 * order + 1) / (2 * math.pi)) / np.abs(spherical_bessel(order + 1, roots))
             columns.append(scale * spherical_bessel(order, roots * x))
-        values: np.ndarray = np.concatenate(columns, axis=1)
-        return values
+        return np.concatenate(columns, axis=1)
 
     def forward(self, x_E: Tensor) -> Tensor:
         """Return the values (E, F) in the type of x; F runs over l, and within l over n.

@@ -186,8 +186,7 @@ def find_neighbours(
 def list_images(ranges: Iterable[tuple[int, int]]) -> np.ndarray:
     """Return the images of a cell, int64 (images, 3), from the first to before the last along each axis."""
     axes = np.meshgrid(*(np.arange(first, last) for first, last in ranges), indexing="ij")
-    images: np.ndarray = np.stack(axes, -1).reshape(-1, 3)
-    return images
+    return np.stack(axes, -1).reshape(-1, 3)
 
 
 def images_within(pos: np.ndarray, cell: np.ndarray, cutoff: float) -> list[int]:
@@ -222,8 +221,7 @@ def select_nearest(
     order = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
     degree = np.bincount(centre)
     first = np.cumsum(degree) - degree
-    kept: np.ndarray = order[np.arange(len(order)) - first[centre[order]] < most]
-    return kept
+    return order[np.arange(len(order)) - first[centre[order]] < most]
 
 
 def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
@@ -341,5 +339,4 @@ def _edge_keys(source: Numbers, centre: Numbers, offset: Numbers, atoms: int) ->
 def _concatenate_parts(parts: list[np.ndarray], dtype: type[np.generic], columns: int | None = None) -> np.ndarray:
     """Return the concatenated parts, an empty array if there are none."""
     none = np.empty((0,) if columns is None else (0, columns), dtype)
-    joined: np.ndarray = np.concatenate([none, *parts], dtype=dtype)
-    return joined
+    return np.concatenate([none, *parts], dtype=dtype)

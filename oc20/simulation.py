@@ -137,8 +137,7 @@ def _run_dynamics(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iter
         fixcm=False,
         rng=rng,
     )
-    steps: Iterator[Any] = dynamics.irun(steps=10**9)
-    return steps
+    return dynamics.irun(steps=10**9)
 
 
 def _record_frames(

@@ -138,7 +138,7 @@ def map_tensors(value: T, function: Callable[[Tensor], Any]) -> T:
     elif is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: map_tensors(getattr(value, field.name), function) for field in fields(value)}
         changed = replace(value, **parts)
-    return changed  # type: ignore[no-any-return]  # of the same type
+    return changed
 
 
 def list_tensors(value: Any) -> Iterator[Tensor]:

@@ -69,15 +69,13 @@ def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
 
 
 def _shuffle_samples(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
-    order: np.ndarray = np.argsort(random_bits(n, seed, purpose, epoch), kind="stable")
-    return order
+    return np.argsort(random_bits(n, seed, purpose, epoch), kind="stable")
 
 
 def random_bits(n: int, seed: int, purpose: int, number: int) -> np.ndarray:
     """Return n random words of 64 bits: those of stream `number` among the streams of a purpose and seed."""
     source = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, number)))
-    words: np.ndarray = source.random_raw(n)
-    return words
+    return source.random_raw(n)
 
 
 def step_seed(seed: int, part: int, epoch: int, step: int) -> int:
@@ -94,8 +92,7 @@ def take_share(order: S, part: int, parts: int) -> S:
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
     n = len(order)
-    selection: S = order[part * n // parts : (part + 1) * n // parts]
-    return selection
+    return order[part * n // parts : (part + 1) * n // parts]
 
 
 def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
@@ -209,8 +206,7 @@ def draw_samples(kind: Bagging, seed: int, instance: int, samples: int) -> np.nd
         raise ValueError(f"the seed of instance 0 is {seed}, by that of instance {instance}; expected at least 0")
     uniform = (random_bits(samples, seed, BAGGING, instance) >> np.uint64(64 - BITS)) * 2.0**-BITS
     if kind == "bootstrap":
-        draws: np.ndarray = np.sort((uniform * samples).astype(np.int64))
-        return draws
+        return np.sort((uniform * samples).astype(np.int64))
     times = np.searchsorted(_POISSON, uniform, side="right")
     return np.repeat(np.arange(samples), times)
 

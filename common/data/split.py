@@ -197,8 +197,7 @@ def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
     """
     if ranks is None:
         return find()
-    names: list[str] = ranks.broadcast_json(find() if ranks.is_main else None)
-    return names
+    return ranks.broadcast_json(find() if ranks.is_main else None)
 
 
 def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listing:

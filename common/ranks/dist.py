@@ -350,8 +350,7 @@ class RankGroup(Dist):
         return wrapped
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
-        context: contextlib.AbstractContextManager[None] = module.no_sync()
-        return context
+        return module.no_sync()
 
     def find_leaders(self) -> Dist | None:
         chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]

@@ -176,8 +176,7 @@ class HaloConv3d(PaddedConv3d):
         halos: list[Tensor] = []
         if self.with_halo:
             x_BCDHW, halos = self._split_halos(x_BCDHW)
-        y_BCDHW: Tensor = _HaloConvolution.apply(x_BCDHW, weight, bias, self, *halos)
-        return y_BCDHW
+        return _HaloConvolution.apply(x_BCDHW, weight, bias, self, *halos)
 
     def halo_offsets(self, sign: int = 1) -> list[tuple[Offset, int]]:
         """Return offset and rank of the neighbours whose halo is not empty; sign -1: of those that need this rank's."""

@@ -89,8 +89,7 @@ class ShardedLinear(nn.Linear):
         """Return the outputs (B, O), the same on all ranks."""
         x_BF = _Own.apply(x_BF, self.shard) if self.gathered else _Scaled.apply(x_BF, self.shard.group.world_size)
         part_BO = F.linear(x_BF, self.weight)
-        y_BO: Tensor = _Summed.apply(part_BO.to(self.bias.dtype), self.shard.group) + self.bias
-        return y_BO
+        return _Summed.apply(part_BO.to(self.bias.dtype), self.shard.group) + self.bias
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -72,8 +72,7 @@ class SharedBatchNorm(nn.BatchNorm2d):
             return super().forward(x_BCHW)
         self.num_batches_tracked += 1
         if x_BCHW.is_cuda:
-            y_BCHW: Tensor = _Normalize.apply(x_BCHW, self.weight, self.bias, self)
-            return y_BCHW
+            return _Normalize.apply(x_BCHW, self.weight, self.bias, self)
         x = x_BCHW.to(torch.promote_types(x_BCHW.dtype, torch.float32))
         mean, var, count = _Statistics.apply(x, self.group)
         with torch.no_grad():

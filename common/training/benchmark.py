@@ -319,8 +319,7 @@ class SampleProblem(ABC, Generic[B]):
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, the same on all ranks."""
-        order: np.ndarray = self.drawn[draw_permutation(self.train_samples, self.seed, epoch)]
-        return order
+        return self.drawn[draw_permutation(self.train_samples, self.seed, epoch)]
 
     def steps(self, epoch: int) -> int:
         """Return the number of optimizer steps in an epoch, the same on all ranks."""
@@ -420,7 +419,7 @@ class SampleProblem(ABC, Generic[B]):
         x.random_(0, 8)
         device = self.dist.device
         batch: Any = TensorBatch(x.to(device), y.zero_().to(device), np.arange(size), 0.0)
-        return batch  # type: ignore[no-any-return]  # of a subclass that reads such batches
+        return batch  # of a subclass that reads such batches
 
     def prepare_training(self) -> None:
         """Do what is left before the first step of a run, also of a resumed one, such as compiling the network.
@@ -563,7 +562,7 @@ class Benchmark:
         # By name: the command's module is imported twice, once as __main__.
         if own not in (base.__qualname__ for base in getattr(problem, "__mro__", ())):
             raise UsageError(f"train.problem is {name!r}, which is not derived from the {own} of {self.name}.train")
-        return problem  # type: ignore[no-any-return]  # whatever is registered
+        return problem  # whatever is registered
 
     def build_problem(self, config: RunConfig, dist: Dist, seed: int) -> Problem:
         """Return the problem of a configuration, see `find_problem`. A collective call."""

@@ -74,8 +74,7 @@ class CudaGraphs:
             self._abandon_recording(before)
             raise
         self._graphs.append(graph)
-        replay: Callable[[], None] = graph.replay
-        return replay
+        return graph.replay
 
     def close(self) -> None:
         """Destroy the graphs, which must not be replayed any more, once the device has done their work."""

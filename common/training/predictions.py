@@ -179,8 +179,7 @@ def _encode_names(names: np.ndarray) -> np.ndarray:
             f"a sample's name has {len(longer[0])} bytes, and HDF5 files have names of at most {NAME_BYTES}: write "
             f"{NPZ}, or rename the sample {longer[0].decode()!r}"
         )
-    fixed: np.ndarray = np.array(encoded, f"S{NAME_BYTES}")
-    return fixed
+    return np.array(encoded, f"S{NAME_BYTES}")
 
 
 ENDINGS: Final = (".png", ".svg", ".pdf")
@@ -261,8 +260,7 @@ class Thinned:
     @property
     def rows(self) -> np.ndarray:
         """The rows that were kept."""
-        rows: np.ndarray = np.concatenate(self._kept)
-        return rows
+        return np.concatenate(self._kept)
 
 
 def check_picture(path: Path) -> None:

@@ -81,8 +81,7 @@ def find_cyclones(planet: Planet, fields: np.ndarray) -> np.ndarray:
     region, count = find_regions(eyes | (reach & (speed >= GALE)))
     kept: np.ndarray = np.zeros(count + 1, bool)  # the last is outside
     kept[region[eyes]] = True
-    cyclones: np.ndarray = kept[region]
-    return cyclones
+    return kept[region]
 
 
 def find_lows(planet: Planet, psl: np.ndarray) -> np.ndarray:

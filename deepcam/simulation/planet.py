@@ -69,14 +69,12 @@ class Planet:
         coast = np.quantile(continents, 1 - LAND_FRACTION)
         above = np.maximum(continents - coast, 0)
         peaks = 1800 * np.minimum(above, 1) * np.maximum(mountains, 0)
-        elevation: np.ndarray = np.minimum(500 * above + peaks, 4500)
-        return elevation
+        return np.minimum(500 * above + peaks, 4500)
 
     @property
     def land(self) -> np.ndarray:
         """True on land."""
-        dry: np.ndarray = self.elevation_m > 0
-        return dry
+        return self.elevation_m > 0
 
     def waves(self, rng: np.random.Generator, most: int, scale: float, slope: float) -> np.ndarray:
         """A random field of mean 0 and deviation 1 made of `most` waves around the planet: alike on every grid.
@@ -96,8 +94,7 @@ class Planet:
         field = np.fft.irfft(rows[:, : self.width // 2], self.width, axis=1)
         weights = np.broadcast_to(self.cos_lat, field.shape)
         field -= np.average(field, weights=weights)
-        normal: np.ndarray = field / np.sqrt(np.average(field**2, weights=weights))
-        return normal
+        return field / np.sqrt(np.average(field**2, weights=weights))
 
     def gradient(self, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The derivatives to the east and to the north, per metre; central differences."""
@@ -107,8 +104,7 @@ class Planet:
 
     def east_of(self, lon: float) -> np.ndarray:
         """How many degrees (1, width) every meridian lies east of one, from -180 to 180."""
-        east: np.ndarray = (self.lon - lon + 180) % 360 - 180
-        return east
+        return (self.lon - lon + 180) % 360 - 180
 
     def offset_km(self, lat: float, lon: float) -> tuple[np.ndarray, np.ndarray]:
         """How far every cell lies east and north of a point, on the map that keeps areas (sinusoidal)."""
@@ -127,52 +123,44 @@ def separation_km(
     a, b = np.radians(lat_a), np.radians(lat_b)
     eastward = np.sin(np.radians(lon_a - lon_b) / 2)
     half = np.sin((a - b) / 2) ** 2 + np.cos(a) * np.cos(b) * eastward**2
-    distance: np.ndarray = 2e-3 * radius_m * np.arcsin(np.sqrt(np.minimum(half, 1)))
-    return distance
+    return 2e-3 * radius_m * np.arcsin(np.sqrt(np.minimum(half, 1)))
 
 
 def coriolis_parameter(lat: np.ndarray) -> np.ndarray:
     """The Coriolis parameter in 1/s."""
-    parameter: np.ndarray = 2 * ROTATION_PER_S * np.sin(np.radians(lat))
-    return parameter
+    return 2 * ROTATION_PER_S * np.sin(np.radians(lat))
 
 
 def gaussian_bell(x: np.ndarray, width: float) -> np.ndarray:
     """1 at 0, falling to 1/e at this width."""
-    bell: np.ndarray = np.exp(-((x / width) ** 2))
-    return bell
+    return np.exp(-((x / width) ** 2))
 
 
 def saturation_pressure(kelvin: np.ndarray) -> np.ndarray:
     """The pressure of saturated vapour over water in Pa (Bolton 1980, eq. 10)."""
     celsius = kelvin - 273.15
-    pressure: np.ndarray = 611.2 * np.exp(17.67 * celsius / (celsius + 243.5))
-    return pressure
+    return 611.2 * np.exp(17.67 * celsius / (celsius + 243.5))
 
 
 def saturated_humidity(kelvin: np.ndarray, pressure_pa: np.ndarray) -> np.ndarray:
     """The specific humidity of saturated air in kg/kg."""
     vapour = saturation_pressure(kelvin)
-    humidity: np.ndarray = 0.622 * vapour / (pressure_pa - 0.378 * vapour)
-    return humidity
+    return 0.622 * vapour / (pressure_pa - 0.378 * vapour)
 
 
 def saturated_column(kelvin: np.ndarray) -> np.ndarray:
     """The water in a saturated column of this sea-level temperature in kg/m²."""
-    water: np.ndarray = saturation_pressure(kelvin) / (461.5 * kelvin) * VAPOUR_SCALE_M
-    return water
+    return saturation_pressure(kelvin) / (461.5 * kelvin) * VAPOUR_SCALE_M
 
 
 def mean_temperature(lat: np.ndarray) -> np.ndarray:
     """The temperature at sea level in K where the sun is over the equator."""
-    temperature: np.ndarray = 301 - 50 * abs(np.sin(np.radians(np.clip(lat, -90, 90)))) ** 2.3
-    return temperature
+    return 301 - 50 * abs(np.sin(np.radians(np.clip(lat, -90, 90)))) ** 2.3
 
 
 def mean_layer_temperature(surface: np.ndarray, t500: np.ndarray, t200: np.ndarray) -> np.ndarray:
     """The temperature that gives the thickness of the layer from 1000 to 200 hPa, by the trapezoidal rule in log p."""
-    mean: np.ndarray = 0.22 * surface + 0.5 * t500 + 0.28 * t200
-    return mean
+    return 0.22 * surface + 0.5 * t500 + 0.28 * t200
 
 
 SEA_LEVEL_PA: Final = 101_100.0
@@ -351,8 +339,7 @@ class Sky:
         showers = np.exp(1.2 * planet.waves(rng, 80, 25.0, 2.0))
         rain = (self.rain + 4e-8 * np.maximum(self.humidity - 0.55, 0) / 0.35 * tmq / 30) * showers
         channels = (tmq, u, v, *bottom, q, ps, psl, t200, t500, rain, ground, reference, z1000, z200, zbot)
-        stacked: np.ndarray = np.stack(channels, axis=-1).astype(np.float32)
-        return stacked
+        return np.stack(channels, axis=-1).astype(np.float32)
 
     def _surface_wind(self, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Friction slows the wind and turns it towards low pressure, over land more than over the sea."""

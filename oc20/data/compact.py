@@ -75,8 +75,7 @@ class CompactShard:
         index = os.pread(self._file, 8 * (count + 1), index_start)
         if zlib.crc32(index) != crc:
             raise FrameError(f"{self.path}: the index is damaged: {HOW_TO_FIX}")
-        starts: np.ndarray = np.frombuffer(index, "<u8").astype(np.int64)
-        return starts
+        return np.frombuffer(index, "<u8").astype(np.int64)
 
 
 def write_frames(path: Path, frames: Iterable[Frame]) -> int:

@@ -90,8 +90,7 @@ def _wrap_positions(pos: np.ndarray, cell: np.ndarray) -> np.ndarray:
 def _multiply_matrix(rows_N3: np.ndarray, matrix_33: np.ndarray) -> np.ndarray:
     """Return the matrix product, its terms added from first to last, each rounded: no library does that for sure."""
     first, second, third = (rows_N3[:, axis, None] * matrix_33[axis] for axis in range(3))
-    total: np.ndarray = first + second + third
-    return total
+    return first + second + third
 
 
 def _invert_by_cofactors(cell: np.ndarray) -> np.ndarray:
@@ -99,14 +98,12 @@ def _invert_by_cofactors(cell: np.ndarray) -> np.ndarray:
     a, b, c = cell
     across = np.stack([_cross_product(b, c), _cross_product(c, a), _cross_product(a, b)], 1)
     x, y, z = a * across[:, 0]
-    inverse: np.ndarray = across * (1 / (x + y + z))
-    return inverse
+    return across * (1 / (x + y + z))
 
 
 def _cross_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     turned, back = [1, 2, 0], [2, 0, 1]
-    product: np.ndarray = a[turned] * b[back] - a[back] * b[turned]
-    return product
+    return a[turned] * b[back] - a[back] * b[turned]
 
 
 def _invert_by_elimination(cell: np.ndarray) -> np.ndarray:

@@ -259,8 +259,7 @@ def _read_dtype(call: Any) -> np.dtype:
         raise PickleError("an array of elements other than numbers")
     if call.state[1] == ">":
         raise PickleError("an array with another byte order")
-    dtype: np.dtype = np.dtype(call.args[0]).newbyteorder("<")
-    return dtype
+    return np.dtype(call.args[0]).newbyteorder("<")
 
 
 def _allow_nothing(_: str) -> bool:

@@ -221,8 +221,7 @@ def _read_array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     if type(value) is not RecordedCall:
         if type(value) not in (int, float) or abs(value) >= 2**63:
             raise FrameError(f"`{key}` is a {type(value).__name__}; expected numbers: {AGAIN}")
-        number: np.ndarray = np.asarray(value)
-        return number
+        return np.asarray(value)
     try:
         array = array_of(value)
     except PickleError as error:

@@ -193,8 +193,7 @@ def count(displacement: Sequence[np.ndarray], grid: int, counted: np.ndarray | N
         position = np.floor(component + centres.reshape([-1 if i == axis else 1 for i in range(3)]))
         voxel = voxel * grid + position.astype(np.int32) % grid
     voxels = voxel.ravel() if counted is None else voxel[counted]
-    counts: np.ndarray = np.bincount(voxels, minlength=grid**3).astype(np.int16)
-    return counts.reshape((grid,) * 3)
+    return np.bincount(voxels, minlength=grid**3).astype(np.int16).reshape((grid,) * 3)
 
 
 def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generator) -> np.ndarray:

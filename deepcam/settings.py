@@ -116,8 +116,7 @@ class DataConfig(SamplesConfig):
 
     def shards(self, dist: Any) -> int:
         """Return the number of shards into which `shuffle` divides the training samples. dist: of the run."""
-        counts: dict[str, int] = {"global": 1, "node": dist.nodes, "rank": dist.world_size}
-        return counts[self.shuffle]
+        return {"global": 1, "node": dist.nodes, "rank": dist.world_size}[self.shuffle]
 
 
 @dataclass(frozen=True, slots=True)

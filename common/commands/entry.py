@@ -70,11 +70,10 @@ def run_row(command: Command, benchmark: str, arguments: Sequence[str]) -> int:
         if command.is_shared:
             trainer = f"{benchmark}.train"
             run = partial(run, import_module(trainer).BENCHMARK)
-        status: int = run([*first, *arguments])
+        return run([*first, *arguments])
     except ModuleNotFoundError as error:
         problem = missing_extra(error, command.name_module(benchmark))
         if problem is None:
             raise
         print_error(problem)
         return 1
-    return status

@@ -185,8 +185,7 @@ def _mix_bits(value: np.ndarray) -> np.ndarray:
         value = value + np.uint64(0x9E3779B97F4A7C15)
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed: np.ndarray = value ^ (value >> np.uint64(31))
-    return mixed
+        return value ^ (value >> np.uint64(31))
 
 
 BITS: Final = 53

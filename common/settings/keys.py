@@ -210,14 +210,13 @@ def closed_rows(config: Any) -> tuple[Closed, ...]:
 
     Raises DeclarationError for a key of which nothing is said.
     """
-    reference: Reference = config.reference
     names = {leaf.name for leaf in list_leaves(config)}
     if unknown := [name for name in config.closed if name not in names]:
         raise DeclarationError(
             f"{_locate_class(config)}, closed has {unknown[0]}, but there is none: remove or correct it"
         )
     rows = [row for leaf in list_leaves(config) for row in _list_rows(config, leaf)]
-    gone = [Closed(name, check, reference.cite, until=last) for name, (last, check) in config.removed.items()]
+    gone = [Closed(name, check, config.reference.cite, until=last) for name, (last, check) in config.removed.items()]
     return (*rows, *gone)
 
 

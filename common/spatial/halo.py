@@ -252,8 +252,7 @@ class _HaloConvolution(torch.autograd.Function):
             pads = layer.padding_of(back)
             mine, part = _part_at(layer.reach.source_slice, back), _part_at(layer.reach.kernel_slice, back)
             by_x[mine].add_(compute_gradients(theirs, x[mine], weight[part], pads, (True, False, False))[0])
-        halo_count = len(ctx.needs_input_grad) - 4
-        return (by_x, by_weight, by_bias, None, *[None] * halo_count)
+        return (by_x, by_weight, by_bias, None, *[None] * (len(ctx.needs_input_grad) - 4))
 
 
 class _Gathered(torch.autograd.Function):

@@ -163,8 +163,7 @@ def tensor_norms(parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> Ten
 def gradient_norms(parameters: Iterable[Tensor]) -> Tensor:
     """Return the norm of the gradient of each parameter that has one (T,)."""
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    gradients: list[Any] = [parameter.grad for parameter in with_gradient]
-    return tensor_norms(with_gradient, gradients)
+    return tensor_norms(with_gradient, [parameter.grad for parameter in with_gradient])
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:

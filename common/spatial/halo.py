@@ -30,7 +30,7 @@ Tested on CPUs with gloo; untested on GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -222,7 +222,7 @@ class _HaloConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layer: HaloConv3d, *halos: Tensor) -> Tensor:
         halo_at = {offset: halo for (offset, _), halo in zip(layer.halo_offsets(), halos, strict=False)}
-        wait = _wait_for_nothing if layer.with_halo else _start_halos(layer, x, halo_at)
+        wait = _wait_for_nothing if layer.with_halo else _start_exchange(layer, x, halo_at)
         y = convolve_padded(x, weight, bias, layer.padding_of(HERE))
         wait()
         for offset, halo in halo_at.items():
@@ -240,7 +240,7 @@ class _HaloConvolution(torch.autograd.Function):
         by_y = by_y.contiguous(memory_format=torch.channels_last_3d)
         needs_x = ctx.needs_input_grad[0]
         arrived: dict[Offset, Tensor] = {}
-        wait = _start_gradients(layer, by_y, arrived) if needs_x else _wait_for_nothing
+        wait = _start_exchange(layer, by_y, arrived, sign=-1) if needs_x else _wait_for_nothing
         by_x, by_weight, by_bias = compute_gradients(by_y, x, weight, layer.padding_of(HERE), (needs_x, True, True))
         for offset, halo in zip(ctx.offsets, halos, strict=True):
             part, pads = _part_at(layer.reach.kernel_slice, offset), layer.padding_of(offset)
@@ -283,42 +283,26 @@ def _part_at(along: Callable[[int], slice], offset: Offset) -> tuple[slice, ...]
     return (slice(None), slice(None), *map(along, offset))
 
 
-def _start_halos(layer: HaloConv3d, x: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
-    """Start to send the halos of the neighbours and to receive the own ones, in `arrived`."""
-    rows = layer.reach.halo_rows
-    sent = [(rank, x[_part_at(layer.reach.source_slice, (-d, -h))]) for (d, h), rank in layer.halo_offsets(-1)]
-    received = {(d, h): (rank, (rows(d), rows(h))) for (d, h), rank in layer.halo_offsets()}
-    return _exchange_parts(layer.group, x, sent, received, arrived)
+def _start_exchange(layer: HaloConv3d, x: Tensor, arrived: dict[Offset, Tensor], sign: int = 1) -> Wait:
+    """Start to send the halos of the neighbours and to receive the own ones, in `arrived`.
 
-
-def _start_gradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
-    """Start to send the gradients of outputs to the ranks of the voxels behind them, and to receive theirs."""
-    rows = layer.reach.halo_rows
-    sent = [(rank, by_y[_part_at(layer.reach.target_slice, offset)]) for offset, rank in layer.halo_offsets()]
-    received = {(d, h): (rank, (rows(-d), rows(-h))) for (d, h), rank in layer.halo_offsets(-1)}
-    return _exchange_parts(layer.group, by_y, sent, received, arrived)
-
-
-def _exchange_parts(
-    group: Dist,
-    like: Tensor,
-    sent: Sequence[tuple[int, Tensor]],
-    received: Mapping[Offset, tuple[int, tuple[int | None, int | None]]],
-    arrived: dict[Offset, Tensor],
-) -> Wait:
-    """Start to send and to receive; tensors travel channels last. All ranks of a group have equally many samples.
-
-    received: the rank of each part, and its voxels along D and H; None: as many as the block `like` has.
+    sign -1: x has the gradients of outputs, which go to the ranks of the voxels behind them. Tensors travel channels
+    last. All ranks of a group have equally many samples.
     """
-    if not like.numel():
+    if not x.numel():
         return _wait_for_nothing
-    batch, channels, depth, height, width = like.shape
-    for offset, (_, (d, h)) in received.items():
-        sides = (depth if d is None else d, height if h is None else h, width)
-        arrived[offset] = like.new_empty(batch, *sides, channels).permute(0, 4, 1, 2, 3)
-    return group.exchange_tensors(
+    batch, channels, depth, height, width = x.shape
+    along = layer.reach.source_slice if sign > 0 else layer.reach.target_slice
+    receiving = layer.halo_offsets(sign)
+    for (d, h), _ in receiving:
+        # None: as many voxels as the block has.
+        rows, columns = layer.reach.halo_rows(sign * d), layer.reach.halo_rows(sign * h)
+        sides = (depth if rows is None else rows, height if columns is None else columns, width)
+        arrived[d, h] = x.new_empty(batch, *sides, channels).permute(0, 4, 1, 2, 3)
+    sent = [(rank, x[_part_at(along, (-sign * d, -sign * h))]) for (d, h), rank in layer.halo_offsets(-sign)]
+    return layer.group.exchange_tensors(
         [(rank, _channels_last(part).contiguous()) for rank, part in sent],
-        [(rank, _channels_last(arrived[offset])) for offset, (rank, _) in received.items()],
+        [(rank, _channels_last(arrived[offset])) for offset, rank in receiving],
     )
 
 

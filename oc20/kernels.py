@@ -77,15 +77,6 @@ class Rows(NamedTuple):
     longest: int
     precision: str
 
-    @classmethod
-    def from_graph(cls, graph: Graph, dtype: torch.dtype) -> Rows:
-        """Return the rows of the incoming edges, which are in the order of their atoms.
-
-        dtype: in which the run computes products.
-        """
-        incoming = graph.incoming
-        return cls(incoming.first, incoming.members.shape[1], _choose_precision(dtype))
-
 
 def _choose_precision(dtype: torch.dtype) -> str:
     """Return the precision of products of float32 matrices in a run that computes others in `dtype`."""
@@ -107,8 +98,13 @@ class Fused:
 
     @classmethod
     def from_graph(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor, dtype: torch.dtype) -> Fused:
-        """Return the input of the kernels for a graph whose edges have these values. dtype: see `Rows.from_graph`."""
-        return cls(Rows.from_graph(graph, dtype), harmonics_EM.contiguous(), radial_ELN.contiguous())
+        """Return the input of the kernels for a graph whose edges have these values.
+
+        dtype: in which the run computes products.
+        """
+        incoming = graph.incoming  # in the order of their atoms
+        rows = Rows(incoming.first, incoming.members.shape[1], _choose_precision(dtype))
+        return cls(rows, harmonics_EM.contiguous(), radial_ELN.contiguous())
 
     def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the moments (A, M, C), in b's type. See `oc20.operations.Surroundings.sum_triplets`."""

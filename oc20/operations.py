@@ -84,7 +84,7 @@ def sum_edges(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor, kernels: Kernels =
     by_kernel = kernels == "triton" and ROWS.enabled
     if x_E.is_cpu and not by_kernel:  # where index_add keeps the order, too
         return x_E.new_zeros(len(edges.members), *x_E.shape[1:]).index_add(0, atoms_E, x_E)
-    return _Summed.apply(x_E, edges, atoms_E, by_kernel)
+    return _AtomRows.apply(x_E, True, edges, atoms_E, by_kernel)
 
 
 def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor, kernels: Kernels = "torch") -> Tensor:
@@ -92,7 +92,7 @@ def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor, kernels: Kerne
     by_kernel = kernels == "triton" and ROWS.enabled
     if x_A.is_cpu and not by_kernel:
         return x_A.index_select(0, atoms_E)
-    return _HandedOut.apply(x_A, edges, atoms_E, by_kernel)
+    return _AtomRows.apply(x_A, False, edges, atoms_E, by_kernel)
 
 
 class _Dense(torch.autograd.Function):
@@ -214,12 +214,19 @@ class _Moved(torch.autograd.Function):
         return move_rows(gradient, back, there), None, None
 
 
-class _Summed(torch.autograd.Function):
-    """Sums through the table: index_add, and index_select's gradient, add in any order on a GPU."""
+class _AtomRows(torch.autograd.Function):
+    """Sums of the rows of an atom's edges, or for each edge the row of its atom: the gradient of one is the other.
+
+    Through the table: index_add, and index_select's gradient, add in any order on a GPU.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor, by_kernel: bool) -> Tensor:
-        ctx.others = edges, atoms, by_kernel
+    def forward(  # noqa: PLR0913  # what both ways need
+        ctx: Any, x: Tensor, sums: bool, edges: EdgeTable, atoms: Tensor, by_kernel: bool
+    ) -> Tensor:
+        ctx.others = not sums, edges, atoms, by_kernel
+        if not sums:
+            return x.index_select(0, atoms)
         if by_kernel:
             from oc20.kernels import sum_rows  # an optional package, slow to import
 
@@ -228,19 +235,8 @@ class _Summed(torch.autograd.Function):
         return table.unflatten(0, edges.members.shape).sum(1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _HandedOut.apply(gradient, *ctx.others), None, None, None
-
-
-class _HandedOut(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor, by_kernel: bool) -> Tensor:
-        ctx.others = edges, atoms, by_kernel
-        return x.index_select(0, atoms)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _Summed.apply(gradient, *ctx.others), None, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _AtomRows.apply(gradient, *ctx.others), None, None, None, None
 
 
 @dataclass(frozen=True, slots=True)

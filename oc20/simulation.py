@@ -129,15 +129,14 @@ def _run_dynamics(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iter
     # By hand: the function of ase for it has changed its name.
     spread = np.sqrt(atoms.get_masses() * kelvin * units.kB)
     atoms.set_momenta(rng.standard_normal((len(atoms), 3)) * spread[:, None])  # fixed atoms get none
-    dynamics = Langevin(
+    return Langevin(
         atoms,
         STEP_FS * units.fs,
         temperature_K=kelvin,
         friction=FRICTION_PER_FS / units.fs,
         fixcm=False,
         rng=rng,
-    )
-    return dynamics.irun(steps=10**9)
+    ).irun(steps=10**9)
 
 
 def _record_frames(

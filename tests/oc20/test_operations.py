@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from oc20.graphs import build_graph
-from oc20.operations import _HandedOut, _Summed, dense_silu, gate_rows, hand_out_rows, move_rows, sum_edges
+from oc20.operations import _AtomRows, dense_silu, gate_rows, hand_out_rows, move_rows, sum_edges
 
 
 def numbers(*shape):
@@ -69,12 +69,12 @@ def test_sums_by_atom_and_their_counterpart_through_tables(slabs, table):
     graph = build_graph(slabs[:2])
     edges, atoms_E = getattr(graph, table), graph.targets if table == "incoming" else graph.sources
     x_E2, x_A2 = numbers(len(atoms_E), 2), numbers(len(graph.numbers), 2)
-    torch.testing.assert_close(_Summed.apply(x_E2, edges, atoms_E, False), sum_edges(x_E2, edges, atoms_E))
-    assert torch.equal(_HandedOut.apply(x_A2, edges, atoms_E, False), hand_out_rows(x_A2, edges, atoms_E))
-    for function, plain, x in ((_Summed.apply, sum_edges, x_E2), (_HandedOut.apply, hand_out_rows, x_A2)):
+    torch.testing.assert_close(_AtomRows.apply(x_E2, True, edges, atoms_E, False), sum_edges(x_E2, edges, atoms_E))
+    assert torch.equal(_AtomRows.apply(x_A2, False, edges, atoms_E, False), hand_out_rows(x_A2, edges, atoms_E))
+    for sums, plain, x in ((True, sum_edges, x_E2), (False, hand_out_rows, x_A2)):
         cotangent = torch.randn_like(plain(x, edges, atoms_E)).requires_grad_()
         both = []
-        for way in (lambda *inputs, apply=function: apply(*inputs, False), plain):
+        for way in (lambda x, *table, sums=sums: _AtomRows.apply(x, sums, *table, False), plain):
             (slope,) = torch.autograd.grad(way(x, edges, atoms_E), x, cotangent, create_graph=True)
             both.append((slope, *torch.autograd.grad(slope.square().sum(), cotangent)))
         torch.testing.assert_close(*both)

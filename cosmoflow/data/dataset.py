@@ -85,7 +85,7 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
         if self.decodes:
             read_sample(self.paths(index), Sample(*into), self.config.verify_crc, self.block)
         else:
-            into[1][:] = packed.read_file(self.paths(index)[0], self.shape, into[0]).labels
+            _, _, _, into[1][:], _ = packed.read_file(self.paths(index)[0], self.shape, into[0])
 
 
 def _find_samples(folder: Path | str, format: str) -> list[str]:

@@ -24,7 +24,7 @@ import os
 import struct
 from math import prod
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from crc32c import crc32c
@@ -44,16 +44,6 @@ RARE: Final = 32
 """Among so many counts is at most one exception where a device decodes them."""
 PORTION: Final = 1 << 17
 """Words that are decoded at once: they and a quarter of their counts fit the cache of a core."""
-
-
-class PackedSample(NamedTuple):
-    """The parts of a file, see above."""
-
-    words: np.ndarray
-    positions: np.ndarray
-    values: np.ndarray
-    labels: np.ndarray
-    digest: bytes
 
 
 def count_words(counts: int) -> int:
@@ -80,22 +70,26 @@ def read_sample(path: Path, into: Sample, verify: bool = False) -> Sample:
     Errors as of `read_file`.
     """
     counts = np.frombuffer(into.x, "<u2")
-    packed = read_file(path, into.x.shape)
-    for start in range(0, len(packed.words), PORTION):
-        portion = packed.words[start : start + PORTION]
+    words, positions, values, labels, digest = read_file(path, into.x.shape)
+    for start in range(0, len(words), PORTION):
+        portion = words[start : start + PORTION]
         for quarter in range(4):
-            target = counts[quarter * len(packed.words) + start :][: len(portion)]  # the last quarter may be shorter
+            target = counts[quarter * len(words) + start :][: len(portion)]  # the last quarter may be shorter
             np.right_shift(portion[: len(target)], 4 * quarter, out=target)
             np.bitwise_and(target, LARGEST, out=target)
-    counts[packed.positions] = packed.values
-    into.y[:] = packed.labels
-    if verify and _digest(*into) != packed.digest:
+    counts[positions] = values
+    into.y[:] = labels
+    if verify and _digest(*into) != digest:
         raise RecordError(f"{path}: the counts are not those that were packed: their SHA-256 differs; {AGAIN}")
     return into
 
 
-def read_file(path: Path, shape: tuple[int, ...], memory: np.ndarray | None = None) -> PackedSample:
-    """Return the parts of a file, checked but not decoded. memory: uint8, where to read all of the file to.
+def read_file(
+    path: Path, shape: tuple[int, ...], memory: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bytes]:
+    """Return words, positions, values, labels and digest of a file, checked but not decoded.
+
+    memory: uint8, where to read all of the file to.
 
     RecordError for a damaged file, another shape, or one that is larger than the memory; OSError if it cannot be read.
     """
@@ -124,12 +118,10 @@ def read_file(path: Path, shape: tuple[int, ...], memory: np.ndarray | None = No
     if crc32c(body, crc32c(head[:-4])) != crc:
         raise RecordError(f"{path}, byte {HEAD.size - 4}: the CRC is wrong: bytes of the file have changed; {AGAIN}")
     words, positions, values = np.split(body, np.cumsum([2 * count_words(counts), 4 * exceptions]))
-    packed = PackedSample(
-        words.view("<u2"), positions.view("<u4"), values.view("<u2"), np.frombuffer(labels, "<f4"), digest
-    )
-    if packed.positions.max(initial=0) >= counts:
-        raise RecordError(f"{text}: one is at {packed.positions.max():,}; {AGAIN}")
-    return packed
+    positions = positions.view("<u4")
+    if positions.max(initial=0) >= counts:
+        raise RecordError(f"{text}: one is at {positions.max():,}; {AGAIN}")
+    return words.view("<u2"), positions, values.view("<u2"), np.frombuffer(labels, "<f4"), digest
 
 
 # -- writing -------------------------------------------------------------------------------------------------

@@ -107,14 +107,12 @@ class Step:
             recorder = None
         self._kept_norms: Tensor | None = None
         """(2, T): the norms of each gradient in the first step, and in the latest one in which all were finite."""
-        self._gradients: FlatGradients | None = None
         self._module: nn.Module = problem.model
-        self._wraps = False
-        if dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1):
+        flat = dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1)
+        self._wraps = dist.world_size > 1 and not flat
+        self._gradients = FlatGradients(problem.model.parameters(), dist) if flat else None
+        if flat:
             share_weights(problem.model, dist)
-            self._gradients = FlatGradients(problem.model.parameters(), dist)
-        else:
-            self._wraps = dist.world_size > 1
         self._in_recording = dist.records_reduction and recorder is not None and self._gradients is not None
         if self._in_recording and not problem.equal_batches:
             say_why_not(dist, "not all batches have equal parts (dist.record_reduction)", "the reduction of gradients")
@@ -195,8 +193,7 @@ class Step:
         with contextlib.nullcontext() if last or flat else self.dist.no_sync(self._module):
             self.summed += self._pass_back(batch, last)
         self.summed += sum_flaws(batch)
-        if last and self._in_recording:
-            assert self._gradients is not None
+        if last and self._in_recording and self._gradients is not None:
             self._gradients.average()
         if last and (self._in_recording or not flat):
             self._update_weights()

@@ -17,7 +17,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +29,6 @@ from common.benchmarks import ROOT
 from common.ending import FAILED, TARGET_MET, Ending, classify_error
 from common.files import follow_no_link, read_end, write_whole_file
 from common.record import find_records, parse_line, read_records
-from common.reference import FULL
 from common.settings.run import SubmissionConfig
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
@@ -53,24 +51,6 @@ class LogError(ValueError):
 
 class LogMismatchError(LogError):
     """A log is not the one that a checkpoint states."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """The facts about a run, besides the hyperparameters, that each log states; field names are keys of the log.
-
-    accelerators_per_node: 0 on a system without accelerators. number_of_parameters: of the network, those that are
-    trained.
-    """
-
-    seed: int
-    number_of_ranks: int
-    number_of_nodes: int
-    accelerators_per_node: int
-    train_samples: int
-    eval_samples: int
-    number_of_parameters: int
-    dataset_variant: str = FULL
 
 
 class _Line(logging.Logger):
@@ -315,9 +295,9 @@ def log_beginning(
     log.event(constants.SUBMISSION_PLATFORM, submission.platform)
 
 
-def log_facts(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
+def log_facts(log: ResultLog, facts: Mapping[str, Any]) -> None:
     """Log the facts of the run and its hyperparameters (key -> value); call it before init_stop."""
-    for name, value in (*asdict(facts).items(), *settings.items()):
+    for name, value in facts.items():
         log.event(name, value)
 
 

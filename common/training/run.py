@@ -398,7 +398,7 @@ class Training(Loop):
             self.step.wrap_network()
             if not saved:
                 warmed = self._warm_up()  # else the clock runs: the first steps of the run do it
-                mllog.log_facts(log, self._collect_facts(seed), self._state_settings(initial_facts))
+                mllog.log_facts(log, self._state_facts(seed, initial_facts))
                 log.end("init_stop", **warmed)
 
     def _choose_seed(self, saved: Saved | None) -> int:
@@ -443,13 +443,22 @@ class Training(Loop):
                 f"state variant={OWN} and a train.target"
             )
 
-    def _state_settings(self, initial_facts: dict[str, Any]) -> dict[str, Any]:
-        """Return what the log states of the settings, beside the facts of the run."""
+    def _state_facts(self, seed: int, initial_facts: dict[str, Any]) -> dict[str, Any]:
+        """Return what each log states of the run and of its settings."""
         problem = self.problem
         sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
         # Ranks that share samples explain units beyond the batch.
         shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": list(self.config.dist.extents)}
         return {
+            "seed": seed,
+            "number_of_ranks": self.all_ranks.world_size,
+            "number_of_nodes": self.all_ranks.nodes,
+            # 0 on a system without accelerators.
+            "accelerators_per_node": self.all_ranks.local_size if self.dist.device.type != "cpu" else 0,
+            "train_samples": problem.train_samples,
+            "eval_samples": problem.eval_samples,
+            "number_of_parameters": count_parameters(problem.model),  # those that are trained
+            "dataset_variant": problem.reference.variant,
             **problem.settings,
             **sizes,
             **self._count_flops(),
@@ -530,19 +539,6 @@ class Training(Loop):
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in list_leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
-
-    def _collect_facts(self, seed: int) -> mllog.RunFacts:
-        problem = self.problem
-        return mllog.RunFacts(
-            seed=seed,
-            number_of_ranks=self.all_ranks.world_size,
-            number_of_nodes=self.all_ranks.nodes,
-            accelerators_per_node=self.all_ranks.local_size if self.dist.device.type != "cpu" else 0,
-            train_samples=problem.train_samples,
-            eval_samples=problem.eval_samples,
-            number_of_parameters=count_parameters(problem.model),
-            dataset_variant=problem.reference.variant,
-        )
 
     def _stage_data(self, after_the_run: contextlib.ExitStack) -> None:
         """Stage the data; they are removed after the run."""

@@ -19,7 +19,6 @@ from common.mllog import (
     LogError,
     LogMismatchError,
     ResultLog,
-    RunFacts,
     RunRecord,
     SubmissionConfig,
     draw_seed,
@@ -28,19 +27,19 @@ from common.mllog import (
     open_log,
     read_beginning,
 )
+from common.reference import FULL
 from tests.conformance import official
 
 SUBMISSION = SubmissionConfig(org="Example University", platform="example_n1")
-FACTS = RunFacts(
-    seed=7,
-    number_of_ranks=4,
-    number_of_nodes=1,
-    accelerators_per_node=4,
-    train_samples=524_288,
-    eval_samples=65_536,
-    number_of_parameters=8_907_556,
-)
-SETTINGS = {
+FACTS = {
+    "seed": 7,
+    "number_of_ranks": 4,
+    "number_of_nodes": 1,
+    "accelerators_per_node": 4,
+    "train_samples": 524_288,
+    "eval_samples": 65_536,
+    "number_of_parameters": 8_907_556,
+    "dataset_variant": FULL,
     "global_batch_size": 64,
     "opt_name": "sgd",
     "opt_base_learning_rate": 0.004,
@@ -70,7 +69,7 @@ def log(tmp_path):
 def header(log, submission=SUBMISSION):
     # The configuration names settings, and the official convergence checker searches records for such names.
     log_beginning(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
-    log_facts(log, FACTS, SETTINGS)
+    log_facts(log, FACTS)
     log.end("init_stop")
 
 

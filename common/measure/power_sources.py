@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from common.errors import UsageError
 from common.measure.devices import POWERCAP
@@ -77,19 +77,11 @@ def suggest_unit(number: float) -> str:
 # -- the text that names a source ------------------------------------------------------------------------------
 
 
-class SourceText(NamedTuple):
-    """The parts of NAME:SETTING (nvml, rapl) or NAME:SCOPE:UNIT:SETTING (command, file). scope: NODE or PARTS."""
+def parse_source(text: str, option: str) -> tuple[str, str, str, str]:
+    """Return name, setting, scope and unit of a source; raise UsageError unless there is such a source.
 
-    name: str
-    setting: str
-    scope: str = PARTS_SCOPE
-    unit: str = WATTS
-
-
-def parse_source(text: str, option: str) -> SourceText:
-    """Return what a text says of a source; raise UsageError unless there is such a source.
-
-    option: where the text was given, for the message. Nothing is opened.
+    text: NAME:SETTING (nvml, rapl) or NAME:SCOPE:UNIT:SETTING (command, file). scope: NODE or PARTS. option: where the
+    text was given, for the message. Nothing is opened.
     """
     name, _, setting = text.partition(":")
     if name in REPLACED:
@@ -97,7 +89,7 @@ def parse_source(text: str, option: str) -> SourceText:
         command = REPLACED[name].format(setting and f" {setting}")
         raise UsageError(f"{option} {name} was removed; give instead, in single quotes: command:node:watts:{command}")
     if name == "rapl" or text == "nvml":
-        return SourceText(name, setting)
+        return name, setting, PARTS_SCOPE, WATTS
     if name not in NAMED:
         example = f"command:node:watts:{f'cat {text}' if os.path.isfile(text) else 'COMMAND'}"
         names = ", ".join((*NAMED, *PARTS_SOURCES))
@@ -109,7 +101,7 @@ def parse_source(text: str, option: str) -> SourceText:
             f"{option} is {text!r}; expected {name}:SCOPE:UNIT:{NAMED[name]}, with node or device as SCOPE, and watts "
             "or joules as UNIT, to which COMMAND converts other units"
         )
-    return SourceText(name, rest, SCOPES[scope], unit)
+    return name, rest, SCOPES[scope], unit
 
 
 def open_source(text: str, clock: Clock, option: str = "power.source") -> tuple[str, Meter]:

@@ -291,20 +291,14 @@ def list_hyperparameters(config: Any) -> dict[str, Any]:
     }
 
 
-class Departure(NamedTuple):
-    """A key with a value that the closed division does not allow; row: what it asks of the key."""
-
-    row: Closed
-    value: Any
-
-
 class Comparison(NamedTuple):
     """What a configuration says of the keys that its version of the suite has.
 
-    refused: keys with other values. missing: keys that it lacks. unknown: keys that this version does not have.
+    refused: what closed asks of a key, with the value that it does not allow. missing: keys that it lacks. unknown:
+    keys that this version does not have.
     """
 
-    refused: list[Departure]
+    refused: list[tuple[Closed, Any]]
     missing: list[str]
     unknown: list[str]
 
@@ -353,9 +347,9 @@ def compare_closed(config: Mapping[str, Any], reference: Reference, round_: str,
     all_rows = {row.key: row for row in find_rows(reference) if round_ in row.rounds} | rows
     known_keys = {row.key for row in existing}
     values = _flatten_config(config, known_keys | all_rows.keys())
-    stated = [Departure(row, values[key]) for key, row in all_rows.items() if key in values]
+    stated = [(row, values[key]) for key, row in all_rows.items() if key in values]
     return Comparison(
-        [departure for departure in stated if not departure.row.allowed.allows(departure.value)],
+        [(row, value) for row, value in stated if not row.allowed.allows(value)],
         [key for key in rows if key not in values],
         [key for key in values if key not in known_keys],
     )

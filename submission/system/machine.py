@@ -249,7 +249,8 @@ NO_READING: Final = Reading()
 
 def check_source(text: str) -> None:
     """Raise UsageError unless a text names a source of the power of whole nodes."""
-    if parse_source(text, "--power").scope == PARTS_SCOPE:
+    _, _, scope, _ = parse_source(text, "--power")
+    if scope == PARTS_SCOPE:
         raise UsageError(f"--power {text} reads parts of a node; expected command:node:… or file:node:…")
 
 

@@ -163,7 +163,16 @@ class Lease:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path: Path | None = None
-        self._me = _describe_process()
+        self._me = {  # what tells this process from all others
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "began": _read_start_time(os.getpid()),
+            "machine": _read_machine_id(),
+            # The same after the job was queued again; "" without a scheduler.
+            "job": next((os.environ[name] for name in JOB_VARIABLES if os.environ.get(name)), ""),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "token": secrets.token_hex(8),
+        }
         self._content = json.dumps(self._me).encode() + b"\n"
         self._waits_since: float | None = None
         self._ended = threading.Event()
@@ -299,20 +308,6 @@ def _link_draft(draft: Path, path: Path) -> None:
     except OSError:  # a file system without links
         with path.open("xb") as file:
             file.write(draft.read_bytes())
-
-
-def _describe_process() -> dict[str, Any]:
-    """Return what tells this process from all others."""
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "began": _read_start_time(os.getpid()),
-        "machine": _read_machine_id(),
-        # The same after the job was queued again; "" without a scheduler.
-        "job": next((os.environ[name] for name in JOB_VARIABLES if os.environ.get(name)), ""),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "token": secrets.token_hex(8),
-    }
 
 
 def _read_machine_id() -> str:

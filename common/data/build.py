@@ -317,7 +317,11 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(files))
     journal = Journal(folder)
     journal.check_heading(heading, {PurePosixPath(name).parts[0] for name in files})
-    _refuse_strays(journal, files)
+    if strays := sorted(journal.finished.keys() - files):
+        raise BuildError(
+            f"{folder} has {len(strays):,} finished files that do not belong to this dataset, such as "
+            f"{strays[0]}: the input or its split has changed. Restore it, or choose another folder"
+        )
     own_items = plan.items[workers.task :: workers.tasks]
     todo = [item for item in own_items if not journal.has_files(item.files)]
     outcome = BuildOutcome(reused=len(own_items) - len(todo))
@@ -381,14 +385,6 @@ def _print_errors(errors: Sequence[str]) -> None:
         print_error(error)
     if len(errors) > ERRORS_SHOWN:
         print_error(f"{len(errors) - ERRORS_SHOWN:,} more errors of this kind")
-
-
-def _refuse_strays(journal: Journal, files: set[str]) -> None:
-    if strays := sorted(journal.finished.keys() - files):
-        raise BuildError(
-            f"{journal.folder} has {len(strays):,} finished files that do not belong to this dataset, such as "
-            f"{strays[0]}: the input or its split has changed. Restore it, or choose another folder"
-        )
 
 
 def _check_space(folder: Path, needed: float) -> None:

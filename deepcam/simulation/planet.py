@@ -158,11 +158,6 @@ def mean_temperature(lat: np.ndarray) -> np.ndarray:
     return 301 - 50 * abs(np.sin(np.radians(np.clip(lat, -90, 90)))) ** 2.3
 
 
-def mean_layer_temperature(surface: np.ndarray, t500: np.ndarray, t200: np.ndarray) -> np.ndarray:
-    """The temperature that gives the thickness of the layer from 1000 to 200 hPa, by the trapezoidal rule in log p."""
-    return 0.22 * surface + 0.5 * t500 + 0.28 * t200
-
-
 SEA_LEVEL_PA: Final = 101_100.0
 EDDY_WIND: Final = 7.0  # m/s, root mean square of each component in the storm tracks
 DISPLACED_DEGREES: Final = 0.45  # where the air comes from, per m/s of meridional wind
@@ -332,7 +327,8 @@ class Sky:
         q = np.where(land, humid - 0.08, humid) * saturated_humidity(reference, ps)
         tmq = self.humidity * saturated_column(surface) * np.exp(-elevation / VAPOUR_SCALE_M)
         z1000 = GAS_CONSTANT * surface / GRAVITY * np.log(psl / 1e5)
-        thickness = GAS_CONSTANT / GRAVITY * np.log(5) * mean_layer_temperature(surface, t500, t200)
+        # Of the layer from 1000 to 200 hPa, with its mean temperature by the trapezoidal rule in log p.
+        thickness = GAS_CONSTANT / GRAVITY * np.log(5) * (0.22 * surface + 0.5 * t500 + 0.28 * t200)
         zbot = GAS_CONSTANT / GRAVITY * reference * (1 + 0.61 * q) * 0.0075
         z200 = z1000 + thickness
         bottom = self._surface_wind(u, v)

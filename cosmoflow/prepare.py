@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from common.command import count, positive
 from common.commands.prepare import PrepareCommand, add_build_command, build_and_report, read_first
 from common.config import load
@@ -204,7 +202,7 @@ def repack_sample(shape: tuple[int, ...], samples: SampleFormat, item: Item, fol
         written = read_sample([folder / name for name in item.files], Sample.empty(shape), verify=True)
     except RecordError as error:
         raise BadItemError(str(error)) from error
-    if not all(map(np.array_equal, sample, written)):
+    if any(a.tobytes() != b.tobytes() for a, b in zip(sample, written, strict=True)):
         raise BadItemError(f"{folder / stem}: what was written is not what {paths[0]} has; run the command again")
 
 
@@ -232,22 +230,27 @@ def check_size(paths: Sequence[Path], shape: tuple[int, ...]) -> None:
 def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
     """Return the plan of `repack`: one item per sample."""
     samples = SampleFormat.from_options(args.format, args.compress)
-    sources = {
-        f"{split}/{path.name.removesuffix(first)}": [
-            path.with_name(path.name.removesuffix(first) + ending) for ending in (first, *others)
-        ]
-        for first, *others in ENDINGS.values()
-        for split in SPLITS
-        for path in sorted((args.input_dir / split).glob(f"*{first}"))
-        if not is_foreign(path.name)
+    by_kind = {
+        kind: {
+            f"{split}/{path.name.removesuffix(first)}": [
+                path.with_name(path.name.removesuffix(first) + ending) for ending in (first, *others)
+            ]
+            for split in SPLITS
+            for path in sorted((args.input_dir / split).glob(f"*{first}"))
+            if not is_foreign(path.name)
+        }
+        for kind, (first, *others) in ENDINGS.items()
     }
-    if not sources:
+    kinds = [kind for kind, listed in by_kind.items() if listed]
+    if len(kinds) > 1:
+        raise BuildError(f"{args.input_dir} has samples as {' and '.join(kinds)}: keep one format per folder")
+    if not kinds:
         places = " or ".join(str(args.input_dir / split) for split in SPLITS)
         patterns = " or ".join(f"*{first}" for first, *_ in ENDINGS.values())
         near = suggest_folder(args.input_dir, SPLITS)
         raise BuildError(f"no {patterns} in {places}{near}: expected samples to repack")
     variant, source_digest = read_variant_and_digest(args.input_dir)
-    shape = (args.sample_size,) * 3 + (CHANNELS,)
+    sources, shape = by_kind[kinds[0]], (args.sample_size,) * 3 + (CHANNELS,)
     check_size(next(iter(sources.values())), shape)
     return DatasetPlan(
         "cosmoflow",

@@ -234,9 +234,10 @@ examples:
         return super().next_step(plan, folder)
 
     def data_keys(self, plan: DatasetPlan) -> str:
-        """Return the shape of the samples, but for that of the mini problem."""
-        shape = ", ".join(map(str, plan.facts["sample_shape"]))
-        return "" if plan.variant == self.mini else f" 'data.sample_shape=[{shape}]'"
+        """Return format and shape of the samples, where they are not those of the configurations."""
+        shape, kind = ", ".join(map(str, plan.facts["sample_shape"])), plan.facts["format"]
+        keys = "" if plan.variant == self.mini else f" 'data.sample_shape=[{shape}]'"
+        return keys if kind == "tfrecord" else f"{keys} data.format={kind}"
 
 
 SYNTHESIS: Final = Synthesize()

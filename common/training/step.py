@@ -108,6 +108,7 @@ class Step:
         self._kept_norms: Tensor | None = None
         """(2, T): the norms of each gradient in the first step, and in the latest one in which all were finite."""
         self._module: nn.Module = problem.model
+        self._trained: list[bool] = []
         flat = dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1)
         self._wraps = dist.world_size > 1 and not flat
         self._gradients = FlatGradients(problem.model.parameters(), dist) if flat else None
@@ -127,6 +128,8 @@ class Step:
         weight: the divisor that turns the sum of losses over all ranks into the mean.
         """
         self.wrap_network()
+        if self.dist.world_size > 1:
+            self._check_trained()
         waited = 0.0
         set_rate(self.optimizer, rate)
         # Gradients are averaged over the ranks, and each rank has only its share of the sum.
@@ -157,6 +160,16 @@ class Step:
             for _ in range(2):
                 self._pass_back(batch, last=True)
                 self._clear_gradients(apart=True)
+
+    def _check_trained(self) -> None:
+        """Raise ValueError if other parameters are trained than in the first step: ranks average no others."""
+        trained = [parameter.requires_grad for parameter in self.problem.model.parameters()]
+        self._trained = self._trained or trained
+        if trained != self._trained:
+            raise ValueError(
+                "requires_grad of a parameter has changed after the first step, but several ranks average gradients "
+                "only of those that were trained then: freeze layers in `attach` of a callback, or train in one process"
+            )
 
     @contextlib.contextmanager
     def rehearse_steps(self) -> Iterator[None]:

@@ -9,7 +9,7 @@
     zero        12 bytes
     crc         uint32     CRC-32C of all other bytes
     words       M uint16   from the lowest bits of word i on: the counts i, M + i, 2 M + i and 3 M + i
-    positions   E uint32   of the exceptions among the counts
+    positions   E uint32   of the exceptions among the counts, ascending
     values      E int16
 
 M is a quarter of the counts, rounded up to an even number; all numbers are little-endian. A quarter of the counts is a
@@ -119,8 +119,8 @@ def read_file(
         raise RecordError(f"{path}, byte {HEAD.size - 4}: the CRC is wrong: bytes of the file have changed; {AGAIN}")
     words, positions, values = np.split(body, np.cumsum([2 * count_words(counts), 4 * exceptions]))
     positions = positions.view("<u4")
-    if positions.max(initial=0) >= counts:
-        raise RecordError(f"{text}: one is at {positions.max():,}; {AGAIN}")
+    if (positions[:-1] >= positions[1:]).any() or positions.max(initial=0) >= counts:
+        raise RecordError(f"{text}: their positions do not ascend, up to {counts - 1:,} at most; {AGAIN}")
     return words.view("<u2"), positions, values.view("<u2"), np.frombuffer(labels, "<f4"), digest
 
 

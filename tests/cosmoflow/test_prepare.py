@@ -109,6 +109,9 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     error = read_errors(capsys, prepare.main(["repack", str(out), none, "--sample-size", "8"]))
     assert ".tfrecord: a sample of 4³ × 4 counts; --sample-size is 8: give --sample-size 4" in error
     assert error.count("error") == 1 and not os.path.exists(none)
+    shutil.copy(next((few / "train").glob("*.packed")), out / "train")
+    mixed = read_errors(capsys, prepare.main(["repack", str(out), none, *size]))
+    assert "has samples as tfrecord and packed: keep one format per folder" in mixed
 
 
 def test_packed_samples_are_verified_with_their_values(raw, tmp_path, capsys):

@@ -107,6 +107,9 @@ def test_the_wrapper_rehearses_once_and_changes_nothing():
     assert step.results.tolist() == [0, 0] and all(parameter.grad is None for parameter in problem.model.parameters())
     step(iter([Batch((torch.rand(3, 1, 4, 4),))]), 1, 3.0, 0.1)
     assert wrapped == [problem.model] and len(passes) == 3
+    problem.model[0].weight.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"requires_grad .* freeze layers in `attach`"):
+        step(iter([Batch((torch.rand(3, 1, 4, 4),))]), 1, 3.0, 0.1)
 
 
 @pytest.mark.parametrize("case", ["cosmoflow"], indirect=True)

@@ -113,7 +113,7 @@ def print_plan() -> None:
     for part, names in PARTS.items():
         sections = select_sections(names)
         expected = sum(section.seconds for section in sections)
-        print(f"part {part}: {expected} s expected, at most {BUDGETS_S[part]} s")
+        print(f"part {part}: {expected} s expected, at most {BUDGETS_S[part]} s together")
         print_sections(sections)
     most = START_S + sum(BUDGETS_S.values())
     print(f"at most {most} s of the {LENT_S} s for which a machine is lent, with {START_S} s for its start")

@@ -295,7 +295,8 @@ def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield (
         "Training steps of one GPU alone, with batches that lie on the device: from the stored record to the updated "
         "weights, in bf16 with weights, statistics and optimizer in float32. Reading, averaging gradients and "
-        "evaluations are not in them. Times are medians of at least 20 steps between events of the device. Networks "
+        "evaluations are not in them. Times are medians of at least 20 steps between events of the device, of "
+        "the last of the files below that has them. Networks "
         "are compared with references in float64 before they are timed, and a wrong one is not."
     )
     yield ""
@@ -316,7 +317,7 @@ def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield ""
     yield (
         "An option's gain is the share of a step that it takes away, at local batches, from the least to the most of "
-        "several runs. "
+        "several files; in each the shorter of two medians counts. "
         f"Written by `bench/gpu.py --page` from {', '.join(path.name for path in files)}, which have all rows, also "
         "those of launched steps, whose rates tell about the host. [guide/gpu.md](../guide/gpu.md) says how to measure "
         "a card."

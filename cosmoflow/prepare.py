@@ -241,7 +241,7 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
         }
         for kind, (first, *others) in ENDINGS.items()
     }
-    kinds = [kind for kind, listed in by_kind.items() if listed]
+    kinds = [kind for kind, samples_by_stem in by_kind.items() if samples_by_stem]
     if len(kinds) > 1:
         raise BuildError(f"{args.input_dir} has samples as {' and '.join(kinds)}: keep one format per folder")
     if not kinds:

@@ -419,7 +419,7 @@ class SampleProblem(ABC, Generic[B]):
         x.random_(0, 8)
         device = self.dist.device
         batch: Any = TensorBatch(x.to(device), y.zero_().to(device), np.arange(size), 0.0)
-        return batch  # of a subclass that reads such batches
+        return batch
 
     def prepare_training(self) -> None:
         """Do what is left before the first step of a run, also of a resumed one, such as compiling the network.
@@ -562,7 +562,7 @@ class Benchmark:
         # By name: the command's module is imported twice, once as __main__.
         if own not in (base.__qualname__ for base in getattr(problem, "__mro__", ())):
             raise UsageError(f"train.problem is {name!r}, which is not derived from the {own} of {self.name}.train")
-        return problem  # whatever is registered
+        return problem
 
     def build_problem(self, config: RunConfig, dist: Dist, seed: int) -> Problem:
         """Return the problem of a configuration, see `find_problem`. A collective call."""

@@ -334,7 +334,7 @@ class Loop:
             self.state.loss += answer.loss
             self.state.weight += answer.weight
             stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
-            if self.state.evaluating and answer.added[0]:  # on other ranks
+            if self.state.evaluating and answer.added[0]:  # other ranks have evaluated
                 self._end_evaluation(answer.added[1])
             if self.sanity.has_jumped(loss):
                 check_samples(

@@ -138,11 +138,11 @@ OPTIONS: Final = (
         note="beyond model.kernels=triton",
     ),
     Option(
-        COMPILE,
+        "compile=auto",
         ("deepcam",),
-        CHOSEN,
+        DEFAULT,
         ((UNTUNED, COMPILED_UNTUNED), (GRAPHS, COMPILED)),
-        note="by default on cards where that was measured",
+        note="only on cards where that was measured",
     ),
     Option(
         NO_TUNING,
@@ -166,7 +166,7 @@ OPTIONS: Final = (
         REMOVED,
         ((BLOCK_GRAPHS, NARROW),),
         "with files",
-        "from the page cache, for one GPU: the deletion is open",
+        "from the page cache, for one GPU",
     ),
     Option("max_autotune", ("deepcam",), TRIED, ((COMPILED_UNTUNED, AUTOTUNED),), note="beyond compile=true"),
     Option("cosmoflow-packed", ("cosmoflow",), TRIED, ((BLOCK_GRAPHS, PACKED),), note="data on the device"),

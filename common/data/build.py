@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from common.command import describe_error
 from common.console import open_bar, print_error
 from common.data.manifest import (
     NAME,
@@ -441,4 +442,4 @@ def _make_item(make: Callable[[Item, Path], None], folder: Path, item: Item) -> 
             (folder / name).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
             raise
-        return str(error)
+        return describe_error(error)

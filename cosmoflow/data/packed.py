@@ -93,7 +93,6 @@ def read_file(
 
     RecordError for a damaged file, another shape, or one that is larger than the memory; OSError if it cannot be read.
     """
-    counts = prod(shape)
     with open(open_regular(path), "rb") as file:
         head = file.read(HEAD.size)
         if len(head) < HEAD.size or not head.startswith(MAGIC):
@@ -102,13 +101,15 @@ def read_file(
         _, version, *sides, exceptions, labels, digest, crc = HEAD.unpack(head)
         if version != VERSION:
             raise RecordError(f"{path}, byte 8: version {version}; expected {VERSION}: make the file again")
-        if tuple(sides) != shape:
-            text = f"{path}, byte 12: a sample of {sides}; data.sample_shape is {list(shape)}"
-            raise WrongSizeError(f"{text}; set 'data.sample_shape={sides}', or name other data", 2 * prod(sides))
-        size, actual = file_size(counts, exceptions), os.fstat(file.fileno()).st_size
+        counts, actual = prod(sides), os.fstat(file.fileno()).st_size
         text = f"{path}, byte {COUNT_AT}: {exceptions:,} exceptions among {counts:,} counts"
-        if size != actual or exceptions > counts:
+        if (size := file_size(counts, exceptions)) != actual or exceptions > counts:
             raise RecordError(f"{text}: {actual:,} bytes; expected {size:,}; {AGAIN}")
+        if tuple(sides) != shape:
+            advice = f"set 'data.sample_shape={sides}', or name other data"
+            raise WrongSizeError(
+                f"{path}, byte 12: a sample of {sides}; data.sample_shape is {list(shape)}; {advice}", 2 * counts
+            )
         memory = np.empty(size, np.uint8) if memory is None else memory
         if size > len(memory):
             raise RecordError(f"{text} are too many to be decoded on the device; use data.format=npy")

@@ -90,6 +90,10 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     good = damaged.read_bytes()
     damaged.write_bytes(good[:40])
     assert damaged.name in read_errors(capsys, prepare.main(repack))
+    damaged.unlink()
+    damaged.symlink_to(tmp_path / "gone")
+    assert f"is a link to {tmp_path / 'gone'}, which does not exist" in read_errors(capsys, prepare.main(repack))
+    damaged.unlink()
     damaged.write_bytes(good)
     assert prepare.main(repack) == 0
     for split in SPLITS:

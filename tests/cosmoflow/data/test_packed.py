@@ -70,7 +70,11 @@ def test_all_counts_come_back(tmp_path, shape, kind):
         (b"<html>Not Found</html>", "byte 0: this is a web page"),
         (b"\x93NUMPY" + bytes(200), "byte 0: this is a numpy array"),
         (GOOD[:8] + b"\2" + GOOD[9:], "byte 8: version 2; expected 1"),
-        (GOOD[:12] + b"\4" + GOOD[13:], r"byte 12: a sample of \[4, 5, 7, 4\]; data.sample_shape is \[3, 5, 7, 4\]"),
+        (GOOD[:12] + b"\4" + GOOD[13:], "byte 28: 5 exceptions among 560 counts: 338 bytes; expected 406; copy"),
+        (
+            encode_sample(X.reshape(5, 3, 7, 4), Y),
+            r"byte 12: a sample of \[5, 3, 7, 4\]; data.sample_shape is \[3, 5, 7, 4\]; set",
+        ),
         (GOOD[:-1], "byte 28: 5 exceptions among 420 counts: 337 bytes; expected 338; copy"),
         (GOOD + b"\0", "byte 28: 5 exceptions among 420 counts: 339 bytes"),
         (GOOD[:COUNT_AT] + b"\xff" * 4 + GOOD[COUNT_AT + 4 :], "byte 28: 4,294,967,295 exceptions among 420 counts"),

@@ -102,10 +102,11 @@ def _measure_network(dist: Dist, message_bytes: int) -> float | None:
         return None
     # 64 MiB where the measured steps sent none; above 1 GiB a message is no faster.
     message = torch.zeros(min(message_bytes or 64 << 20, 1 << 30) // 4 or 1, device=dist.device)
-    _time_repeats(dist, lambda: dist.all_reduce(message), 2)
-    steps: int = dist.broadcast_json(_count_repeats(_time_repeats(dist, lambda: dist.all_reduce(message), 1)))
+    ranks = dist.in_float32()
+    _time_repeats(dist, lambda: ranks.average(message), 2)
+    steps: int = dist.broadcast_json(_count_repeats(_time_repeats(dist, lambda: ranks.average(message), 1)))
     # Of each repetition the rank that comes last waits least: its time is the message's.
-    times = torch.tensor(_time_repeats(dist, lambda: dist.all_reduce(message), steps), dtype=torch.float64)
+    times = torch.tensor(_time_repeats(dist, lambda: ranks.average(message), steps), dtype=torch.float64)
     seconds = median(dist.all_reduce(times, "min").tolist())
     return float(2 * (dist.world_size - 1) / dist.world_size * message.nbytes / seconds)
 

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -20,10 +20,20 @@ import torch.distributed as td
 
 from common.processes import bound_cores, find_death_signal
 from common.ranks.alarm import LOOK_EVERY_S, Alarm, Stores
-from common.ranks.dist import Dist, check_sharing, join_ranks
-from common.ranks.groups import check_open_files, connects_lazily
-from common.ranks.launch import LaunchError, Node, RankPosition, complete_position, find_rank_position
-from common.ranks.meeting import choose_interface, claim_rank, find_route, introduce_ranks, open_store
+from common.ranks.control import Rendezvous
+from common.ranks.dist import MOST_CONNECTED, Dist, check_sharing, join_ranks
+from common.ranks.groups import check_open_files
+from common.ranks.launch import LaunchError, RankPosition, complete_position, find_rank_position
+from common.ranks.meeting import (
+    Facts,
+    Seat,
+    choose_interface,
+    claim_rank,
+    find_address,
+    find_route,
+    introduce_ranks,
+    open_store,
+)
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
@@ -71,10 +81,10 @@ def find_slurm_devices(environ: Mapping[str, str]) -> str:
     return next((f"{name}={environ[name]}" for name in names if environ.get(name)), "")
 
 
-def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hashable] = ()) -> torch.device:
+def choose_device(kind: str, position: RankPosition, devices: int = 1) -> torch.device:
     """Make this rank's device the current one and return it.
 
-    only_devices: the `identify_only_device` of each rank of this host. LaunchError if ranks would share a device.
+    devices: how many the ranks of this node see, if each sees one alone. LaunchError if ranks would share a device.
     """
     if kind == "cpu":
         return torch.device("cpu")
@@ -82,7 +92,7 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
     _, local_rank, local_size, _, _ = position.require_facts()
     if local_size > count:
         # A launcher may make a single device visible to each rank, which is then number 0 on all.
-        if count != 1 or len(set(only_devices)) < local_size:
+        if count != 1 or devices < local_size:
             raise LaunchError(
                 f"{local_size} ranks on {socket.gethostname()}, but {count} device(s) of type {kind}: "
                 f"start at most one rank per device, or set dist.device=cpu"
@@ -92,12 +102,16 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
     return torch.device(kind, local_rank)
 
 
-def identify_only_device(kind: str) -> str | None:
-    """Return an identity of the only device that this process sees; None if it sees more."""
+def identify_only_device(kind: str) -> int:
+    """Return an identity of the only device that this process sees; 0 if it sees more, or none."""
     if kind == "cpu" or torch.accelerator.device_count() != 1:
-        return None
+        return 0
     properties = torch.get_device_module(kind).get_device_properties(0)
-    return " ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in MASKS)])
+    return _hash_text(" ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in MASKS)]))
+
+
+def _hash_text(text: str) -> int:
+    return zlib.crc32(text.encode())
 
 
 _DEFAULTS: Final = DistConfig()
@@ -143,19 +157,26 @@ def _connect_ranks(
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
     stores = Stores(server, connect_again, server.host, server.port).with_prefix(prefix)
-    check_open_files(position.rank, world_size, connects_lazily(world_size))
+    check_open_files(position.rank, world_size, world_size <= MOST_CONNECTED)
     claim_rank(stores.store, position.rank, world_size)
     alarm = Alarm(stores, position.rank, world_size, expected)
     try:
         with alarm:
             if failure:
                 raise failure
-            route, kind = find_route(server), find_device_type(config.device)
-            cores = zlib.crc32(str(sorted(bound_cores())).encode())  # equal for ranks that share them
-            facts = [cores, identify_only_device(kind), route]
-            node = introduce_ranks(stores.store, position, world_size, facts, config.start_timeout_s)
-            choose_interface(route, node.reached_at)
-            ranks = _join_ranks(complete_position(position, world_size, node), alarm, node, kind, config)
+            kind = find_device_type(config.device)
+            cores = _hash_text(str(sorted(bound_cores())))
+            facts = Facts(position.rank, cores, identify_only_device(kind), *find_route(server))
+            neighbours = introduce_ranks(stores.store, facts, world_size, config.start_timeout_s)
+            address = find_address(facts, neighbours.reached_at)
+            choose_interface(address)
+            if neighbours.sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
+                torch.set_num_threads(max(1, len(bound_cores()) // neighbours.sharing))
+            position = complete_position(position, world_size, neighbours)
+            device = choose_device(kind, position, neighbours.devices)
+            seats = [Seat(*seat) for seat in neighbours.seats]
+            rendezvous = Rendezvous(stores.store, seats, address or "localhost")
+            ranks = join_ranks(position, rendezvous, device, config, alarm)
             yield ranks
             ranks.leave()
         ranks.close()
@@ -164,13 +185,3 @@ def _connect_ranks(
         if position.rank == 0:
             time.sleep(LOOK_EVERY_S)  # the others still use its store
         raise SystemExit(ending.exit_status) from error
-
-
-def _join_ranks(position: RankPosition, alarm: Alarm, node: Node, kind: str, config: DistConfig) -> Dist:
-    """Return the Dist of all ranks, after setting threads and device for those that share the node."""
-    own = node.facts[node.ranks.index(position.rank)]
-    sharing = sum(facts[0] == own[0] for facts in node.facts)
-    if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(bound_cores()) // sharing))
-    device = choose_device(kind, position, [facts[1] for facts in node.facts])
-    return join_ranks(position, alarm.stores.store, device, config, alarm)

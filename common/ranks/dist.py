@@ -3,9 +3,12 @@
     with connect(config.dist) as dist:
         model = dist.wrap(model.to(dist.device))
 
-Only this room imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
-those on a device by its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0
-listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster); untested with several GPUs.
+Only this room imports torch.distributed and mpi4py. What is in main memory goes by the control plane
+(common/ranks/control.py), with and without accelerators; what is on a device by its own library (nccl, xccl). On CPUs
+up to MOST_CONNECTED ranks also form a group of gloo, which connects all with each other, for the gradients and for
+samples that ranks share; of more ranks the gradients go by the control plane, too. MPI serves one purpose: under mpirun
+it tells the ranks where rank 0 listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster);
+untested with several GPUs.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import torch
 import torch.distributed as td
@@ -26,13 +28,23 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from common.ranks.alarm import UNLIMITED, Alarm
-from common.ranks.groups import begin_group, explain_connecting, leave_group
+from common.ranks.control import (
+    OPERATIONS,
+    ControlPlane,
+    Operation,
+    Rendezvous,
+    format_json,
+    pack_bytes,
+    parse_json,
+)
+from common.ranks.groups import begin_group, explain_connecting, find_backend, leave_group
 from common.ranks.launch import LaunchError, RankPosition
+from common.ranks.meeting import seat_ranks
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
-LONGEST: Final = 2**32
-"""Bytes of a message, such as the list of the files to be staged, or a batch of predictions."""
+MOST_CONNECTED: Final = 256
+"""Ranks on CPUs that all connect with each other."""
 
 
 Wait = Callable[[], None]
@@ -52,6 +64,7 @@ class Dist:
     """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
 
     All methods but `wrap`, `no_sync` and `exchange_tensors` are collective: all ranks call them in the same order.
+    reduces_in_backward: whether `wrap` averages gradients; else `average` is for them.
     data_rank, data_size: number of this rank's samples among the parts of a batch, and how many parts there are: rank
     and world_size, unless ranks share samples.
     sharing: the ranks that share their samples with this one, by default it alone. peers: those that hold the same part
@@ -64,6 +77,7 @@ class Dist:
     alarm: Alarm | None = None
     traffic: Traffic | None = None
     records_reduction = False
+    reduces_in_backward = True
 
     def __init__(self, position: RankPosition, device: torch.device) -> None:
         self.position = position
@@ -81,7 +95,7 @@ class Dist:
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
 
-    def all_reduce(self, tensor: Tensor, op: Literal["sum", "max", "min"] = "sum") -> Tensor:
+    def all_reduce(self, tensor: Tensor, op: Operation = "sum") -> Tensor:
         """Reduce `tensor` element-wise over all ranks, in place on each, and return it."""
         return tensor
 
@@ -145,12 +159,19 @@ class Dist:
         )
 
     def wrap(self, module: Module) -> Module:
-        """Return the module with gradients averaged over the ranks in backward passes, and rank 0's parameters."""
+        """Return the module with gradients averaged over the ranks in backward passes, and rank 0's parameters.
+
+        ValueError unless `reduces_in_backward`.
+        """
         return module
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
         """Return a context in which backward passes of a wrapped module add up gradients without averaging them."""
         return contextlib.nullcontext()
+
+    def find_nodes(self) -> list[int]:
+        """Return the number of each rank's node; a collective call the first time."""
+        return [0]
 
     def find_leaders(self) -> Dist | None:
         """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
@@ -203,30 +224,35 @@ class Dist:
 
 
 class RankGroup(Dist):
-    """Several ranks that communicate by a process group of torch.distributed; None is the group of all ranks."""
+    """Several ranks. plane: theirs. group: that of torch.distributed; None if there is none, see the module."""
 
     def __init__(
         self,
         position: RankPosition,
         device: torch.device,
         config: DistConfig,
-        alarm: Alarm | None,
+        plane: ControlPlane,
         group: Any = None,
     ) -> None:
         super().__init__(position, device)
-        self.alarm, self._config, self._group = alarm, config, group
+        self._config, self._plane, self._group = config, plane, group
         self.sharing = Dist(_make_single_position(position.launcher), device)
+        self.records_reduction, self.reduces_in_backward = config.record_reduction, group is not None
         self._nodes: list[int] = []
-        self.records_reduction = config.record_reduction
+        self._formed = 0
 
     def barrier(self) -> None:
         super().barrier()
         self.all_reduce(torch.zeros(1))
 
-    def all_reduce(self, tensor: Tensor, op: Literal["sum", "max", "min"] = "sum") -> Tensor:
+    def all_reduce(self, tensor: Tensor, op: Operation = "sum") -> Tensor:
         STOP.check()  # a rank that has failed takes part no more
-        operation = {"sum": td.ReduceOp.SUM, "max": td.ReduceOp.MAX, "min": td.ReduceOp.MIN}[op]
-        td.all_reduce(tensor.detach(), operation, group=self._group)
+        if self._group and tensor.device.type != "cpu":
+            td.all_reduce(tensor.detach(), OPERATIONS[op], group=self._group)
+        else:
+            here = tensor.detach().cpu()
+            self._plane.all_reduce(here, op)
+            _copy_back(here, tensor)
         return tensor
 
     def average(self, gradients: Tensor) -> Tensor:
@@ -234,7 +260,11 @@ class RankGroup(Dist):
         bucket_mb = self._config.bucket_mb
         bucket_bytes = sent.nbytes if bucket_mb is None else int(bucket_mb * 2**20)
         for bucket in sent.split(max(1, bucket_bytes // sent.element_size())):
-            self.all_reduce(bucket)
+            if self._group:
+                STOP.check()
+                td.all_reduce(bucket, group=self._group)
+            else:
+                self.all_reduce(bucket)
         return self._end_message(sent, gradients)
 
     def _average_bucket(self, bucket: td.GradBucket) -> torch.futures.Future[Tensor]:
@@ -268,23 +298,22 @@ class RankGroup(Dist):
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         STOP.check()
         whole = tensor.detach().contiguous()
-        td.broadcast(_as_bytes(whole), group=self._group, group_src=src)
-        if whole.data_ptr() != tensor.data_ptr():
-            tensor.detach().copy_(whole)
+        if self._group and whole.device.type != "cpu":
+            td.broadcast(_as_bytes(whole), group=self._group, group_src=src)
+        else:
+            whole = whole.cpu()
+            self._plane.broadcast(_as_bytes(whole), src)
+        _copy_back(whole, tensor)
         return tensor
 
     def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
         size = int(self.broadcast(torch.tensor(len(content)), src))
-        packed = _pack_bytes(content if self.rank == src else b"", size)
+        packed = pack_bytes(content if self.rank == src else b"", size)
         return bytes(self.broadcast(packed, src).numpy())
 
     def gather_json(self, value: Any) -> list[Any]:
-        content = format_json(value)
-        size = int(self.all_reduce(torch.tensor(len(content)), "max"))
-        packed = _pack_bytes(content, size, self.world_size)
-        received = [torch.empty_like(packed) for _ in range(self.world_size)] if self.is_main else None
-        td.gather(packed, received, group=self._group, group_dst=0)
-        return [parse_json(content.numpy().tobytes()) for content in received or []]
+        STOP.check()
+        return self._plane.gather(value)
 
     def find_first(self, value: Any) -> Any:
         rank = self.world_size if value is None else self.rank
@@ -295,12 +324,16 @@ class RankGroup(Dist):
         whole = tensor.detach().contiguous()
         if not whole.numel():
             return [whole] * self.world_size
-        gathered = [torch.empty_like(whole) for _ in range(self.world_size)]
-        td.all_gather([_as_bytes(part) for part in gathered], _as_bytes(whole), group=self._group)
-        return gathered
+        gathered = whole.new_zeros(self.world_size, *whole.shape)
+        if self._group:
+            td.all_gather([_as_bytes(part) for part in gathered], _as_bytes(whole), group=self._group)
+        else:
+            gathered[self.rank] = whole
+            self.all_reduce(_as_bytes(gathered))
+        return list(gathered)
 
     def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
-        group = self._group or td.group.WORLD
+        group = self._group
         sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
         operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]
         operations += [td.P2POp(td.irecv, _as_bytes(tensor), group=group, group_peer=rank) for rank, tensor in received]
@@ -319,13 +352,17 @@ class RankGroup(Dist):
         LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
         """
         size = self._config.sharing
-        with explain_connecting(self.rank, td.get_backend()):  # the first collective
-            self.check_equal([self.device.type, self._config.extents], "dist.device or dist.spatial")
+        self.check_equal([self.device.type, self._config.extents], "dist.device or dist.spatial")
         check_sharing(self._config, self.world_size)
-        self._nodes = self._gather_numbers(self.node_rank)
         if size == 1:
             return self
-        near = sorted(range(self.world_size), key=lambda rank: (self._nodes[rank], rank))
+        if not self._group:
+            raise LaunchError(
+                f"dist.spatial is {self._config.spatial_text} on {self.world_size} ranks, but on CPUs at most "
+                f"{MOST_CONNECTED} ranks can share samples: start fewer ranks, or leave dist.spatial out"
+            )
+        nodes = self.find_nodes()
+        near = sorted(range(self.world_size), key=lambda rank: (nodes[rank], rank))
         groups = [sorted(near[first : first + size]) for first in range(0, self.world_size, size)]
         self.data_rank, self.data_size = next(i for i, group in enumerate(groups) if self.rank in group), len(groups)
         mine = groups[self.data_rank]
@@ -334,6 +371,10 @@ class RankGroup(Dist):
         return self
 
     def wrap(self, module: Module) -> Module:
+        if not self._group:
+            raise ValueError(
+                f"{self.world_size} ranks on CPUs do not all connect: call `average` after backward passes"
+            )
         devices = None if self.device.type == "cpu" else [self.device]
         wrapped = DistributedDataParallel(
             module,
@@ -353,8 +394,8 @@ class RankGroup(Dist):
         return module.no_sync()
 
     def find_leaders(self) -> Dist | None:
-        chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
-        group = self._form_group(chosen)
+        nodes = self.find_nodes()
+        group = self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
         return group if self.local_rank == 0 else None
 
     def group(self, size: int) -> Dist:
@@ -369,32 +410,35 @@ class RankGroup(Dist):
             return super().split(last)
         first = self.world_size - last
         own = self._form_group(range(first) if self.rank < first else range(first, self.world_size))
-        link = self._form_group([0, *range(first, self.world_size)], UNLIMITED, "gloo")
+        link = self._form_group([0, *range(first, self.world_size)], UNLIMITED, connected=False)
         return own, None if 0 < self.rank < first else link
 
-    def _gather_numbers(self, number: int) -> list[int]:
-        """Return a number of each rank."""
-        return [int(value) for value in self.all_gather(torch.tensor(number))]
+    def find_nodes(self) -> list[int]:
+        if not self._nodes:
+            nodes = torch.zeros(self.world_size, dtype=torch.int32)
+            nodes[self.rank] = self.node_rank
+            self._nodes = self.all_reduce(nodes).tolist()
+        return self._nodes
 
-    def _form_group(
-        self, chosen: Sequence[int], timeout: timedelta | None = None, backend: str | None = None
-    ) -> RankGroup:
+    def _form_group(self, chosen: Sequence[int], timeout: timedelta | None = None, connected: bool = True) -> RankGroup:
         """Return the Dist of the chosen ranks, on another rank that of this one alone: all make the call.
 
         Else groups of ranks that have made unequally many would wait for each other, as torch counts them in their
         names. The process group is a new one even for all ranks, so that its calls cannot mix with those of others.
+        connected: they get one if these ranks have one.
         """
-        chosen = chosen if self.rank in chosen else [self.rank]
-        of_all = td.get_process_group_ranks(self._group)
-        with explain_connecting(self.rank, td.get_backend()):
-            group = td.new_group(
-                [of_all[rank] for rank in chosen],
-                timeout=timeout or timedelta(seconds=self._config.timeout_s),
-                backend=backend,
-                use_local_synchronization=True,
-            )
-        ranks = RankGroup(self._find_position(chosen), self.device, self._config, self.alarm, group)
-        ranks._nodes = [self._nodes[rank] for rank in chosen]
+        chosen, nodes = chosen if self.rank in chosen else [self.rank], self.find_nodes()
+        timeout, group = timeout or timedelta(seconds=self._config.timeout_s), None
+        self._formed += 1
+        name, position = f"group{self._formed}/{chosen[0]}", self._find_position(chosen)
+        with explain_connecting(self.rank, find_backend(self.device)):
+            plane = self._plane.form_part(chosen.index(self.rank), [nodes[rank] for rank in chosen], name, timeout)
+            if connected and self._group:
+                of_all = td.get_process_group_ranks(self._group)
+                group = td.new_group([of_all[rank] for rank in chosen], timeout=timeout, use_local_synchronization=True)
+        ranks = RankGroup(position, self.device, self._config, plane, group)
+        ranks.alarm = self.alarm
+        ranks._nodes = [nodes[rank] for rank in chosen]
         return ranks
 
     def _find_position(self, chosen: Sequence[int]) -> RankPosition:
@@ -405,39 +449,35 @@ class RankGroup(Dist):
         return RankPosition(self.position.launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
     def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
-        position = self._find_position(chosen)
+        position, nodes = self._find_position(chosen), [self._nodes[rank] for rank in chosen]
         if len(chosen) == 1:
             return Dist(position, self.device)
-        return join_ranks(position, store, self.device, self._config, alarm)
+        rendezvous = self._plane.rendezvous._replace(store=store, seats=seat_ranks(nodes)[position.rank])
+        return join_ranks(position, rendezvous, self.device, self._config, alarm)
 
     def close(self) -> None:
+        self._plane.close()
         leave_group(self._group)
 
 
-def join_ranks(position: RankPosition, store: Any, device: torch.device, config: DistConfig, alarm: Alarm) -> RankGroup:
-    """Connect the ranks that find each other in the store, and return their Dist; LaunchError if they cannot."""
-    begin_group(position.rank, position.require_facts()[0], store, device, config)
-    return RankGroup(position, device, config, alarm).share_samples()
+def join_ranks(
+    position: RankPosition, rendezvous: Rendezvous, device: torch.device, config: DistConfig, alarm: Alarm
+) -> RankGroup:
+    """Connect the ranks that meet, and return their Dist; LaunchError if they cannot."""
+    world_size, timeout, group = position.require_facts()[0], timedelta(seconds=config.timeout_s), None
+    with explain_connecting(position.rank, find_backend(device)):
+        plane = ControlPlane(position.rank, rendezvous, timeout)
+        if device.type != "cpu" or world_size <= MOST_CONNECTED:
+            group = begin_group(position.rank, world_size, rendezvous.store, device, timeout)
+        ranks = RankGroup(position, device, config, plane, group)
+        ranks.alarm = alarm
+        return ranks.share_samples()
 
 
-def format_json(value: Any) -> bytes:
-    """Return a value as JSON; NaN and infinity are written as Python has them."""
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def parse_json(content: bytes) -> Any:
-    """Return the value in JSON that a rank sent, padded by blanks; LaunchError for anything else."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise LaunchError(f"a rank sent what is not JSON ({error}): is this port open to others?") from None
-
-
-def _pack_bytes(content: bytes, size: int, ranks: int = 1) -> Tensor:
-    """Return bytes as a tensor, with blanks up to `size`, which may be 0; LaunchError for too many of all ranks."""
-    if not 0 <= size * ranks <= LONGEST:
-        raise LaunchError(f"the ranks announce a message of {size * ranks:,} bytes, expected at most {LONGEST:,}")
-    return torch.frombuffer(bytearray(content.ljust(max(size, 1))), dtype=torch.uint8)[:size]
+def _copy_back(values: Tensor, tensor: Tensor) -> None:
+    """Give a tensor its new values unless they are in its memory."""
+    if values.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(values)
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -18,22 +17,18 @@ import torch.distributed as td
 
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import INTERFACE, first_line
-from common.settings.machine import DistConfig
 
 
-def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
+def check_open_files(rank: int, world_size: int, connected: bool) -> None:
     """Let this process have as many open files as the system allows; LaunchError if the ranks need more.
 
-    Rank 0 has two connections of each rank to the store, and all have one to each other by gloo; lazy: few have.
+    Rank 0 has two connections of each rank to the store. connected: all have one to each other.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2**20 if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    needed = 100  # beside its connections a rank had 40 open files
-    if rank == 0:
-        needed += 3 * world_size
-    elif not lazy:
-        needed += world_size
+    needed = 200  # beside these connections a rank had 120 open files
+    needed += world_size * ((2 if rank == 0 else 0) + connected)
     if most < needed:
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "
@@ -78,29 +73,19 @@ LOST: Final = (
 """What torch says when another process has ended without a word: gloo, the ranks' store, NCCL, and `call_within`."""
 
 
-def connects_lazily(world_size: int) -> bool:
-    """Tell whether only ranks that send to each other connect, by gloo, which can do that on Linux alone.
-
-    Each rank would have more connections than most systems allow. Not for fewer ranks: of 32 that did so, some aborted
-    at the end, when a connection came to a group that had ended (torch 2.13).
-    """
-    return sys.platform == "linux" and world_size > 1000
+def find_backend(device: torch.device) -> str:
+    """Return the name of torch's backend for tensors on a device."""
+    return str(td.get_default_backend_for_device(device.type))
 
 
-def begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:
-    """Connect the ranks that find each other in the store; their group is torch's default one."""
-    kind = device.type
-    backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
+def begin_group(rank: int, world_size: int, store: Any, device: torch.device, timeout: timedelta) -> Any:
+    """Connect the ranks that find each other in the store, and return their group, which is torch's default one."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
-    if connects_lazily(world_size):
-        os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
-    with explain_connecting(rank, backend):
-        td.init_process_group(
-            backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
-        )
-        if kind != "cpu":
-            td.all_reduce(torch.zeros(1, device=device))  # connect now, where the error is explained
+    td.init_process_group(find_backend(device), store=store, rank=rank, world_size=world_size, timeout=timeout)
+    if device.type != "cpu":
+        td.all_reduce(torch.zeros(1, device=device))  # connect now, where the error is explained
+    return td.group.WORLD
 
 
 def leave_group(group: Any = None) -> None:

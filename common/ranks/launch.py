@@ -11,9 +11,9 @@ import bisect
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 PORTS: Final = range(20_000, 30_000)
 """Where ports of Slurm steps are. Above those of most services; below those that Kubernetes gives away (30000 and up)
@@ -59,18 +59,22 @@ class RankPosition:
         return facts
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The node of a rank. number: among `count` nodes. ranks: on it. facts: what each of these says of itself.
+class Neighbours(NamedTuple):
+    """What rank 0 tells a rank of the others.
 
-    reached_at: the address by which other nodes reached rank 0; "" if there are none.
+    local_rank, local_size, node_rank, nodes: by the names of the hosts. sharing: ranks on the node with the same cores.
+    devices: how many there are on the node, if each of its ranks sees one alone. reached_at: the address by which other
+    nodes reached rank 0; "" if there are none. seats: of the rank in the control plane.
     """
 
-    number: int
-    count: int
-    ranks: list[int]
-    facts: list[list[Any]]
-    reached_at: str = ""
+    local_rank: int
+    local_size: int
+    node_rank: int
+    nodes: int
+    sharing: int
+    devices: int
+    reached_at: str
+    seats: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -231,13 +235,13 @@ def _check_known(environ: Mapping[str, str]) -> None:
             )
 
 
-def complete_position(position: RankPosition, world_size: int, node: Node) -> RankPosition:
+def complete_position(position: RankPosition, world_size: int, neighbours: Neighbours) -> RankPosition:
     """Return the position with its gaps filled by what the ranks of its node say of themselves."""
     position = replace(position, world_size=world_size)
     if None not in (position.local_rank, position.local_size, position.node_rank, position.nodes):
         return position
-    local_rank = node.ranks.index(position.rank)
-    return replace(position, local_rank=local_rank, local_size=len(node.ranks), node_rank=node.number, nodes=node.count)
+    local_rank, local_size, node_rank, nodes, *_ = neighbours
+    return replace(position, local_rank=local_rank, local_size=local_size, node_rank=node_rank, nodes=nodes)
 
 
 def guess_node(rank: int, environ: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ They meet as torch's `env://` has it: rank 0 opens the store at MASTER_PORT, and
 MASTER_ADDR; torchrun has opened a store of its own. Where an mpirun names no address, the system chooses the port, and
 rank 0 says by MPI where it is.
 
-Each rank tells the store its facts under the name of its host; rank 0 reads them once and leaves for each host what its
-ranks need to know. So no message holds all ranks.
+Each rank tells the store its facts under the name of its host; rank 0 reads them once, and leaves for each rank what it
+needs to know. So no message holds all ranks.
 
 Gloo listens at the address of the own host name, which on Debian and Ubuntu is 127.0.1.1: no other node reaches it. So
 each rank on several nodes looks for the interface whose address reaches rank 0, or by which the others reached rank 0.
@@ -21,15 +21,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch.distributed as td
 
-from common.ranks.launch import LaunchError, Node, RankPosition, blame_environment, guess_node
+from common.ranks.launch import LaunchError, Neighbours, RankPosition, blame_environment, guess_node
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0
@@ -37,6 +38,8 @@ PATIENCE_S: Final = 2.0
 ANSWER_S: Final = 30.0
 """For the first answer of rank 0's store, which 10,000 ranks may ask at once."""
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
+FAN_OUT: Final = 8
+"""Ranks of a group of the control plane."""
 
 
 def open_store(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, int]:
@@ -49,14 +52,13 @@ def open_store(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, i
             return _open_by_mpi(position, timeout_s)
         host, port = position.address
         if position.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-            return _serve_store(port, timeout_s), position.world_size
+            return _serve_once(port, timeout_s), position.world_size
         return _find_store(position, (host,), port, timeout_s), position.world_size
     except LaunchError as error:
         raise LaunchError(f"{blame_environment(os.environ)}{error}") from error
 
 
-@cache
-def _serve_store(port: int, timeout_s: float) -> td.TCPStore:
+def serve_store(port: int, timeout_s: float) -> td.TCPStore:
     """Return a store that listens at the port; 0: at one that the system chooses."""
     with _brief_lookups():
         try:
@@ -94,6 +96,10 @@ def _brief_lookups() -> Iterator[None]:
             os.environ["RES_OPTIONS"] = former
 
 
+_serve_once: Final = cache(serve_store)
+"""For the store of all ranks: a process may connect more than once."""
+
+
 def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout_s: float) -> td.TCPStore:
     """Return the store that listens at the port of the first of the hosts that answers."""
     reasons: dict[str, str] = {}
@@ -101,7 +107,7 @@ def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout
         for host in hosts:
             try:
                 socket.create_connection((host, port), PATIENCE_S).close()
-                return _connect_to_store(host, port, timeout_s)
+                return connect_to_store(host, port, timeout_s)
             except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
                 reasons[host] = str(error)
     raise LaunchError(
@@ -112,11 +118,13 @@ def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout
     )
 
 
-def _connect_to_store(host: str, port: int, timeout_s: float) -> td.TCPStore:
+def connect_to_store(host: str, port: int, timeout_s: float) -> td.TCPStore:
+    """Return the store that a rank serves there; LaunchError if there is none."""
     patience = timedelta(seconds=min(ANSWER_S, timeout_s))
     connect = partial(td.TCPStore, host, port, is_master=False, timeout=patience, wait_for_workers=False)
     try:
-        store: td.TCPStore = call_within(2 * patience.total_seconds(), connect)
+        with _brief_lookups():
+            store: td.TCPStore = call_within(2 * patience.total_seconds(), connect)
     except RuntimeError as error:
         raise LaunchError(
             f"{host} listens on port {port}, but not as the store of the ranks: another service or job has the port, "
@@ -161,7 +169,7 @@ def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore,
             f"is not available ({error}): install mpi4py for the MPI that started this rank (the extra `mpi` has one), "
             f"or set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
         ) from error
-    store = _serve_store(0, timeout_s) if position.rank == 0 else None
+    store = _serve_once(0, timeout_s) if position.rank == 0 else None
     message = bytearray(4096)
     if store:
         # A node that cannot resolve rank 0's name, or takes it for its own, finds rank 0 by one of its addresses.
@@ -199,24 +207,38 @@ def claim_rank(store: Any, rank: int, size: int) -> None:
         )
 
 
-def introduce_ranks(store: Any, position: RankPosition, size: int, facts: list[Any], timeout_s: float) -> Node:
-    """Tell the store the facts of this rank; return its node after all ranks have come.
+class Facts(NamedTuple):
+    """What a rank says of itself.
 
-    facts: as JSON has them, the last one being `find_route`. Raises LaunchError if a rank does not come in time.
+    cores: equal for ranks that share them. device: the identity of the only one that it sees, see
+    `identify_only_device`. local, remote: its address on the way to rank 0's store, and that of the store.
     """
-    rank, host = position.rank, socket.gethostname()
+
+    rank: int
+    cores: int
+    device: int
+    local: str
+    remote: str
+
+
+def introduce_ranks(store: Any, facts: Facts, size: int, timeout_s: float) -> Neighbours:
+    """Tell the store the facts of this rank; return what rank 0 says after all ranks have come.
+
+    Raises LaunchError if a rank does not come in time.
+    """
+    rank, host = facts.rank, socket.gethostname()
     if store.add(f"ranks of {host}", 1) == 1:
         store.append("hosts", f"{host}\n")
-    store.append(f"facts of {host}", json.dumps([rank, facts]) + "\n")
+    store.append(f"facts of {host}", json.dumps(facts, separators=(",", ":")) + "\n")
     store.add("here", 1)
     if rank == 0:
         _wait_for_ranks(store, size, timeout_s)
-        _publish_nodes(store)
+        _publish_neighbours(store)
         store.set("met", "")
     # Rank 0 says who is missing, a moment before.
     elif not any(store.check(["met"]) for _ in poll_for(timeout_s + 2 * PATIENCE_S)):
         raise LaunchError(f"rank {rank} waited {timeout_s:.0f} s for the other ranks (dist.start_timeout_s)")
-    return Node(*json.loads(store.get(f"node {host}")))
+    return Neighbours(*json.loads(store.get(f"neighbours of {rank}")))
 
 
 def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
@@ -233,18 +255,53 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
     )
 
 
-def _publish_nodes(store: Any) -> None:
-    """Leave a `Node` for each host, in the order of their first ranks."""
-    nodes: list[tuple[str, list[list[Any]]]] = []
+def _publish_neighbours(store: Any) -> None:
+    """Leave its `Neighbours` for each rank; nodes are counted in the order of their first ranks."""
+    nodes: list[list[Facts]] = []
     for host in store.get("hosts").decode().split():
-        rows = [json.loads(line) for line in store.get(f"facts of {host}").decode().splitlines()]
-        nodes.append((host, sorted(rows)))
-    nodes.sort(key=lambda node: node[1][0][0])
-    routes = (facts[-1] for _, rows in nodes for _, facts in rows)
+        lines = store.get(f"facts of {host}").decode().splitlines()
+        nodes.append(sorted(Facts(*json.loads(line)) for line in lines))
+    nodes.sort()
+    everyone = [facts for node in nodes for facts in node]
+    routes = ((facts.local, facts.remote) for facts in everyone)
     reached_at = next((remote for local, remote in routes if _is_between_machines(local, remote)), "")
-    for number, (host, rows) in enumerate(nodes):
-        ranks, facts = zip(*rows, strict=True)
-        store.set(f"node {host}", json.dumps([number, len(nodes), ranks, facts, reached_at]))
+    node_of = {facts.rank: number for number, node in enumerate(nodes) for facts in node}
+    seats = seat_ranks([node_of[rank] for rank in range(len(node_of))])
+    for number, node in enumerate(nodes):
+        cores, devices = Counter(facts.cores for facts in node), len({facts.device for facts in node})
+        for local_rank, facts in enumerate(node):
+            own = [local_rank, len(node), number, len(nodes), cores[facts.cores], devices, reached_at]
+            text = json.dumps([*own, seats[facts.rank]], separators=(",", ":"))
+            store.set(f"neighbours of {facts.rank}", text)
+
+
+class Seat(NamedTuple):
+    """The place of a rank in a group of `size` ranks. level, leader: of the group; its leader is its first rank."""
+
+    level: int
+    leader: int
+    number: int
+    size: int
+
+
+def seat_ranks(nodes: Sequence[Hashable]) -> list[list[Seat]]:
+    """Return the seats of each rank, from its node upwards; it is the first in all but its last group.
+
+    nodes: of each rank.
+    """
+    seats: list[list[Seat]] = [[] for _ in nodes]
+    by_node: dict[Hashable, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        by_node.setdefault(node, []).append(rank)
+    leaders, level = [rank for rank, *_ in by_node.values()], 0
+    for teams in (list(by_node.values()), [leaders]):
+        while any(len(team) > 1 for team in teams):
+            parts = [[team[i : i + FAN_OUT] for i in range(0, len(team), FAN_OUT)] for team in teams]
+            for group in (group for team in parts for group in team if len(group) > 1):
+                for number, rank in enumerate(group):
+                    seats[rank].append(Seat(level, group[0], number, len(group)))
+            teams, level = [[group[0] for group in team] for team in parts], level + 1
+    return seats
 
 
 def poll_for(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
@@ -285,20 +342,20 @@ def find_route(store: td.TCPStore) -> tuple[str, str]:
     return "", ""
 
 
-def choose_interface(route: tuple[str, str], reached_at: str) -> str | None:
-    """Let gloo use the interface by which this rank and the others reach each other, and return its name.
-
-    reached_at: as in Node. Do nothing if the user has chosen one, if all ranks are on one machine, or if no interface
-    has the address (behind an address translation); then return None.
-    """
-    local, remote = route
-    if os.environ.get(INTERFACE) or not reached_at or not local:
-        return None
+def find_address(facts: Facts, reached_at: str) -> str:
+    """Return the address by which the other ranks reach this one. reached_at: as in `Neighbours`."""
     # A rank beside rank 0 reaches it by any of its addresses; the ranks elsewhere know which of them is reached.
-    name = find_interface(local if _is_between_machines(local, remote) else reached_at)
-    if name:
+    return facts.local if _is_between_machines(facts.local, facts.remote) else reached_at
+
+
+def choose_interface(address: str) -> None:
+    """Let gloo use the interface of an address, unless the user has chosen one.
+
+    Nothing is chosen for no address, where all ranks are on one machine, and for one that no interface has, behind an
+    address translation.
+    """
+    if address and not os.environ.get(INTERFACE) and (name := find_interface(address)):
         os.environ[INTERFACE] = name  # for the groups that are made later, too
-    return name
 
 
 def _is_between_machines(local: str, remote: str) -> bool:

@@ -52,6 +52,7 @@ class Parts:
         self.is_main = dist.rank % size == 0
         self._dist, self._alarm, self._expected, self._turns = dist, dist.alarm, expected, 0
         self._seen = dict.fromkeys(range(dist.world_size), (0, 0))
+        dist.find_nodes()  # for the pieces of work, when no rank may call all others
         own = td.HashStore()
         stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
         self._stores = stores._replace(connect=cache(stores.connect)).with_prefix("parts")

@@ -88,9 +88,9 @@ class Step:
     set to 0, and the norm of the latest gradient, which is that of all ranks.
 
     Ranks reduce their gradients by the wrapper that `wrap_network` makes, which does so during the backward pass; where
-    steps are recorded, or samples shared, in place after it. That is part of no recording, since NCCL wants all ranks
-    to record and replay the same messages, but batches may differ by rank in shape, and so in what was recorded; with
-    `dist.record_reduction` it is part of one, where all batches have equal shapes.
+    steps are recorded, samples shared, or no group connects all ranks, in place after it. That is part of no recording,
+    since NCCL wants all ranks to record and replay the same messages, but batches may differ by rank in shape, and so
+    in what was recorded; with `dist.record_reduction` it is part of one, where all batches have equal shapes.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class Step:
         """(2, T): the norms of each gradient in the first step, and in the latest one in which all were finite."""
         self._module: nn.Module = problem.model
         self._trained: list[bool] = []
-        flat = dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1)
+        apart = recorder is not None or dist.sharing.world_size > 1 or not dist.reduces_in_backward
+        flat = dist.world_size > 1 and apart
         self._wraps = dist.world_size > 1 and not flat
         self._gradients = FlatGradients(problem.model.parameters(), dist) if flat else None
         if flat:

@@ -125,13 +125,13 @@ def groups(dist, folder):
 
 def sharing(dist, folder):
     """Check the groups of ranks that share samples, which are on one node however ranks are numbered."""
-    node = dist.node_rank
+    ranks, nodes = range(dist.world_size), dist.find_nodes()
     for spatial, node_of, mine, same_part in (
         (2, lambda rank: rank // 2, [[0, 1], [2, 3]], [[0, 2], [1, 3]]),
         ((1, 2), lambda rank: rank % 2, [[0, 2], [1, 3]], [[0, 1], [2, 3]]),  # ranks dealt out to the nodes in turn
         ((2, 2), lambda rank: rank % 2, [[0, 1, 2, 3]], [[0], [1], [2], [3]]),
     ):
-        dist._config, dist.node_rank = DistConfig(spatial=spatial), node_of(dist.rank)
+        dist._config, dist._nodes = DistConfig(spatial=spatial), list(map(node_of, ranks))
         dist.share_samples()
         assert dist.sharing.broadcast_json(dist.sharing.gather_json(dist.rank)) == mine[dist.data_rank]
         assert dist.peers.broadcast_json(dist.peers.gather_json(dist.rank)) in same_part and dist.data_size == len(mine)
@@ -145,7 +145,7 @@ def sharing(dist, folder):
             found = torch.empty_like(own)
             group.exchange_tensors([(ahead, own)], [(behind, found)])()
             assert found.eq(mine[dist.data_rank][behind]).all() and found.dtype is dtype
-    dist._config, dist.node_rank = DistConfig(), node
+    dist._config, dist._nodes = DistConfig(), nodes
     disagreement = "the ranks disagree on dist.device or dist.spatial"
     for spatial, says in ((3, "spatial"), (1 + dist.rank % 2, disagreement)):
         dist._config = DistConfig(spatial=spatial)

@@ -5,7 +5,7 @@ import pytest
 from common.ranks.launch import (
     Address,
     LaunchError,
-    Node,
+    Neighbours,
     RankPosition,
     complete_position,
     count_tasks,
@@ -291,13 +291,14 @@ def test_the_likely_node_of_a_rank():
 
 def test_the_ranks_of_a_node_fill_the_gaps():
     """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
-    nodes = [Node(0, 2, [0, 2, 4], []), Node(1, 2, [1, 3], [])]
+    neighbours = [(rank // 2, 3 - rank % 2, rank % 2, 2, 1, 1, "", []) for rank in range(5)]
     settled = [
-        complete_position(RankPosition("pmix", rank, None), 5, nodes[rank % 2]).require_facts() for rank in range(5)
+        complete_position(RankPosition("pmix", rank, None), 5, Neighbours(*neighbours[rank])).require_facts()
+        for rank in range(5)
     ]
     assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
     told = RankPosition("torchrun", 5, 8, 1, 4, 1, 2)
-    assert complete_position(told, 8, Node(0, 1, [*range(8)], [])) == told
+    assert complete_position(told, 8, Neighbours(5, 8, 0, 1, 8, 1, "", [])) == told
     with pytest.raises(LaunchError, match="does not set"):
         RankPosition("pmix", 0, None).require_facts()
 

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import torch.distributed as td
 
 from common.ranks import groups, meeting
-from common.ranks.launch import Address, LaunchError, Node, RankPosition
+from common.ranks.launch import Address, LaunchError, Neighbours, RankPosition
 
 TIMEOUT_S = 20
 
@@ -60,10 +60,10 @@ def meet(ranks, port, size=2, timeout_s=TIMEOUT_S, host="localhost"):
         try:
             store, _ = meeting.open_store(position, timeout_s)
             meeting.claim_rank(store, rank, size)
-            facts = [f"fact {rank}", meeting.find_route(store)]
-            node = meeting.introduce_ranks(store, position, size, facts, timeout_s)
-            assert [fact for fact, _ in node.facts] == [f"fact {rank}" for rank in range(size)]
-            assert (node.number, node.count, node.ranks, node.reached_at) == (0, 1, list(range(size)), "")
+            facts = meeting.Facts(rank, 7, rank, *meeting.find_route(store))
+            seats = [[0, 0, rank, size]]
+            neighbours = meeting.introduce_ranks(store, facts, size, timeout_s)
+            assert neighbours == Neighbours(rank, size, 0, 1, size, size, "", seats)
             return store
         except (LaunchError, RuntimeError) as error:
             return error
@@ -136,7 +136,7 @@ def test_ranks_of_other_jobs_at_the_port_do_not_disturb_the_ranks():
 
 
 ROUTES = {
-    "one machine": ([("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "127.0.1.1"), ("10.0.0.1", "10.0.0.1")], [None] * 3),
+    "one machine": ([("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "127.0.1.1"), ("10.0.0.1", "10.0.0.1")], [""] * 3),
     "two machines": (
         [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "127.0.1.1"), ("10.0.0.2", "10.0.0.1")],
         ["10.0.0.1", "10.0.0.1", "10.0.0.2"],
@@ -148,25 +148,20 @@ ROUTES = {
     "IPv6": ([("::1", "::1"), ("fd00::2", "fd00::1")], ["fd00::1", "fd00::2"]),
     "one without a route": (
         [("127.0.0.1", "127.0.0.1"), ("", ""), ("10.0.0.2", "10.0.0.1")],
-        ["10.0.0.1", None, "10.0.0.2"],
+        ["10.0.0.1", "10.0.0.1", "10.0.0.2"],
     ),
 }
 
 
 @pytest.mark.parametrize(("routes", "addresses"), ROUTES.values(), ids=ROUTES)
-def test_addresses_that_reach_the_other_machines(routes, addresses, monkeypatch):
-    store, chosen = td.HashStore(), []
+def test_addresses_that_reach_the_other_machines(routes, addresses):
+    store = td.HashStore()
     store.set("hosts", "a\n")
-    rows = [json.dumps([rank, [route]]) for rank, route in enumerate(routes)]
-    store.set("facts of a", "\n".join(rows))
-    meeting._publish_nodes(store)
-    node = Node(*json.loads(store.get("node a")))
-    monkeypatch.setattr(meeting, "find_interface", chosen.append)
-    for route in routes:
-        before = len(chosen)
-        meeting.choose_interface(route, node.reached_at)
-        chosen += [None] * (before == len(chosen))
-    assert chosen == addresses
+    facts = [meeting.Facts(rank, 0, 0, *route) for rank, route in enumerate(routes)]
+    store.set("facts of a", "\n".join(map(json.dumps, facts)))
+    meeting._publish_neighbours(store)
+    reached_at = [Neighbours(*json.loads(store.get(f"neighbours of {rank}"))).reached_at for rank in range(len(routes))]
+    assert list(map(meeting.find_address, facts, reached_at)) == addresses
 
 
 def test_the_interface_of_an_address(monkeypatch):
@@ -175,13 +170,15 @@ def test_the_interface_of_an_address(monkeypatch):
     assert meeting.find_interface("fe80::1%ib0") == "ib0"
     interfaces = [("lo", "127.0.0.1"), ("ib0", "10.0.0.1"), ("x", "fd00::1")]
     monkeypatch.setattr(meeting, "_list_addresses", lambda: interfaces)
-    here, there = ("127.0.0.1", "127.0.0.1"), ("10.0.0.2", "10.0.0.1")
-    assert meeting.choose_interface(here, "") is None and meeting.INTERFACE not in os.environ
-    assert meeting.choose_interface(there, "10.0.0.1") is None, "the address is of no interface here"
+    for address in ("", "10.0.0.2"):  # all ranks on one machine; an address of no interface here
+        meeting.choose_interface(address)
+        assert meeting.INTERFACE not in os.environ
     monkeypatch.setenv(meeting.INTERFACE, "eth7")
-    assert meeting.choose_interface(here, "10.0.0.1") is None and os.environ[meeting.INTERFACE] == "eth7"
+    meeting.choose_interface("10.0.0.1")
+    assert os.environ[meeting.INTERFACE] == "eth7"
     monkeypatch.setenv(meeting.INTERFACE, "")
-    assert meeting.choose_interface(here, "10.0.0.1") == "ib0" == os.environ[meeting.INTERFACE]
+    meeting.choose_interface("10.0.0.1")
+    assert os.environ[meeting.INTERFACE] == "ib0"
     assert meeting.own_addresses() == ["10.0.0.1", "fd00::1"]
 
 

@@ -10,3 +10,5 @@ if sys.version_info < (3, 11):  # noqa: UP036  (every command imports this file 
 # Let waiting threads of GNU's OpenMP sleep soon. By default they spin for milliseconds, which on a machine with other
 # work takes whole time slices from the computing threads. It is read when torch is loaded, so it is set before.
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+# When rank 0 is lost each other rank would print dozens of lines of torch's stack before the one that says so.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

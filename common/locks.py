@@ -215,6 +215,18 @@ class Lease:
                 print(f"{self.folder} is in use by {_describe_owner(held)}; waiting until it is free", flush=True)
         return wait or (_is_same_job(held, self._me) and now - self._waits_since < STALE_S + HEARTBEAT_S)
 
+    def describe(self) -> list[str]:
+        """Return what tells this lease, which is held, from others."""
+        return [self._path.name if self._path else "", self._content.decode()]
+
+    def is_left(self, lease: list[str]) -> bool:
+        """Tell whether the lease that another process described is still that of the folder's owner."""
+        name, content = lease
+        with suppress(OSError):
+            found = [held.path.name for held in _list_leases(self.folder)]
+            return found == [name] and (self.folder / name).read_text() == content
+        return False
+
     @property
     def held(self) -> bool:
         """Whether this process took the folder."""

@@ -35,7 +35,7 @@ from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classi
 from common.ranks.groups import end_collectives, is_late, is_lost, open_sockets
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import call_within, first_line, list_some
-from common.stop import STOP
+from common.stop import SIGNALS, STOP
 
 LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
@@ -52,9 +52,10 @@ STORE_S: Final = 5.0
 """For the ranks' store to answer a call that waits for nothing."""
 LONGEST_CAUSE: Final = 10_000
 UNLIMITED: Final = timedelta(days=20)  # gloo and the store count milliseconds in 32 bits
-NEWS: Final = ("news/0", "news/1")
-"""Keys of the store: the first news are a note of a failure, a roll call, or OVER; after a roll call the second."""
 ROLL: Final = "roll call of rank"
+STOP_BY: Final = "stop by signal"
+PASSING: Final = (ROLL, STOP_BY)
+"""News after which there is room for one more; after OVER, or the note of a failure, there is none."""
 UNREADABLE: Final = "unreadable note"
 OVER: Final = "over"
 """The work has ended well."""
@@ -94,9 +95,11 @@ class Alarm:
     alone. outer: for a part, whose process goes on after a failure, the alarm of all ranks, which goes first.
     all_unwound: whether all ranks had unwound after a failure. progress: what the training is at, in words; for the
     signs of life. work: what its ranks do, before an error that is shown. pulse: what else is to be done every PULSE_S.
+    speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main: whether it is.
     """
 
     progress = work = ""
+    speaks, has_lost_main = True, False
     pulse: Callable[[], None] | None = None
 
     def __init__(
@@ -170,7 +173,8 @@ class Alarm:
         note, first = self._write_note(ending), self._first
         winner = self._leave_note(note)
         if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
-            _print_lines(self._rank, f"stopped because of {first.cause}" if first else self._format_error(error))
+            if self.speaks or not self.has_lost_main:
+                _print_lines(self._rank, f"stopped because of {first.cause}" if first else self._format_error(error))
         else:
             first = _read_note(str(winner))
             if first.cause.startswith(UNREADABLE) and self._rank == self._ranks.start:  # no rank has shown it
@@ -195,25 +199,25 @@ class Alarm:
     def _write_note(self, ending: Ending) -> str:
         return json.dumps([ending.how, ending.cause, self._rank])
 
-    def _leave_note(self, note: str) -> str | None:
-        """Leave news unless there are some; return those that are there, None if there is no store any more.
+    def pass_on_stop(self, number: int) -> None:
+        """Have all ranks stop as if each had got the signal."""
+        self._leave_note(f"{STOP_BY} {int(number)}")
 
-        After a roll call there is room for one more.
-        """
+    def _leave_note(self, note: str) -> str | None:
+        """Leave news unless there are such or final ones; return those that are there, None if there is no store."""
         with contextlib.suppress(RuntimeError):
-            winner = str(self._store.compare_set(NEWS[0], "", note).decode())
-            if not winner.startswith(ROLL) or note.startswith(ROLL):
-                return winner
-            return str(self._store.compare_set(NEWS[1], "", note).decode())
+            for key in _list_keys():
+                winner = str(self._store.compare_set(key, "", note).decode())
+                if not _is_passing(winner) or winner.split()[0] == note.split()[0]:
+                    return winner
         return None
 
     def _find_failure(self) -> Ending | None:
         """Return the failure of which there is a note in the store."""
-        for key in NEWS:
-            if self._store.check([key]):
-                news = self._store.get(key).decode()
-                if news != OVER and not news.startswith(ROLL):
-                    return _read_note(news)
+        for key in itertools.takewhile(lambda key: self._store.check([key]), _list_keys()):
+            news = self._store.get(key).decode()
+            if news != OVER and not _is_passing(news):
+                return _read_note(news)
         return None
 
     def _format_error(self, error: BaseException) -> str:
@@ -247,6 +251,7 @@ class Alarm:
             return error
         if not (is_lost(error) or is_late(error)):
             return error
+        self.has_lost_main = True
         cause = f"{cause}; see rank 0's output, and its node's kernel log ({self._explain_wait(error)})"
         return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
 
@@ -299,15 +304,18 @@ class Alarm:
                 return
 
     def _read_news(self) -> str:
-        """Wait for a note, and answer a roll call before it."""
+        """Wait for a note, or for OVER; answer a roll call, and heed a signal that another rank got, before it."""
         store = self.stores.connect()
-        for key in NEWS:
+        for key in _list_keys():
             store.wait([key], UNLIMITED)
             news = str(store.get(key).decode())
-            if not news.startswith(ROLL):
+            if news.startswith(ROLL):
+                store.set(f"answer/{self._rank}", self._describe_life())
+                store.add("answers", 1)
+            elif news.startswith(STOP_BY):  # of a store that may be open to others
+                STOP.ask_to_stop(next((number for number in SIGNALS if f"{STOP_BY} {int(number)}" == news), 0))
+            else:
                 break
-            store.set(f"answer/{self._rank}", self._describe_life())
-            store.add("answers", 1)
         return news
 
     def _watch_news(self) -> None:
@@ -320,6 +328,7 @@ class Alarm:
             # Either rank 0 is lost, or it has finished and this rank is about to; of a part, the outer alarm finds it.
             if self._outer or self._unwound.wait(self._grace_s):
                 return
+            self.has_lost_main = True
             self._first = Ending(
                 FAILED,
                 f"rank 0 at {self.stores.host}: lost without an error message; see its output and the launcher's",
@@ -362,7 +371,8 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
     while frame:
         module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
         package = module.partition(".")[0]
-        if module.startswith("torch.distributed") or module == __name__:  # here its collective has failed
+        # In this module when its collective has failed.
+        if module.startswith("torch.distributed") or module in (__name__, "common.ranks.control"):
             call, waits = name, True
         elif module == "torch.autograd.graph":  # a backward pass, in which gradients are averaged
             call, waits = "backward", True
@@ -373,6 +383,15 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
             return f"{call} in {where}" if call else where, waits
         frame = frame.f_back
     return call or "the end of the program", waits
+
+
+def _list_keys() -> Iterator[str]:
+    """Yield the keys of the news in a store."""
+    return map("news/{}".format, itertools.count())
+
+
+def _is_passing(news: str) -> bool:
+    return news.startswith(PASSING)
 
 
 def _read_note(news: str) -> Ending:

@@ -173,6 +173,7 @@ def _connect_ranks(
             if neighbours.sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
                 torch.set_num_threads(max(1, len(bound_cores()) // neighbours.sharing))
             position = complete_position(position, world_size, neighbours)
+            alarm.speaks = position.local_rank == (1 if position.node_rank == 0 else 0)
             device = choose_device(kind, position, neighbours.devices)
             seats = [Seat(*seat) for seat in neighbours.seats]
             rendezvous = Rendezvous(stores.store, seats, address or "localhost")

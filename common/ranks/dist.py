@@ -219,6 +219,11 @@ class Dist:
         """
         return self.alarm.first_failure() if self.alarm else contextlib.nullcontext()
 
+    @property
+    def has_lost_main(self) -> bool:
+        """Whether the process of the job's rank 0 is lost, or the network to it."""
+        return self.alarm is not None and self.alarm.has_lost_main
+
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
 

@@ -17,13 +17,15 @@ from typing import Any, Final
 import torch.distributed as td
 
 from common.ending import FAILED, Ending, EndingError
-from common.ranks.alarm import PULSE_S, Alarm, AnsweringStore, Stores
+from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm, AnsweringStore, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import poll_for
-from common.stop import SIGNALS, STOP
+from common.stop import STOP
 
+BEAT_S: Final = 5.0
+"""Between two signs of life of a rank."""
 LOST_S: Final = 60.0
 """A rank without a sign of life for so long counts as lost."""
 STOPPING_LOST_S: Final = 15.0
@@ -51,12 +53,13 @@ class Parts:
         self.size, self.number, self.count = size, dist.rank // size, dist.world_size // size
         self.is_main = dist.rank % size == 0
         self._dist, self._alarm, self._expected, self._turns = dist, dist.alarm, expected, 0
-        self._seen = dict.fromkeys(range(dist.world_size), (0, 0))
+        self._pulses, self._passed_on = 0, False
         dist.find_nodes()  # for the pieces of work, when no rank may call all others
         own = td.HashStore()
         stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
         self._stores = stores._replace(connect=cache(stores.connect)).with_prefix("parts")
         self._store: Any = AnsweringStore(self._stores.store, LOST_S)
+        self._roll = Roll(self._store, dist.world_size)
         dist.close()
         dist.leave = self._leave_last
         if self._alarm:
@@ -71,7 +74,7 @@ class Parts:
         if self.is_main:
             piece = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
             self._store.set(turn, str(piece if piece < pieces else NONE_LEFT))
-        _wait_until(lambda: bool(self._store.check([turn])))
+        self._wait_until(lambda: bool(self._store.check([turn])))
         piece = int(self._store.get(turn))
         return None if piece == NONE_LEFT else piece
 
@@ -115,44 +118,62 @@ class Parts:
     def meet_ranks(self, name: str, ranks: int | None = None) -> None:
         """Wait until this many ranks, by default all of the job, are here, however long that takes."""
         self._store.add(f"met/{name}", 1)
-        _wait_until(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
+        self._wait_until(lambda: bool(self._store.add(f"met/{name}", 0) >= (ranks or self._dist.world_size)))
 
     def _leave_last(self) -> None:
         """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
         self.meet_ranks("end")
         self._store.add("left", 1)
         if self._dist.rank == 0:
-            _wait_until(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
+            self._wait_until(lambda: bool(self._store.add("left", 0) >= self._dist.world_size), LOST_S)
+
+    def _wait_until(self, done: Callable[[], bool], most_s: float = float("inf")) -> None:
+        """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
+        any(done() for _ in poll_for(most_s, 0.005, max(LONGEST_WAIT_S, self._dist.world_size / LOOKS_PER_S)))
 
     def _show_life(self) -> None:
-        """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""
-        self._store.add(f"alive/{self._dist.rank}", 1)
-        if STOP.number:
-            self._store.set("stop", str(int(STOP.number)))
-        elif self._store.check(["stop"]):
-            number = self._store.get("stop").decode()  # of a store that may be open to others
-            STOP.ask_to_stop(next((candidate for candidate in SIGNALS if str(int(candidate)) == number), 0))
-        if self._dist.rank == 0 and self._alarm and (lost := _find_lost(self._store, self._seen)) is not None:
-            self._seen.clear()
-            cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
-            self._alarm.end_job(Ending(FAILED, cause))
+        """Pass on a request to stop, show that this rank lives, and on rank 0 look for ranks that are lost."""
+        if STOP.number and not self._passed_on and self._alarm:
+            self._alarm.pass_on_stop(STOP.number)
+            self._passed_on = True
+        if self._pulses % round(BEAT_S / PULSE_S) == 0:
+            self._roll.answer(self._dist.rank)
+            if self._dist.rank == 0 and self._alarm and (lost := self._roll.find_lost()) is not None:
+                cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
+                self._alarm.end_job(Ending(FAILED, cause))
+        self._pulses += 1
 
 
-def _find_lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:
-    """Return a rank whose count has not changed for too long; called every PULSE_S.
+class Roll:
+    """The signs of life of the ranks: each notes the number of the call that it has heard last; see `find_lost`."""
 
-    seen: the last count of each rank, and how many calls found it unchanged. Calls and not seconds, so that a job
-    that was suspended as a whole has lost no rank.
-    """
-    most = (STOPPING_LOST_S if STOP.number == signal.SIGTERM else LOST_S) / PULSE_S
-    for rank, (before, unchanged) in seen.items():
-        count = notes.add(f"alive/{rank}", 0)
-        seen[rank] = (count, 0 if count != before else unchanged + 1)
-        if seen[rank][1] > most:
-            return rank
-    return None
+    def __init__(self, store: Any, ranks: int) -> None:
+        self._store, self._ranks, self._heard, self._waits = store, ranks, -1, 0
 
+    def answer(self, rank: int) -> None:
+        """Answer the latest call of rank 0, once."""
+        number = self._store.add("call", 0)
+        if number != self._heard:
+            self._store.set(f"alive/{rank}", str(number))
+            self._store.add(f"answers/{number}", 1)
+            self._heard = number
 
-def _wait_until(done: Callable[[], bool], most_s: float = float("inf")) -> None:
-    """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
-    any(done() for _ in poll_for(most_s, 0.005, LONGEST_WAIT_S))
+    def find_lost(self) -> int | None:
+        """Call again if all ranks have answered; return one that has not for too long. For rank 0, every BEAT_S.
+
+        Calls and not seconds, so that a job that was suspended as a whole has lost no rank.
+        """
+        number = self._store.add("call", 0)
+        if self._store.add(f"answers/{number}", 0) >= self._ranks:
+            self._waits = 0
+            self._store.add("call", 1)
+            return None
+        self._waits += 1
+        if self._waits <= (STOPPING_LOST_S if STOP.number == signal.SIGTERM else LOST_S) / BEAT_S:
+            return None
+        self._waits = 0
+        keys = {rank: f"alive/{rank}" for rank in range(self._ranks)}
+        return next((rank for rank, key in keys.items() if not self._hears(key, number)), None)
+
+    def _hears(self, key: str, number: int) -> bool:
+        return bool(self._store.check([key])) and self._store.get(key) == str(number).encode()

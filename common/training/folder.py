@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from common.config import ConfigError, list_leaves, quote_value
 from common.console import CONSOLE, print_warning
 from common.ending import (
     COMPLETED,
+    NAME,
     STOPPED,
     TARGET_NOT_MET,
     Ending,
@@ -30,14 +32,21 @@ from common.settings.run import RunConfig
 from common.stop import STOP
 from common.training.checkpoint import CheckpointError
 
+TURN_S: Final = 0.02
+LAST_TURN_S: Final = 2.0
+
 
 class OwnedFolder:
-    """A folder that rank 0 owns while the ranks train. result: how the training ended, once it has its result."""
+    """A folder that rank 0 owns while the ranks train. result: how the training ended, once it has its result.
+
+    If rank 0 is lost, the first of the others that live records that.
+    """
 
     def __init__(self, path: Path, ranks: Dist) -> None:
         self.path, self.ranks, self.lease = path, ranks, Lease(path)
         self.result: Ending | None = None
         self._goes_on = False
+        self._lease_of_main: list[str] = []
 
     def take_over(self, wait: bool) -> Ending | None:
         """Wait until rank 0 owns the folder; return how the training in it ended, if it has. A collective call."""
@@ -49,7 +58,9 @@ class OwnedFolder:
             if main:
                 CONSOLE.begin_notes(self.path)
             ending = read_ending(self.path) if main else None
-            shared = self.ranks.broadcast_json(asdict(ending) if ending else None)
+            shared, self._lease_of_main = self.ranks.broadcast_json(
+                [asdict(ending) if ending else None, self.lease.describe()]
+            )
         return Ending(**shared) if shared else None
 
     def forget_ending(self) -> None:
@@ -63,6 +74,11 @@ class OwnedFolder:
         if self.ranks.is_main:
             self.lease.check()
             with self.result_kept():
+                write_ending(self.path, ending)
+        elif self.ranks.has_lost_main:
+            # No message tells the ranks who else lives: each leaves time to those before it.
+            time.sleep(min(self.ranks.rank * TURN_S, LAST_TURN_S))
+            if self.lease.is_left(self._lease_of_main) and not (self.path / NAME).exists():
                 write_ending(self.path, ending)
 
     @contextlib.contextmanager

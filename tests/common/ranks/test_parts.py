@@ -25,12 +25,46 @@ from common.stop import STOP
 def test_a_silent_rank_is_lost_after_a_time_that_the_signal_sets(monkeypatch, number, after_s):
     """A rank that shows life now and then is not."""
     monkeypatch.setattr(STOP, "number", number)
-    store, seen = td.HashStore(), dict.fromkeys(range(3), (0, 0))
-    for second in range(after_s):
-        store.add("alive/0", 1)
-        store.add("alive/1", int(second % 10 == 0))
-        assert parts._find_lost(store, seen) is None
-    assert parts._find_lost(store, seen) == 2
+    store = td.HashStore()
+    rolls = [parts.Roll(store, 3) for _ in range(3)]
+    for rank, roll in enumerate(rolls):
+        roll.answer(rank)
+    assert rolls[0].find_lost() is None
+    for beat in range(after_s // round(parts.BEAT_S)):
+        rolls[0].answer(0)
+        if beat % 2 == 0:
+            rolls[1].answer(1)
+        assert rolls[0].find_lost() is None
+    assert rolls[0].find_lost() == 2
+
+
+def test_ranks_that_answer_are_called_again():
+    store = td.HashStore()
+    rolls = [parts.Roll(store, 2) for _ in range(2)]
+    for number in range(40):
+        for rank, roll in enumerate(rolls):
+            roll.answer(rank)
+        assert rolls[0].find_lost() is None and store.add("call", 0) == number + 1
+
+
+def test_a_signal_of_one_rank_stops_all(monkeypatch):
+    monkeypatch.setattr("common.ranks.alarm.ROLL_S", 0.1)
+    store, asked = td.HashStore(), []
+    monkeypatch.setattr(STOP, "ask_to_stop", asked.append)
+    alarm = Alarm(Stores(store, lambda: store), 0, 1)
+    with alarm:
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            alarm.pass_on_stop(number)
+        end = time.monotonic() + 30
+        while not asked and time.monotonic() < end:
+            time.sleep(0.01)
+    assert asked == [signal.SIGUSR1], "the first one counts"
+    store.set("news/0", "stop by signal 9")
+    with Alarm(Stores(store, lambda: store), 0, 1):
+        end = time.monotonic() + 30
+        while len(asked) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    assert asked[1] == 0, "a stranger cannot ask by another signal"
 
 
 class Rank(Dist):

@@ -6,18 +6,19 @@ It says so if recordings are alive when its process group is destroyed, for whic
 import sys
 from importlib import import_module
 
+import torch.distributed as td
+
 from common.ranks import dist
-from common.ranks.dist import RankGroup
 from tests.tape import Tape, Tapes, record_on
 
-all_reduce = RankGroup.all_reduce
+all_reduce = td.all_reduce
 
 
-def recorded_all_reduce(self, tensor, op="sum"):
+def recorded_all_reduce(tensor, *arguments, **options):
     """Reduce now, or with the tape if one records."""
     if Tape.recording is None:
-        return all_reduce(self, tensor, op)
-    Tape.recording.operations.append((all_reduce, (self, tensor, op), {}, tensor))
+        return all_reduce(tensor, *arguments, **options)
+    Tape.recording.operations.append((all_reduce, (tensor, *arguments), options, tensor))
     return tensor
 
 
@@ -30,7 +31,7 @@ def leave_group_without_recordings(group=None):
     leave_group(group)
 
 
-RankGroup.all_reduce = recorded_all_reduce
+td.all_reduce = recorded_all_reduce
 dist.leave_group = leave_group_without_recordings
 record_on(tapes)
 sys.exit(import_module(f"{sys.argv[1]}.train").main(sys.argv[2:]))

@@ -99,9 +99,8 @@ class ControlPlane:
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order and as JSON has them, on rank 0, and nothing on the others."""
-        values = [[self.rank, value]]
+        content = format_json([[self.rank, value]])
         for group in self._groups:
-            content = format_json(values)
             size = torch.tensor(len(content))
             group.allreduce([size], td.ReduceOp.MAX).wait()
             packed = pack_bytes(content, int(size), group.size())
@@ -109,8 +108,8 @@ class ControlPlane:
             options.rootRank = 0
             received = [] if group.rank() else [torch.empty_like(packed) for _ in range(group.size())]
             group.gather([received] if received else [], [packed], options).wait()
-            values = [row for part in received for row in parse_json(part.numpy().tobytes())]
-        return [value for _, value in sorted(values, key=lambda row: row[0])] if self.rank == 0 else []
+            content = format_json([row for part in received for row in parse_json(part.numpy().tobytes())])
+        return [value for _, value in sorted(parse_json(content), key=lambda row: row[0])] if self.rank == 0 else []
 
     def close(self) -> None:
         """Leave the groups."""

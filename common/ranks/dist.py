@@ -43,6 +43,8 @@ from common.ranks.meeting import seat_ranks
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
+_DEFAULTS: Final = DistConfig()
+_ALONE: Final = ControlPlane(0, Rendezvous(None, (), ""), UNLIMITED)
 MOST_CONNECTED: Final = 256
 """Ranks on CPUs that all connect with each other."""
 
@@ -61,7 +63,7 @@ class Traffic(Protocol):
 
 
 class Dist:
-    """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
+    """The ranks as seen by one of them; by default it is alone. Several are connected by `join_ranks`.
 
     All methods but `wrap`, `no_sync` and `exchange_tensors` are collective: all ranks call them in the same order.
     reduces_in_backward: whether `wrap` averages gradients; else `average` is for them.
@@ -76,181 +78,40 @@ class Dist:
 
     alarm: Alarm | None = None
     traffic: Traffic | None = None
-    records_reduction = False
-    reduces_in_backward = True
 
-    def __init__(self, position: RankPosition, device: torch.device) -> None:
+    def __init__(
+        self,
+        position: RankPosition,
+        device: torch.device,
+        config: DistConfig = _DEFAULTS,
+        plane: ControlPlane = _ALONE,
+        group: Any = None,
+    ) -> None:
+        """Connect nothing. plane: of the ranks. group: theirs of torch.distributed, or None, see the module."""
         self.position = position
         self.device = device
         self.rank = position.rank
         self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.require_facts()
         self.is_main = position.rank == 0
         self.data_rank, self.data_size = self.rank, self.world_size
-        self.sharing: Dist = self
-        self.peers: Dist = self
+        self._config, self._plane, self._group = config, plane, group
+        self.sharing = self if self.world_size == 1 else Dist(_make_single_position(position.launcher), device)
+        self.peers = self
+        self.records_reduction, self.reduces_in_backward = config.record_reduction, group is not None
         self.leave: Callable[[], None] = self.barrier
+        self._nodes: list[int] = []
+        self._formed = 0
 
     def barrier(self) -> None:
         """Wait until all ranks are here and their devices have finished the work given to them."""
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
-
-    def all_reduce(self, tensor: Tensor, op: Operation = "sum") -> Tensor:
-        """Reduce `tensor` element-wise over all ranks, in place on each, and return it."""
-        return tensor
-
-    def average(self, gradients: Tensor) -> Tensor:
-        """Replace gradients, in one dimension, by their mean over all ranks, and return them.
-
-        They are sent in the format of `dist.gradients`, in one message, or in several of `dist.bucket_mb`.
-        """
-        return gradients
-
-    def in_float32(self) -> Dist:
-        """Return the same ranks with gradients that travel in float32, whatever `dist.gradients` says."""
-        return self
-
-    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
-        return tensor
-
-    def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
-        """Return rank `src`'s bytes on all ranks."""
-        return content
-
-    def broadcast_json(self, value: Any, src: int = 0) -> Any:
-        """Return rank `src`'s value on all ranks, as JSON has it: tuples become lists; NaN and infinity stay."""
-        return parse_json(self.broadcast_bytes(format_json(value) if self.rank == src else b"", src))
-
-    def gather_json(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order and as JSON has them, on rank 0, and nothing on the others.
-
-        Each takes as much memory there as the longest: for numbers and short texts.
-        """
-        return [parse_json(format_json(value))]
-
-    def find_first(self, value: Any) -> Any:
-        """Return on all ranks the value of the first rank that has one, as JSON has it; None if all have None."""
-        return self.broadcast_json(value)
-
-    def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """Return the tensors of all ranks, in their order; they have equal shapes."""
-        return [tensor]
-
-    def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
-        """Start to send tensors to ranks and to receive others, dense ones, from ranks; return what waits for the end.
-
-        Between two ranks at most one tensor is under way in each direction.
-        """
-        raise ValueError("one process has no other rank to exchange tensors with")
-
-    def check_equal(self, value: Any, noun: str) -> None:
-        """Raise LaunchError on all ranks, naming one that differs, unless all have an equal value, as JSON has it."""
-        digest = int.from_bytes(hashlib.sha256(format_json(value)).digest()[:7])
-        if not self.all_reduce(torch.tensor([digest, -digest]), "max").sum():
-            return
-        main = self.broadcast_json(value)
-        differs = parse_json(format_json(value)) != main
-        odd, other = self.find_first([self.rank, value] if differs else None)
-        count = int(self.all_reduce(torch.tensor(int(differs))))
-        raise LaunchError(
-            f"the ranks disagree on {noun}: rank 0 has {main!r}, rank {odd} has {other!r} ({count} of "
-            f"{self.world_size} differ from rank 0); start all ranks with the same command, files and environment"
-        )
-
-    def wrap(self, module: Module) -> Module:
-        """Return the module with gradients averaged over the ranks in backward passes, and rank 0's parameters.
-
-        ValueError unless `reduces_in_backward`.
-        """
-        return module
-
-    def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which backward passes of a wrapped module add up gradients without averaging them."""
-        return contextlib.nullcontext()
-
-    def find_nodes(self) -> list[int]:
-        """Return the number of each rank's node; a collective call the first time."""
-        return [0]
-
-    def find_leaders(self) -> Dist | None:
-        """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
-
-        An expensive call: make it once per run.
-        """
-        return self
-
-    def group(self, size: int) -> Dist:
-        """Return the Dist of this rank's group of `size` consecutive ranks: ranks 0 to size - 1, and so on.
-
-        An expensive call: make it once per run. ValueError if `size` does not divide the number of ranks.
-        """
-        self.check_divisor(size)
-        return self
-
-    def check_divisor(self, size: int) -> None:
-        """Raise ValueError if the ranks cannot form groups of this size."""
-        if self.world_size % size:
-            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
-
-    def split(self, last: int) -> tuple[Dist, Dist | None]:
-        """Separate the `last` ranks; return the Dist of this rank's part and the link between the two parts.
-
-        The link joins rank 0 and the separated ranks, which are ranks 1, 2, … there; its calls have no timeout. None on
-        the other ranks. ValueError unless both parts have a rank.
-        """
-        if not last:
-            return self, None
-        raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
-
-    def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
-        """Return the Dist of the chosen ranks, which include this one and connect by the store, after `close`."""
-        return Dist(self.position, self.device)
-
-    def note_progress(self, progress: str) -> None:
-        """Say how far the work is, such as in which step, for the sign of life that other ranks see of this one."""
-        if self.alarm:
-            self.alarm.progress = progress
-
-    def first_failure(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
-
-        Where an error is recorded, or decides what is cleaned up, a lost connection is not the cause.
-        """
-        return self.alarm.first_failure() if self.alarm else contextlib.nullcontext()
-
-    @property
-    def has_lost_main(self) -> bool:
-        """Whether the process of the job's rank 0 is lost, or the network to it."""
-        return self.alarm is not None and self.alarm.has_lost_main
-
-    def close(self) -> None:
-        """End the communication; `connect` calls it at its end."""
-
-
-class RankGroup(Dist):
-    """Several ranks. plane: theirs. group: that of torch.distributed; None if there is none, see the module."""
-
-    def __init__(
-        self,
-        position: RankPosition,
-        device: torch.device,
-        config: DistConfig,
-        plane: ControlPlane,
-        group: Any = None,
-    ) -> None:
-        super().__init__(position, device)
-        self._config, self._plane, self._group = config, plane, group
-        self.sharing = Dist(_make_single_position(position.launcher), device)
-        self.records_reduction, self.reduces_in_backward = config.record_reduction, group is not None
-        self._nodes: list[int] = []
-        self._formed = 0
-
-    def barrier(self) -> None:
-        super().barrier()
         self.all_reduce(torch.zeros(1))
 
     def all_reduce(self, tensor: Tensor, op: Operation = "sum") -> Tensor:
+        """Reduce `tensor` element-wise over all ranks, in place on each, and return it."""
+        if self.world_size == 1:
+            return tensor
         STOP.check()  # a rank that has failed takes part no more
         if self._group and tensor.device.type != "cpu":
             td.all_reduce(tensor.detach(), OPERATIONS[op], group=self._group)
@@ -261,15 +122,21 @@ class RankGroup(Dist):
         return tensor
 
     def average(self, gradients: Tensor) -> Tensor:
+        """Replace gradients, in one dimension, by their mean over all ranks, and return them.
+
+        They are sent in the format of `dist.gradients`, in one message, or in several of `dist.bucket_mb`.
+        """
+        if self.world_size == 1:
+            return gradients
         sent = self._begin_message(gradients)
         bucket_mb = self._config.bucket_mb
         bucket_bytes = sent.nbytes if bucket_mb is None else int(bucket_mb * 2**20)
         for bucket in sent.split(max(1, bucket_bytes // sent.element_size())):
+            STOP.check()
             if self._group:
-                STOP.check()
                 td.all_reduce(bucket, group=self._group)
             else:
-                self.all_reduce(bucket)
+                self._plane.all_reduce(bucket, "sum")
         return self._end_message(sent, gradients)
 
     def _average_bucket(self, bucket: td.GradBucket) -> torch.futures.Future[Tensor]:
@@ -295,12 +162,16 @@ class RankGroup(Dist):
         return gradients.copy_(sums).div_(self.world_size)
 
     def in_float32(self) -> Dist:
+        """Return the same ranks with gradients that travel in float32, whatever `dist.gradients` says."""
         ranks = copy.copy(self)
         ranks._config = replace(self._config, gradients="fp32")
         ranks.peers = ranks if self.peers is self else self.peers.in_float32()
         return ranks
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
+        if self.world_size == 1:
+            return tensor
         STOP.check()
         whole = tensor.detach().contiguous()
         if self._group and whole.device.type != "cpu":
@@ -312,22 +183,32 @@ class RankGroup(Dist):
         return tensor
 
     def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
+        """Return rank `src`'s bytes on all ranks."""
         size = int(self.broadcast(torch.tensor(len(content)), src))
         packed = pack_bytes(content if self.rank == src else b"", size)
         return bytes(self.broadcast(packed, src).numpy())
 
+    def broadcast_json(self, value: Any, src: int = 0) -> Any:
+        """Return rank `src`'s value on all ranks, as JSON has it: tuples become lists; NaN and infinity stay."""
+        return parse_json(self.broadcast_bytes(format_json(value) if self.rank == src else b"", src))
+
     def gather_json(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order and as JSON has them, on rank 0, and nothing on the others.
+
+        Each takes as much memory there as the longest: for numbers and short texts.
+        """
         STOP.check()
         return self._plane.gather(value)
 
     def find_first(self, value: Any) -> Any:
-        rank = self.world_size if value is None else self.rank
-        first = int(self.all_reduce(torch.tensor(rank), "min"))
+        """Return on all ranks the value of the first rank that has one, as JSON has it; None if all have None."""
+        first = int(self.all_reduce(torch.tensor(self.world_size if value is None else self.rank), "min"))
         return None if first == self.world_size else self.broadcast_json(value, first)
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, in their order; they have equal shapes."""
         whole = tensor.detach().contiguous()
-        if not whole.numel():
+        if self.world_size == 1 or not whole.numel():
             return [whole] * self.world_size
         gathered = whole.new_zeros(self.world_size, *whole.shape)
         if self._group:
@@ -338,6 +219,12 @@ class RankGroup(Dist):
         return list(gathered)
 
     def exchange_tensors(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+        """Start to send tensors to ranks and to receive others, dense ones, from ranks; return what waits for the end.
+
+        Between two ranks at most one tensor is under way in each direction.
+        """
+        if not self._group:
+            raise ValueError("this process has no connections to other ranks for tensors")
         group = self._group
         sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
         operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]
@@ -350,6 +237,20 @@ class RankGroup(Dist):
             sending.clear()
 
         return wait
+
+    def check_equal(self, value: Any, noun: str) -> None:
+        """Raise LaunchError on all ranks, naming one that differs, unless all have an equal value, as JSON has it."""
+        digest = int.from_bytes(hashlib.sha256(format_json(value)).digest()[:7])
+        if not self.all_reduce(torch.tensor([digest, -digest]), "max").sum():
+            return
+        main = self.broadcast_json(value)
+        differs = parse_json(format_json(value)) != main
+        odd, other = self.find_first([self.rank, value] if differs else None)
+        count = int(self.all_reduce(torch.tensor(int(differs))))
+        raise LaunchError(
+            f"the ranks disagree on {noun}: rank 0 has {main!r}, rank {odd} has {other!r} ({count} of "
+            f"{self.world_size} differ from rank 0); start all ranks with the same command, files and environment"
+        )
 
     def share_samples(self) -> Self:
         """Form the groups of ranks that share samples, neighbours on a node first, and return this Dist.
@@ -376,14 +277,17 @@ class RankGroup(Dist):
         return self
 
     def wrap(self, module: Module) -> Module:
+        """Return the module with gradients averaged over the ranks in backward passes, and rank 0's parameters.
+
+        ValueError if the ranks do not all connect: see `reduces_in_backward`.
+        """
+        if self.world_size == 1:
+            return module
         if not self._group:
-            raise ValueError(
-                f"{self.world_size} ranks on CPUs do not all connect: call `average` after backward passes"
-            )
-        devices = None if self.device.type == "cpu" else [self.device]
+            raise ValueError(f"{self.world_size} ranks do not all connect: call `average` after backward passes")
         wrapped = DistributedDataParallel(
             module,
-            device_ids=devices,
+            device_ids=None if self.device.type == "cpu" else [self.device],
             process_group=self._group,
             gradient_as_bucket_view=True,
             bucket_cap_mb=self._config.bucket_mb,
@@ -396,54 +300,78 @@ class RankGroup(Dist):
         return wrapped
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
-        return module.no_sync()
-
-    def find_leaders(self) -> Dist | None:
-        nodes = self.find_nodes()
-        group = self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
-        return group if self.local_rank == 0 else None
-
-    def group(self, size: int) -> Dist:
-        self.check_divisor(size)
-        if size == 1:
-            return Dist(_make_single_position(self.position.launcher), self.device)
-        first = self.rank - self.rank % size
-        return self._form_group(range(first, first + size))
-
-    def split(self, last: int) -> tuple[Dist, Dist | None]:
-        if not 0 < last < self.world_size:
-            return super().split(last)
-        first = self.world_size - last
-        own = self._form_group(range(first) if self.rank < first else range(first, self.world_size))
-        link = self._form_group([0, *range(first, self.world_size)], UNLIMITED, connected=False)
-        return own, None if 0 < self.rank < first else link
+        """Return a context in which backward passes of a wrapped module add up gradients without averaging them."""
+        return module.no_sync() if isinstance(module, DistributedDataParallel) else contextlib.nullcontext()
 
     def find_nodes(self) -> list[int]:
+        """Return the number of each rank's node; a collective call the first time."""
         if not self._nodes:
             nodes = torch.zeros(self.world_size, dtype=torch.int32)
             nodes[self.rank] = self.node_rank
             self._nodes = self.all_reduce(nodes).tolist()
         return self._nodes
 
-    def _form_group(self, chosen: Sequence[int], timeout: timedelta | None = None, connected: bool = True) -> RankGroup:
+    def find_leaders(self) -> Dist | None:
+        """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
+
+        An expensive call: make it once per run.
+        """
+        nodes = self.find_nodes()
+        group = self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
+        return group if self.local_rank == 0 else None
+
+    def group(self, size: int) -> Dist:
+        """Return the Dist of this rank's group of `size` consecutive ranks: ranks 0 to size - 1, and so on.
+
+        An expensive call: make it once per run. ValueError if `size` does not divide the number of ranks.
+        """
+        self.check_divisor(size)
+        if size == 1:
+            return Dist(_make_single_position(self.position.launcher), self.device)
+        first = self.rank - self.rank % size
+        return self._form_group(range(first, first + size))
+
+    def check_divisor(self, size: int) -> None:
+        """Raise ValueError if the ranks cannot form groups of this size."""
+        if self.world_size % size:
+            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+
+    def split(self, last: int) -> tuple[Dist, Dist | None]:
+        """Separate the `last` ranks; return the Dist of this rank's part and the link between the two parts.
+
+        The link joins rank 0 and the separated ranks, which are ranks 1, 2, … there; its calls have no timeout. None on
+        the other ranks. ValueError unless both parts have a rank.
+        """
+        if not last:
+            return self, None
+        first = self.world_size - last
+        if first < 1:
+            raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
+        own = self._form_group(range(first) if self.rank < first else range(first, self.world_size))
+        link = self._form_group([0, *range(first, self.world_size)], UNLIMITED, connected=False)
+        return own, None if 0 < self.rank < first else link
+
+    def _form_group(self, chosen: Sequence[int], timeout: timedelta | None = None, connected: bool = True) -> Dist:
         """Return the Dist of the chosen ranks, on another rank that of this one alone: all make the call.
 
         Else groups of ranks that have made unequally many would wait for each other, as torch counts them in their
         names. The process group is a new one even for all ranks, so that its calls cannot mix with those of others.
         connected: they get one if these ranks have one.
         """
+        if self.world_size == 1:
+            return self
         chosen, nodes = chosen if self.rank in chosen else [self.rank], self.find_nodes()
         timeout, group = timeout or timedelta(seconds=self._config.timeout_s), None
         self._formed += 1
-        name, position = f"group{self._formed}/{chosen[0]}", self._find_position(chosen)
         with explain_connecting(self.rank, find_backend(self.device)):
-            plane = self._plane.form_part(chosen.index(self.rank), [nodes[rank] for rank in chosen], name, timeout)
+            name, own = f"group{self._formed}/{chosen[0]}", [nodes[rank] for rank in chosen]
+            plane = self._plane.form_part(chosen.index(self.rank), own, name, timeout)
             if connected and self._group:
                 of_all = td.get_process_group_ranks(self._group)
-                group = td.new_group([of_all[rank] for rank in chosen], timeout=timeout, use_local_synchronization=True)
-        ranks = RankGroup(position, self.device, self._config, plane, group)
-        ranks.alarm = self.alarm
-        ranks._nodes = [nodes[rank] for rank in chosen]
+                members = [of_all[rank] for rank in chosen]
+                group = td.new_group(members, timeout=timeout, use_local_synchronization=True)
+        ranks = Dist(self._find_position(chosen), self.device, self._config, plane, group)
+        ranks.alarm, ranks._nodes = self.alarm, own
         return ranks
 
     def _find_position(self, chosen: Sequence[int]) -> RankPosition:
@@ -454,27 +382,50 @@ class RankGroup(Dist):
         return RankPosition(self.position.launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
     def rejoin_ranks(self, chosen: range, store: Any, alarm: Alarm) -> Dist:
+        """Return the Dist of the chosen ranks, which include this one and connect by the store, after `close`.
+
+        All ranks have called `find_nodes` before that.
+        """
         position, nodes = self._find_position(chosen), [self._nodes[rank] for rank in chosen]
         if len(chosen) == 1:
             return Dist(position, self.device)
         rendezvous = self._plane.rendezvous._replace(store=store, seats=seat_ranks(nodes)[position.rank])
         return join_ranks(position, rendezvous, self.device, self._config, alarm)
 
+    def note_progress(self, progress: str) -> None:
+        """Say how far the work is, such as in which step, for the sign of life that other ranks see of this one."""
+        if self.alarm:
+            self.alarm.progress = progress
+
+    def first_failure(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
+
+        Where an error is recorded, or decides what is cleaned up, a lost connection is not the cause.
+        """
+        return self.alarm.first_failure() if self.alarm else contextlib.nullcontext()
+
+    @property
+    def has_lost_main(self) -> bool:
+        """Whether the process of the job's rank 0 is lost, or the network to it."""
+        return self.alarm is not None and self.alarm.has_lost_main
+
     def close(self) -> None:
+        """End the communication; `connect` calls it at its end."""
         self._plane.close()
-        leave_group(self._group)
+        if self._group:
+            leave_group(self._group)
 
 
 def join_ranks(
     position: RankPosition, rendezvous: Rendezvous, device: torch.device, config: DistConfig, alarm: Alarm
-) -> RankGroup:
+) -> Dist:
     """Connect the ranks that meet, and return their Dist; LaunchError if they cannot."""
     world_size, timeout, group = position.require_facts()[0], timedelta(seconds=config.timeout_s), None
     with explain_connecting(position.rank, find_backend(device)):
         plane = ControlPlane(position.rank, rendezvous, timeout)
         if device.type != "cpu" or world_size <= MOST_CONNECTED:
             group = begin_group(position.rank, world_size, rendezvous.store, device, timeout)
-        ranks = RankGroup(position, device, config, plane, group)
+        ranks = Dist(position, device, config, plane, group)
         ranks.alarm = alarm
         return ranks.share_samples()
 

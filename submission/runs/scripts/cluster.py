@@ -38,6 +38,8 @@ VARIABLE: Final = r"\$(?:[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_])|\{[A-Za-z_][A-Za
 LOCAL_DISK: Final = re.compile(rf"(/|{VARIABLE})([\w./+-]|{VARIABLE})*")
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Characters that no script can have; tabs and line ends are judged by what the value is for."""
+GPU_OPTIONS: Final = {"nvidia": ["--nv"], "amd": ["--rocm"], "intel": []}
+"""Options by which a container gets GPUs of a kind; Intel's need none, since Apptainer mounts the host's /dev."""
 TORCHRUN: Final = re.compile(r"\btorchrun(?= |$)|\btorch\.distributed\.run(?= |$)")
 
 
@@ -54,6 +56,9 @@ def parse_time(time: str) -> int:
 class Gpus:
     """The GPUs of a node, and how a job asks for them."""
 
+    kind: Literal["nvidia", "amd", "intel"] = key(
+        "nvidia", "whose they are: a container is entered with --nv, with --rocm, or for Intel's with neither", PLACE
+    )
     per_node: int = key(0, "of each node, and then also the default of ranks per node", PLACE)
     request: Literal["gpus-per-node", "gres", "none"] = key(
         "gpus-per-node",
@@ -78,7 +83,7 @@ class PackageJob:
     time: str = key("00:30:00", "its time limit, HH:MM:SS", PLACE)
 
     def __post_init__(self) -> None:
-        _check_directives(self)
+        _check_directives(self, *QUEUE)
         parse_time(self.time)
 
 
@@ -103,16 +108,25 @@ class Site:
     launcher: str | None = key(
         None,
         "command that starts the ranks, with options; {ranks} and {ranks_per_node} are replaced. null: srun, "
-        "mpiexec -n {ranks}, or torchrun, as the scheduler needs",
+        "mpiexec -n {ranks} -ppn {ranks_per_node}, or torchrun, as the scheduler needs. Open MPI has no -ppn: set "
+        "mpiexec -n {ranks}",
         PLACE,
+    )
+    host_suffix: str = key(
+        "",
+        "added to the short name of rank 0's host in MASTER_ADDR, where that names its fast network, such as i",
+        PLACE,
+    )
+    apptainer: str = key(
+        "apptainer exec", "command that enters an image.sif, with options; SingularityCE: singularity exec", PLACE
     )
     cpus_per_task: int | None = key(None, "CPUs of each rank, as the scheduler counts them", PLACE)
     gpus: Gpus = field(default_factory=Gpus)
     package: PackageJob = field(default_factory=PackageJob)
 
     def __post_init__(self) -> None:
-        _check_directives(self)
-        _check_characters(self, "note", "setup", "local_disk", "launcher")
+        _check_directives(self, *QUEUE, "host_suffix")
+        _check_characters(self, "note", "setup", "local_disk")
         if "\n" in self.note:
             raise ValueError("note has several lines; expected one")
         for line in self.setup:
@@ -129,11 +143,13 @@ class Site:
                 ". _ - + /, with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
             )
         launcher = "srun" if self.launcher is None else self.launcher
-        if not COMMAND.fullmatch(launcher.replace("{ranks}", "").replace("{ranks_per_node}", "")):
-            raise ValueError(
-                f"launcher is {quote_value(launcher)}; expected a command with options on one line, such as srun "
-                "--cpu-bind=cores or mpiexec -n {ranks} --ppn {ranks_per_node}, without quotes, variables or shell code"
-            )
+        for name, command in (("launcher", launcher), ("apptainer", self.apptainer)):
+            if not COMMAND.fullmatch(command.replace("{ranks}", "").replace("{ranks_per_node}", "")):
+                raise ValueError(
+                    f"{name} is {quote_value(command)}; expected a command with options on one line, such as srun "
+                    "--cpu-bind=cores, mpiexec -n {ranks} -ppn {ranks_per_node} or apptainer exec, without quotes, "
+                    "variables or shell code"
+                )
         if TORCHRUN.search(launcher) and launcher.split()[0] == "srun":
             raise ValueError(
                 f"launcher is {quote_value(launcher)}; expected srun or torchrun: each of them starts all ranks"
@@ -169,9 +185,9 @@ def read_site(name: str) -> Site:
             raise ConfigError(f"{name}: setup: {problem}")
         return site
     if name not in (sites := list_sites()):
-        hint = suggest_name(name, sites)
         raise UsageError(
-            f"--site {name}: no such example{hint}; expected {', '.join(sites)}, or a file: ./{name} or FILE.yaml"
+            f"--site {name}: no such example{suggest_name(name, sites)}; expected {', '.join(sites)}, or a file: "
+            f"./{name} or FILE.yaml"
         )
     return load(Site, EXAMPLES / f"{name}.yaml")
 
@@ -212,8 +228,8 @@ def _check_characters(job: Site | PackageJob, *names: str) -> None:
                 raise ValueError(f"{name} has {quote_value(text)}; expected text without control characters")
 
 
-def _check_directives(job: Site | PackageJob) -> None:
-    for name in QUEUE:
+def _check_directives(job: Site | PackageJob, *words: str) -> None:
+    for name in words:
         value = getattr(job, name)
         if value is not None and not WORD.fullmatch(value):
             raise ValueError(
@@ -233,7 +249,10 @@ GRACE_S: Final = 300
 RESTARTS: Final = 20
 """How many times a Slurm job queues itself again."""
 Scheduler = Literal["slurm", "pbs", "plain"]
-SUBMIT: Final = {"slurm": ("sbatch --parsable", "scancel", "--dependency="), "pbs": ("qsub", "qdel", "-W depend=")}
+SUBMIT: Final = {
+    "slurm": {"submit": "sbatch --parsable", "cancel": "scancel", "depend": "--dependency="},
+    "pbs": {"submit": "qsub", "cancel": "qdel", "depend": "-W depend="},
+}
 """The command that submits a job and prints its number, the one that cancels jobs, and the option for dependencies.
 
 A scheduler that is not listed has no jobs: the script itself does the work.
@@ -261,9 +280,8 @@ class Cluster:
             raise UsageError(f"--container {self.container}: expected image.sif (Apptainer) or image.sqsh (enroot)")
         if self.is_pyxis and self.scheduler != "slurm":
             raise UsageError("--container: .sqsh images are for Slurm with pyxis; expected an Apptainer image.sif")
-        for job in (self.site, self.site.package):
-            if self.scheduler == "pbs" and (job.qos or job.constraint):
-                raise UsageError("--site: qos and constraint are options of Slurm; for PBS use partition and options")
+        if self.scheduler == "pbs" and any(job.qos or job.constraint for job in (self.site, self.site.package)):
+            raise UsageError("--site: qos and constraint are options of Slurm; for PBS use partition and options")
 
     @property
     def seconds(self) -> int:
@@ -279,6 +297,11 @@ class Cluster:
     def starts_by_srun(self) -> bool:
         """Whether the ranks are started by srun."""
         return self.scheduler == "slurm" and (self.site.launcher or "srun").split()[0] == "srun"
+
+    @property
+    def meet(self) -> str | None:
+        """The function of a job that says where its ranks meet; None where they find that themselves."""
+        return "meet" if self.scheduler == "pbs" or (self.scheduler == "slurm" and self.site.host_suffix) else None
 
     @property
     def suite(self) -> str:
@@ -307,9 +330,13 @@ class Cluster:
         step: options of srun for a part of them.
         """
         enter = self._enter(self._disk)
-        torchrun = f"torchrun --nproc-per-node {ranks}" if ranks > 1 else ""
         command = (
-            self.site.launcher or {"slurm": "srun", "pbs": "mpiexec -n {ranks}", "plain": torchrun}[self.scheduler]
+            self.site.launcher
+            or {
+                "slurm": "srun",
+                "pbs": "mpiexec -n {ranks} -ppn {ranks_per_node}",
+                "plain": "torchrun --nproc-per-node {ranks}" if ranks > 1 else "",
+            }[self.scheduler]
         )
         signal = "USR1"
         if match := TORCHRUN.search(command):  # without --no-python it takes the word after it for a Python file
@@ -357,8 +384,11 @@ class Cluster:
         if self.is_pyxis:
             mounts = ",".join(f"{path}:{path}" for path in paths)
             return f'--container-image={image} --container-mounts="{mounts}" --container-workdir="$PWD" '
-        binds = "".join(f' --bind "{path}"' for path in paths)
-        return f"apptainer exec{' --nv' if self.gpus_per_node else ''}{binds} {image} " if self.container else ""
+        options = [
+            *(GPU_OPTIONS[self.site.gpus.kind] if self.gpus_per_node else []),
+            *(f'--bind "{path}"' for path in paths),
+        ]
+        return " ".join([self.site.apptainer, *options, image, ""]) if self.container else ""
 
     @property
     def _disk(self) -> str:

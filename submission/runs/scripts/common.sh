@@ -15,6 +15,7 @@ submits the runs as arrays of jobs, and a last job for what follows from them.
 # shellcheck disable=SC2016  # the suite expands paths in single quotes, on each node
 set -euo pipefail
 export {{folders}}
+#: folder
 #: setup
 set +u  # modules and virtual environments read variables that are not set
 {{setup}}
@@ -133,6 +134,7 @@ if has_result "$run"; then
 fi
 keep_plan "$run" "$plan"
 #: launch
+{{meet}} 0
 before=$(stamp "$run")
 status=0
 {{launch}}"${words[@]}" || status=$?
@@ -152,6 +154,7 @@ for ((i = 0; i < {{count}}; i++)); do
   fi
   stamps[i]=$(stamp "$run/instance_$i")
   # The training adds instance_I to output_dir and I to the seed. Each launcher stages the data to its own nodes.
+  {{meet}} "$((i * {{nodes}}))"
   words=({{words}} instances.first="$i" instances.count=1 {{options}})
   {{launch}}"${words[@]}" &
   processes[i]=$!

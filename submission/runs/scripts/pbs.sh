@@ -16,6 +16,17 @@
 #PBS -A {{account}}
 #PBS -q {{partition}}
 #PBS {{options}}
+#: folder
+cd "$PBS_O_WORKDIR"
+#: meet
+# Say where the ranks meet, as mpiexec does not: at the first host of the job, where it puts rank 0. A launcher must pass
+# these variables on to all ranks, as PALS and MPICH do by default.
+meet() {
+  read -r MASTER_ADDR <"$PBS_NODEFILE"
+  MASTER_ADDR=${MASTER_ADDR%%.*}{{suffix}}
+  MASTER_PORT=$(({{first_port}} + (${PBS_JOBID%%[!0-9]*} + index) % {{ports}}))
+  export MASTER_ADDR MASTER_PORT
+}
 #: index
 index=${PBS_ARRAY_INDEX:-0}
 #: again

@@ -19,6 +19,7 @@ from common.ending import NAME as ENDED
 from common.errors import UsageError
 from common.files import LOG_NAME
 from common.locks import JOB_VARIABLES
+from common.ranks.launch import PORTS
 from common.reference import FULL, OWN
 from compliance.benchmarks import require_reference
 from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders
@@ -38,6 +39,8 @@ FACTS: Final = {
     "final": " | ".join(FINAL),
     "job": JOB,
     "restarts": RESTARTS,
+    "first_port": PORTS.start,
+    "ports": len(PORTS),
 }
 """What the templates name of the suite."""
 SETUP: Final = ("# Load modules and activate the environment here, or in `setup` of a site profile.",)
@@ -117,9 +120,9 @@ class Script:
         if self.cluster.scheduler not in SUBMIT:
             return f"{script}\n{self.after}"
         job = self.cluster.site.package_job
-        last = self._fill("last", name=f"mlperf-{self.name}", folder=self.out, time=job.time)
-        last += self._fill("queue", **self.cluster.describe_queue(job))
-        return script + "\n" + self._submit(last + self._begin("suite", "endings") + self.after, waits=True)
+        directives = self._fill("last", name=f"mlperf-{self.name}", folder=self.out, time=job.time)
+        directives += self._fill("queue", **self.cluster.describe_queue(job))
+        return script + "\n" + self._submit(directives + self._begin("suite", "endings") + self.after, waits=True)
 
     def _render_head(self, setups: Collection[Setup]) -> str:
         """Return the lines before those that make the runs."""
@@ -135,8 +138,7 @@ class Script:
         )
         if self.cluster.scheduler not in SUBMIT:
             return head + self._begin("caches", "suite", "endings", "keep_plan", "outcome", "again")
-        submit, cancel, _ = SUBMIT[self.cluster.scheduler]
-        head += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
+        head += self._fill("begin") + self._fill("submit", **SUBMIT[self.cluster.scheduler])
         return head + (self._fill("suite", suite=self.cluster.suite) if _list_mini_data(setups) else "")
 
     def _render_group(self, group: Sequence[PlannedRun], setups: Mapping[Any, Setup], is_first: bool) -> str:
@@ -153,7 +155,7 @@ class Script:
                 self._select_run(index, *pair) for index, pair in enumerate(zip(group, prepared, strict=True))
             )
             body = self._fill("run", table=table) + before
-            body += self._fill("launch", launch=cluster.launch(first.ranks))
+            body += self._fill("launch", launch=cluster.launch(first.ranks), meet=cluster.meet)
         if cluster.scheduler not in SUBMIT:
             return self._fill("loop", count=len(group), body=body.rstrip("\n"))
         count = 0 if alone else len(group)
@@ -167,21 +169,22 @@ class Script:
             last=count - 1 if array else None,
         )
         directives += self._fill("queue", **cluster.describe_queue(cluster.site))
-        begin = self._begin("caches", "suite", "endings", "keep_plan", "outcome", "again")
-        index = self._fill("index") if count else ""
-        return self._submit(directives + begin + index + body, waits=first.kind == "evaluation" and not is_first)
+        more = filter(None, ("index" if count else None, cluster.meet))
+        begin = self._begin("caches", "suite", "endings", "keep_plan", "outcome", "again", *more)
+        return self._submit(directives + begin + body, waits=first.kind == "evaluation" and not is_first)
 
     def _render_instances(self, run: PlannedRun, prepared: PlannedRun, before: str) -> str:
         """Return the lines of a job of instances, each with a launcher and nodes of its own."""
         nodes, ranks = self.cluster.count_instance_nodes(run), run.ranks // run.instances
         step = self._fill("step", nodes=nodes, ranks=ranks).rstrip("\n")
-        words = replace(prepared, instances=0, options=())
         body = self._fill("instances", folder=run.folder, plan=self._quote_plan(run)) + before
         return body + self._fill(
             "launch_instances",
             count=run.instances,
+            meet=self.cluster.meet,
+            nodes=nodes,
             launch=self.cluster.launch(run.ranks, step),
-            words=self._quote_command(words),
+            words=self._quote_command(replace(prepared, instances=0, options=())),
             options=quote_words(run.benchmark, [RESUME, *run.options]),
         )
 
@@ -216,18 +219,20 @@ class Script:
 
     def _lacks_disk(self, benchmark: str) -> bool:
         """Return whether the full dataset should be staged on the nodes' disks, but none is known."""
-        staging = require_reference(benchmark).staging
-        return self.cluster.site.local_disk is None and any(setting.startswith(STAGE_DIR) for setting in staging)
+        return self.cluster.site.local_disk is None and any(
+            setting.startswith(STAGE_DIR) for setting in require_reference(benchmark).staging
+        )
 
     def _begin(self, *names: str) -> str:
         """Return the lines with which a job begins, then these sections."""
-        sections = [self._fill("begin"), self._fill("setup", setup=self.cluster.site.setup or SETUP)]
-        if self.cluster.scheduler == "pbs":
-            sections.insert(1, 'cd "$PBS_O_WORKDIR"\n')
-        return "".join([*sections, *(self._fill(name, suite=self.cluster.suite) for name in names)])
+        site = self.cluster.site
+        values = {"setup": site.setup or SETUP, "suite": self.cluster.suite, "suffix": site.host_suffix or None}
+        return "".join(self._fill(name, **values) for name in ("begin", "folder", "setup", *names))
 
     def _submit(self, job: str, waits: bool) -> str:
-        option = f'{SUBMIT[self.cluster.scheduler][2]}"$(IFS=: && echo "afterany:${{jobs[*]}}")" ' if waits else ""
+        option = (
+            f'{SUBMIT[self.cluster.scheduler]["depend"]}"$(IFS=: && echo "afterany:${{jobs[*]}}")" ' if waits else ""
+        )
         return f"submit {option}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
 
     def _fill(self, section: str, **values: Any) -> str:

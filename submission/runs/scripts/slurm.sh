@@ -24,6 +24,15 @@
 #SBATCH --qos={{qos}}
 #SBATCH --constraint={{constraint}}
 #SBATCH {{options}}
+#: meet
+# Say where the ranks meet: at their first node, by its name on the fast network. Argument: its position in the job.
+meet() {
+  local hosts
+  mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  MASTER_ADDR=${hosts[$1]%%.*}{{suffix}}
+  MASTER_PORT=$(({{first_port}} + (SLURM_JOB_ID + $1) % {{ports}}))
+  export MASTER_ADDR MASTER_PORT
+}
 #: index
 index=$SLURM_ARRAY_TASK_ID
 #: again

@@ -14,6 +14,7 @@ from common.benchmarks import PACKAGES
 from common.config import list_leaves
 from common.errors import UsageError
 from common.locks import JOB_VARIABLES
+from common.ranks.launch import find_rank_position
 from common.version import FOLDERS_VARIABLE
 from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record
@@ -27,13 +28,13 @@ STAND_INS = {
     "qsub": 'echo "qsub $*" >>calls; n=$(grep -c "^qsub" calls); cat >"job_$n.sh"; echo "$n[].host"',
     "srun": 'echo "srun $*" >>calls; while [ "$1" != python ]; do shift; done; exec "$@"',
     "mpiexec": 'echo "mpiexec $*" >>calls; while [ "$1" != python ]; do shift; done; exec "$@"',
-    "scontrol": 'echo "scontrol $*" >>calls',
+    "scontrol": 'case $1 in show) tr , "\n" <<<"$3" ;; *) echo "scontrol $*" >>calls ;; esac',
     # A training: the first line of the file `next` (from now on: of `next_I` for instance I) says how it goes.
     "python": """\
 echo "python $*" >>calls
 case "$*" in
 *submission.system*) touch "$4"; exit ;;
-*.train*) ;;
+*.train*) echo "meets ${MASTER_ADDR:-nowhere} ${MASTER_PORT:-}" >>calls ;;
 *) exit ;;
 esac
 plan=next first=""
@@ -61,6 +62,8 @@ exit "$status"
 """,
 }
 IDS = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_JOB_ID": "70", "SLURM_JOB_ID": "77"}
+PBS_IDS = {"PBS_JOBID": "1234567[].server", "PBS_NODEFILE": "nodes", "PBS_O_WORKDIR": "."}
+SCHEDULERS = {name: "pbs" if name in ("aurora", "polaris") else "slurm" for name in list_sites()}
 
 
 @pytest.fixture
@@ -76,6 +79,7 @@ def cluster(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     Path("calls").touch()
+    Path("nodes").write_text("nid001.hsn.org\n" * 2 + "nid002.hsn.org\n" * 2)
 
 
 @pytest.fixture
@@ -84,13 +88,15 @@ def emit(call):
     return lambda scheduler, *words, config="closed": call(main, "--config", config, "--emit", scheduler, *words).out
 
 
+def list_texts(script):
+    """Return a script, and the jobs in it: the outer script is read without them."""
+    return [script, *re.findall(r"<<'END_OF_JOB'\n(.*?^)END_OF_JOB$", script, re.DOTALL | re.MULTILINE)]
+
+
 def check_script(script):
-    """Check the syntax of a script, and its style where shellcheck is installed, as in CI."""
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    if shutil.which("shellcheck"):
-        command = ["shellcheck", "--shell=bash", "--severity=style", "-"]
-        checked = subprocess.run(command, input=script, text=True, capture_output=True, check=False)
-        assert not checked.returncode, checked.stdout
+    """Check the syntax of a script and of its jobs."""
+    for text in list_texts(script):
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 def bash(script, **environment):
@@ -275,9 +281,9 @@ def test_pbs_jobs_are_submitted_and_continued(cluster, emit):
     job = Path("job_1.sh").read_text()
     for line in ("-J 0-4", "-l select=2:ncpus=1:mpiprocs=1", "-l walltime=01:00:00"):
         assert f"#PBS {line}\n" in job
-    ids = {"PBS_ARRAY_INDEX": "0", "PBS_O_WORKDIR": str(Path.cwd())}
+    ids = PBS_IDS | {"PBS_ARRAY_INDEX": "0"}
     assert [trained(job, ending, **ids) for ending in ("none 124", "target_met 0")] == [3, 0]
-    assert "timeout --foreground --signal=USR1 3300 mpiexec -n 2" in job and "-resume" in calls("mpiexec")[-1]
+    assert "timeout --foreground --signal=USR1 3300 mpiexec -n 2 -ppn 1" in job and "-resume" in calls("mpiexec")[-1]
     assert bash(Path("job_2.sh").read_text(), **ids) == 0
 
 
@@ -315,6 +321,71 @@ def test_runs_go_into_a_container(cluster, emit, image, tmp_path):
     assert len(re.findall(r"\$\{SCRATCH:\?[^}]+\}/me", script)) == len(PACKAGES) * (1 if image == "ours.sif" else 2)
     assert bash(script) == 0
     assert trained(Path("job_1.sh").read_text(), **IDS) == 1 and not calls("srun")  # SCRATCH is not set
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "plain"])
+@pytest.mark.parametrize(("kind", "option"), [("nvidia", "--nv "), ("amd", "--rocm "), ("intel", "")])
+def test_a_container_gets_the_gpus_of_their_kind(cluster, emit, scheduler, kind, option):
+    Path("site.yaml").write_text(f"gpus: {{kind: {kind}, per_node: 4}}\napptainer: singularity exec")
+    arguments = [scheduler, "--benchmarks", "oc20", "--container", "ours.sif", "--site", "./site.yaml"]
+    for more, wanted in (([], option), (["--gpus-per-node", "0"], "")):
+        assert set(re.findall(r"singularity exec (.*?)--bind", emit(*arguments, *more))) == {wanted}
+
+
+# -- where ranks meet ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("site", "host"), [("note: x", "nid001.hsn.org"), ("host_suffix: -ib.org", "nid001-ib.org")])
+def test_ranks_under_pbs_meet_at_the_first_host_without_mpi4py(cluster, emit, site, host):
+    Path("site.yaml").write_text(site)
+    script = emit("pbs", "--benchmarks", "oc20", "--site", "./site.yaml", "--nodes", "2", "--ranks-per-node", "2")
+    assert bash(script) == 0
+    assert trained(Path("job_1.sh").read_text(), "target_met 0", **PBS_IDS, PBS_ARRAY_INDEX="3") == 0
+    assert calls("meets") == [f"meets {host} 24570"] and "mpiexec -n 4 -ppn 2" in calls("mpiexec")[0]
+    pals = {"PALS_RANKID": "3", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2", "PALS_NODEID": "1"}
+    pmi = {"PMI_RANK": "3", "PMI_SIZE": "4", "MASTER_ADDR": host, "MASTER_PORT": "24570"}
+    assert find_rank_position(pals | pmi).address == (host, 24570)
+
+
+def test_ranks_under_slurm_meet_by_the_name_of_the_fast_network(cluster, emit):
+    arguments = ["--throughput", "2", "--nodes", "4", "--site", "./site.yaml"]
+    for site, wanted in (("host_suffix: i", ["meets n1i 20009", "meets n3i 20011"]), ("note: x", ["meets nowhere "] * 2)):
+        Path("site.yaml").write_text(site)
+        job = slurm_job(emit, *arguments)
+        for number in range(2):
+            Path(f"next_{number}").write_text("target_met 0\n")
+        Path("calls").write_text("")
+        assert bash(job, SLURM_JOB_ID="9", SLURM_JOB_NODELIST="n1,n2,n3,n4") == 0
+        assert sorted(calls("meets")) == wanted
+        shutil.rmtree("runs")
+        Path("calls").write_text("")
+
+
+# -- style ---------------------------------------------------------------------------------------------------
+
+
+def run_shellcheck(folder, texts):
+    """Return what shellcheck says of scripts."""
+    paths = [folder / f"{number}.sh" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    command = ["shellcheck", "--shell=bash", "--severity=style", *paths]
+    return subprocess.run(command, text=True, capture_output=True, check=False).stdout
+
+
+@pytest.mark.needs("shellcheck", shutil.which("shellcheck"), "shellcheck: apt install shellcheck")
+def test_shellcheck_finds_nothing_in_a_script_or_its_jobs(cluster, emit, tmp_path):
+    sites = [(scheduler, "--site", name, "--nodes", "2") for name, scheduler in SCHEDULERS.items()]
+    Path("torchrun.yaml").write_text("launcher: torchrun --nproc-per-node {ranks}")
+    instances = ("--site", "juwels-booster", "--throughput", "2", "--nodes", "2", "--container", "ours.sqsh")
+    forms = [*sites, ("slurm", *instances), ("slurm", "--site", "torchrun.yaml"), ("pbs", "--container", "ours.sif")]
+    scripts = [emit(*form, "--benchmarks", "cosmoflow") for form in forms]
+    scripts += [emit(scheduler, config="mini") for scheduler in ("slurm", "pbs", "plain")]
+    texts = [text for script in scripts for text in list_texts(script)]
+    texts += [path.read_text() for path in (*ROOT.glob("*/*.sh"), *ROOT.glob("tests/*/*.sh"), ROOT / ".ci/run")]
+    assert len(texts) > 30 and not run_shellcheck(tmp_path, texts)
+    bad = scripts[0].replace("\nstatus=0\n", '\nexport status="$(false)"\n')
+    assert "SC2155" in run_shellcheck(tmp_path, list_texts(bad)) and "SC2155" not in run_shellcheck(tmp_path, [bad])
 
 
 # -- other plans ---------------------------------------------------------------------------------------------
@@ -367,7 +438,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
 def test_instances_that_share_a_node_have_one_launcher(cluster):
     _, wide, *_ = plan_study(Path("study"))
     arguments = {"runs": [replace(wide, instances=4)], "out": Path("study"), "after": ""}
-    for scheduler, job in (("slurm", {"SLURM_ARRAY_TASK_ID": "0"}), ("pbs", {"PBS_O_WORKDIR": str(Path.cwd())})):
+    for scheduler, job in (("slurm", {"SLURM_ARRAY_TASK_ID": "0"}), ("pbs", PBS_IDS)):
         jobs = Cluster(scheduler=scheduler, ranks_per_node=4)
         assert bash(Script(cluster=jobs, title="A study.", **arguments).render()) == 0
         assert trained(Path("job_1.sh").read_text(), "target_met 0", **IDS | job) == 0
@@ -424,10 +495,12 @@ def test_instances_train_at_the_same_time_in_one_job(cluster, emit):
 @pytest.mark.parametrize("name", list_sites())
 def test_examples_are_marked_and_make_scripts(cluster, emit, call, name):
     assert "UNVERIFIED" in read_site(name).note and read_site(name).account is None
-    script = emit("slurm", "--site", name, "--nodes", "2")
+    script = emit(SCHEDULERS[name], "--site", name, "--nodes", "2")
     assert bash(script) == 0 and "UNVERIFIED" in script and "\n# account is not set" in script
     gpus = read_site(name).gpus.per_node
-    assert f"#SBATCH --ntasks-per-node={gpus}\n" in Path("job_1.sh").read_text()
+    assert re.search(
+        rf"#(SBATCH --ntasks-per-node|PBS -l select=2:\S+:mpiprocs)={gpus}\n", Path("job_1.sh").read_text()
+    )
     assert name in call(main, "--help").out
 
 
@@ -534,7 +607,10 @@ def test_without_a_profile_nothing_is_assumed(cluster, emit):
         ("launcher: srun torchrun", "expected srun or torchrun"),
         ("local_disk: $(hostname)", "such as $TMPDIR or /scratch/$USER"),
         ("launcher: srun $(id)", "without quotes, variables or shell code"),
-        ("launcher: mpiexec -n {rank}", "mpiexec -n {ranks} --ppn {ranks_per_node}"),
+        ("launcher: mpiexec -n {rank}", "mpiexec -n {ranks} -ppn {ranks_per_node}"),
+        ("apptainer: apptainer exec $(id)", "apptainer is"),
+        ("host_suffix: i; id", "host_suffix is"),
+        ("gpus: {kind: cray}", 'gpus.kind: expected one of "nvidia"'),
         ("cpus_per_task: 0", "expected at least 1"),
         ("gpus: {request: maybe}", 'gpus.request: expected one of "gpus-per-node"'),
         ("gpus: {per_node: -1}", "expected 0 or more"),

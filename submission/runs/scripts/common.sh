@@ -153,8 +153,8 @@ for ((i = 0; i < {{count}}; i++)); do
     continue
   fi
   stamps[i]=$(stamp "$run/instance_$i")
-  # The training adds instance_I to output_dir and I to the seed. Each launcher stages the data to its own nodes.
   {{meet}} "$((i * {{nodes}}))"
+  # The training adds instance_I to output_dir and I to the seed. Each launcher stages the data to its own nodes.
   words=({{words}} instances.first="$i" instances.count=1 {{options}})
   {{launch}}"${words[@]}" &
   processes[i]=$!

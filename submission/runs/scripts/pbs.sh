@@ -23,7 +23,7 @@ cd "$PBS_O_WORKDIR"
 # these variables on to all ranks, as PALS and MPICH do by default.
 meet() {
   read -r MASTER_ADDR <"$PBS_NODEFILE"
-  MASTER_ADDR=${MASTER_ADDR%%.*}{{suffix}}
+  MASTER_ADDR="${MASTER_ADDR%%.*}{{suffix}}"
   MASTER_PORT=$(({{first_port}} + (${PBS_JOBID%%[!0-9]*} + index) % {{ports}}))
   export MASTER_ADDR MASTER_PORT
 }

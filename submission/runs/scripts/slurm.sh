@@ -29,7 +29,7 @@
 meet() {
   local hosts
   mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-  MASTER_ADDR=${hosts[$1]%%.*}{{suffix}}
+  MASTER_ADDR="${hosts[$1]%%.*}{{suffix}}"
   MASTER_PORT=$(({{first_port}} + (SLURM_JOB_ID + $1) % {{ports}}))
   export MASTER_ADDR MASTER_PORT
 }

@@ -335,7 +335,14 @@ def test_a_container_gets_the_gpus_of_their_kind(cluster, emit, scheduler, kind,
 # -- where ranks meet ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("site", "host"), [("note: x", "nid001.hsn.org"), ("host_suffix: -ib.org", "nid001-ib.org")])
+@pytest.mark.parametrize(
+    ("site", "host"),
+    [
+        ("note: x", "nid001.hsn.org"),
+        ("host_suffix: -ib.org", "nid001-ib.org"),
+        ("host_suffix: i&false", "nid001i&false"),
+    ],
+)
 def test_ranks_under_pbs_meet_at_the_first_host_without_mpi4py(cluster, emit, site, host):
     Path("site.yaml").write_text(site)
     script = emit("pbs", "--benchmarks", "oc20", "--site", "./site.yaml", "--nodes", "2", "--ranks-per-node", "2")

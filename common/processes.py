@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import math
 import multiprocessing
 import os
 import pickle
@@ -20,6 +21,7 @@ from concurrent.futures import wait as wait_for
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from common.stop import NAMES, STOP, find_signals
@@ -31,6 +33,9 @@ POLL_S = 0.5
 MOST_WORKERS = 60 if sys.platform == "win32" else sys.maxsize
 """For how many processes one call of the system can wait."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
+OWN_GROUPS = Path("/proc/self/cgroup")
+QUOTAS = ("/sys/fs/cgroup", "cpu.max"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+"""Where version 2 of cgroup has quota and period, and where version 1 has them."""
 
 
 class ProcessKilledError(RuntimeError):
@@ -45,8 +50,24 @@ def bound_cores() -> frozenset[int]:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(bound_cores())
+    """Return the number of cores that this process may use: its CPU quotas may allow fewer than it is bound to."""
+    return math.ceil(min([len(bound_cores()), *_list_quotas()]))
+
+
+def _list_quotas() -> Iterator[float]:
+    """Yield the CPU quotas, in cores, of the control groups of this process and of those around them.
+
+    A container may see its own groups at the top, and the paths that they have on the host.
+    """
+    text = OWN_GROUPS.read_text(encoding="utf-8", errors="replace") if OWN_GROUPS.exists() else ""
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        top, *names = QUOTAS["cpu" in controllers.split(",")]
+        for group in (Path(path), *Path(path).parents):
+            with contextlib.suppress(OSError, ValueError):  # no such group, or no limit: max
+                texts = [Path(f"{top}{group}/{name}").read_text(encoding="ascii") for name in names]
+                quota, period = map(int, " ".join(texts).split())
+                yield quota / period if quota > 0 else math.inf  # -1: no limit
 
 
 def in_processes(

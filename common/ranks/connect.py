@@ -18,7 +18,7 @@ from typing import Final
 import torch
 import torch.distributed as td
 
-from common.processes import bound_cores, find_death_signal
+from common.processes import bound_cores, find_death_signal, usable_cores
 from common.ranks.alarm import LOOK_EVERY_S, Alarm, Stores
 from common.ranks.control import Rendezvous
 from common.ranks.dist import MOST_CONNECTED, Dist, check_sharing, join_ranks
@@ -170,8 +170,8 @@ def _connect_ranks(
             neighbours = introduce_ranks(stores.store, facts, world_size, config.start_timeout_s)
             address = find_address(facts, neighbours.reached_at)
             choose_interface(address)
-            if neighbours.sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
-                torch.set_num_threads(max(1, len(bound_cores()) // neighbours.sharing))
+            if "OMP_NUM_THREADS" not in os.environ and usable_cores() < neighbours.sharing * len(bound_cores()):
+                torch.set_num_threads(max(1, usable_cores() // neighbours.sharing))
             position = complete_position(position, world_size, neighbours)
             alarm.speaks = position.local_rank == (1 if position.node_rank == 0 else 0)
             device = choose_device(kind, position, neighbours.devices)

@@ -361,19 +361,19 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     ACTIVITY.text = f"{doing} {counted(len(tasks), 'log')}"
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(os.path.getsize(path) for path in (*(task.path for task in tasks), *measured) if os.path.isfile(path))
-    jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     runs: Iterator[JudgedRun] = map(Examine(), tasks)
-    if len(tasks) > 1 and jobs > 1 and total >= PARALLEL_BYTES and _is_single_threaded():
-        runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
+    if len(tasks) > 1 and options.jobs != 1 and total >= PARALLEL_BYTES and _is_single_threaded():
+        runs = _within_budget(_check_parallel(tasks, options.jobs), tasks)
     for number, run in enumerate(runs, 1):
         ACTIVITY.text = f"{doing} {counted(len(tasks), 'log')}: {number} done"
         yield run
 
 
 def _check_parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:
-    from common.processes import ProcessKilledError, in_processes  # only big trees pay for it
+    from common.processes import ProcessKilledError, in_processes, usable_cores  # only big trees pay for it
 
     examine = Examine()
+    jobs = min(jobs or usable_cores(), len(tasks))
     size = max(1, min(32, len(tasks) // (4 * jobs)))
     parts = [(start, tasks[start : start + size]) for start in range(0, len(tasks), size)]
     waiting: dict[int, list[JudgedRun]] = {}

@@ -10,7 +10,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.benchmarks import ROOT, SHARED, find_package, locate_package
+from common.programs import ask_program
 from common.version import DISTRIBUTION, VERSION
 
 DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
@@ -55,13 +55,11 @@ def git_revision(root: Path = ROOT) -> str | None:
 
     None outside a repository, before the first commit and without git; never fails.
     """
-    try:
-        # A virtual environment may lie in the repository of something else, which tracks no file of the suite.
-        if not _run_git(root, "ls-files"):
-            return None
-        return _run_git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40")
-    except (OSError, subprocess.SubprocessError):
+    # A virtual environment may lie in the repository of something else, which tracks no file of the suite.
+    if not _ask_git(root, "ls-files"):
         return None
+    revision = _ask_git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40") or ""
+    return revision if re.fullmatch("[0-9a-f]{40}(-dirty)?", revision) else None
 
 
 def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
@@ -80,10 +78,8 @@ def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
 @cache
 def _describe_own_tree() -> str | None:
     """Return the commit of these sources, as `git_revision`; "" if there are files that no commit has."""
-    try:
-        return "" if _run_git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py") else git_revision()
-    except (OSError, subprocess.SubprocessError):
-        return None
+    others = _ask_git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py")
+    return git_revision() if others == "" else others and ""
 
 
 @lru_cache(maxsize=16)
@@ -131,28 +127,18 @@ def shown_path(path: Path) -> str:
     return path.name if path.is_absolute() else path.as_posix()
 
 
-def _run_git(root: Path, *arguments: str) -> str:
+def _ask_git(root: Path, *arguments: str) -> str | None:
+    """Return what git prints, None where it is not installed or fails."""
     # A hook's GIT_DIR would lead to another repository; reading must not lock the index.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
-    done = subprocess.run(
-        ["git", "-C", str(root), *arguments],
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        timeout=10.0,
-        env=environment,
-    )
-    return done.stdout.strip()
+    answer = ask_program("git", "-C", str(root), *arguments, environment=environment)
+    return None if answer.problem else answer.output.strip()
 
 
 def _cpu_model() -> str:
     """Return the processor's name, or the architecture where Linux does not give it (ARM)."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    for line in text.splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    match = re.search(r"^model name\s*:(.*)", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()

@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from common.programs import ask_program
 from common.provenance import git_revision, source_hash
 from gpu.background import mini_data
 from gpu.page import summary
@@ -37,7 +38,6 @@ TICK_S: Final = 10.0
 """How often rows are kept and clocks noted while a section measures."""
 CLOCKS: Final = ("nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader")
 NO_GPU: Final = "no GPU, so that times mean nothing"
-QUERY_S: Final = 10.0
 
 
 @dataclass
@@ -240,11 +240,7 @@ def _last_words(log: Path) -> str:
 
 def query_device(command: tuple[str, ...]) -> str:
     """Return what a command of the driver says, "" without a driver."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=QUERY_S)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
+    return ask_program(*command).output.strip()
 
 
 def describe_machine(dry: bool) -> dict[str, Any]:

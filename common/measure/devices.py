@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from common.config import SHOWN, load, rebuild
+from common.programs import ask_program
 from common.provenance import host
 
 if TYPE_CHECKING:
@@ -107,8 +107,6 @@ def _squeezed(text: str) -> str:
 
 POWERCAP: Final = "/sys/class/powercap"
 QUERY: Final = "uuid,power.limit,power.default_limit,clocks.current.sm,clocks.max.sm"
-QUERY_TIMEOUT_S: Final = 10.0
-"""The driver takes seconds where no process holds the GPUs open."""
 CPUFREQ: Final = "/sys/devices/system/cpu/cpu{}/cpufreq"
 
 
@@ -131,13 +129,11 @@ class Limits:
 
 
 def read_gpus(uuids: Container[str]) -> tuple[Limits, ...]:
-    """Return the limits of the GPUs with these identities, without "GPU-"; none where nvidia-smi does not answer."""
-    words = ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
-    try:
-        output = subprocess.run(words, capture_output=True, text=True, check=True, timeout=QUERY_TIMEOUT_S).stdout
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return ()
-    rows = [line.split(",") for line in output.splitlines()]
+    """Return the limits of the GPUs with these identities, without "GPU-"; none, and a warning, if nvidia-smi fails."""
+    answer = ask_program("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    rows = [row for line in answer.output.splitlines() if len(row := line.split(",")) == 1 + len(fields(Limits))]
+    if not rows:
+        answer.warn_unread("the limits of power and clock of the GPUs are unknown")
     return tuple(
         Limits(*map(_parse_number, numbers)) for uuid, *numbers in rows if uuid.strip().removeprefix("GPU-") in uuids
     )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from common.errors import UsageError
 from common.measure.devices import POWERCAP
+from common.programs import QUOTED_LETTERS, ask_program
 from common.record import NODE_SCOPE, PARTS_SCOPE, PARTS_SOURCES
 from common.values import is_number
 
@@ -31,9 +28,6 @@ UNITS: Final = {"milliwatts": (1e-3, "/ 1000"), "microwatts": (1e-6, "/ 1000000"
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 FILE_TAIL: Final = 4096
-MOST_CHARACTERS: Final = 1 << 20
-"""That a command may print."""
-QUOTED_LETTERS: Final = 200
 NAMED: Final = {"command": "COMMAND", "file": "PATH"}
 """Sources whose scope and unit the user states, and what follows these."""
 SCOPES: Final = {"node": NODE_SCOPE, "device": PARTS_SCOPE}
@@ -174,39 +168,10 @@ class Meter:
 
 def read_command(command: str) -> str:
     """Return what a shell command prints, without spaces around it; kill it with its children if it takes long."""
-    try:
-        process = subprocess.Popen(
-            ("sh", "-c", command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=os.environ | {"LC_ALL": "C"},
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ReadingError(str(error.strerror)) from error
-    with process, ThreadPoolExecutor(2) as pool:
-        try:
-            reads = [pool.submit(stream.read, MOST_CHARACTERS) for stream in (process.stdout, process.stderr) if stream]
-            ended, going_on = wait(reads, COMMAND_TIMEOUT_S)
-            if any(len(read.result()) == MOST_CHARACTERS for read in ended):
-                raise ReadingError(f"it printed {MOST_CHARACTERS:,} characters or more")
-            if going_on:
-                raise ReadingError(f"no answer within {COMMAND_TIMEOUT_S:g} s")
-            output, errors = (read.result() for read in reads)
-            process.wait(COMMAND_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise ReadingError(f"no end within {COMMAND_TIMEOUT_S:g} s") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what it left running
-    if process.returncode or not output.strip():
-        complaint = errors.strip() or output.strip() or "it printed nothing"  # nvidia-smi complains on standard output
-        last = "".join(filter(str.isprintable, complaint.rpartition("\n")[2]))[:QUOTED_LETTERS]
-        raise ReadingError(f"exit status {process.returncode}: {last}")
-    return output.strip()
+    answer = ask_program("sh", "-c", command, limit_s=COMMAND_TIMEOUT_S)
+    if answer.problem or not answer.output.strip():
+        raise ReadingError(answer.explain_unread())
+    return answer.output.strip()
 
 
 @dataclass(slots=True)

@@ -59,10 +59,14 @@ THREADS: Final = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class StudyMachine:
-    """The facts of a machine. devices: model names. interfaces: of the network. meter: a power.source, or ""."""
+    """The facts of a machine.
+
+    accelerators: their number, None if it is unknown. devices: model names. interfaces: of the network. meter: a
+    power.source, or "".
+    """
 
     cores: int
-    accelerators: int
+    accelerators: int | None
     interfaces: tuple[str, ...]
     processor: str = ""
     devices: str = ""
@@ -84,7 +88,7 @@ def probe_study_machine() -> StudyMachine:
     }
     return StudyMachine(
         cores=usable_cores(),
-        accelerators=int(fields.get("accelerators_per_node", 0)),
+        accelerators=int(count) if (count := fields.get("accelerators_per_node")) else None,
         interfaces=tuple(name for _, name in socket.if_nameindex()),
         processor=fields.get("host_processor_model_name", ""),
         devices=fields.get("accelerator_model_name", ""),
@@ -104,7 +108,7 @@ def split_points(points: Sequence[StudyPoint], machine: StudyMachine) -> tuple[l
             for name, value in run.environment.items()
             if name in INTERFACES and value not in machine.interfaces
         ]
-        if run.ranks > (machine.accelerators or machine.cores):
+        if machine.accelerators is not None and run.ranks > (machine.accelerators or machine.cores):
             missing.append((RANKS, str(run.ranks), units))
         if not missing or is_finished(run):  # made elsewhere
             kept.append(point)

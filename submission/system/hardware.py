@@ -200,11 +200,12 @@ NVIDIA_QUERY: Final = "name,memory.total,clocks.max.sm,pcie.link.gen.max,pcie.li
 
 def parse_nvidia(listing: str, topology: str = "") -> Fields:
     """Return the accelerator fields from `nvidia-smi --query-gpu=… --format=csv` and `nvidia-smi topo -m`."""
-    rows = [[cell.strip() for cell in row] for row in csv.reader(listing.splitlines()) if row]
+    # In brackets it says why a value is missing: [N/A], [Not Supported], [Unknown Error].
+    rows = [[re.sub(r"^\[.*|N/A", "", cell.strip()) for cell in row] for row in csv.reader(listing.splitlines()) if row]
     if len(rows) < 2 or rows[0][0] != "name":
         return {}
     table = [dict(zip((name.split(" [")[0] for name in rows[0]), row, strict=False)) for row in rows[1:]]
-    first = {name: "" if "N/A" in value or "Not Supported" in value else value for name, value in table[0].items()}
+    first = table[0]
     name, generation, width = (first.get(k, "") for k in ("name", "pcie.link.gen.max", "pcie.link.width.max"))
     pcie = f"PCIe {generation}.0 x{width}" if generation and width else ""
     mebibytes = _parse_integer(first.get("memory.total"))
@@ -242,17 +243,26 @@ def parse_amd(listing: str) -> Fields:
     try:
         parsed = json.loads(listing)
         cards = [card for key, card in parsed.items() if key.startswith("card") and isinstance(card, dict)]
-    except (ValueError, AttributeError, RecursionError):
+        vram = _parse_integer(str(cards[0].get("VRAM Total Memory (B)", "")))
+    except (ValueError, AttributeError, IndexError, RecursionError):
         return {}
-    if not cards:
-        return {}
-    vram = _parse_integer(str(cards[0].get("VRAM Total Memory (B)", "")))
     return _clean_fields(
         {
             "accelerators_per_node": str(len(cards)),
             "accelerator_model_name": _count_names(map(_card_name, cards)),
             "accelerator_memory_capacity": f"{round(vram / 2**30)} GiB" if vram else "",
         }
+    )
+
+
+def parse_intel(listing: str) -> Fields:
+    """Return the accelerator fields from `xpu-smi discovery -j`, as Intel documents it."""
+    try:
+        names = [str(device["device_name"]) for device in json.loads(listing)["device_list"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return _clean_fields(
+        {"accelerators_per_node": str(len(names) or ""), "accelerator_model_name": _count_names(names)}
     )
 
 
@@ -263,9 +273,11 @@ def _card_name(card: Mapping[str, Any]) -> str:
 
 
 def _count_names(names: Iterable[str]) -> str:
-    """Return the names, with counts if they differ."""
+    """Return the names, with counts if they differ; "" if one is unknown."""
     counts = Counter(names)
-    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{count}x {name}" for name, count in counts.items())
+    if "" in counts:
+        return ""
+    return "".join(counts) if len(counts) < 2 else ", ".join(f"{count}x {name}" for name, count in counts.items())
 
 
 # -- numbers -----------------------------------------------------------------------------------------------

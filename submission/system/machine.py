@@ -1,25 +1,24 @@
 """Detect the fields of a system description; no host or user names, serial numbers or addresses.
 
-Every program is optional and has a time limit; if it fails, its fields are missing. One that lists accelerators and
-fails tells nothing: whether there are any is unknown. The power of a node while it is described is one reading of a
-meter of the whole node.
+Every program is optional. If one is installed and fails, a warning has its words, and what it alone would have told is
+left to fill in. The power of a node while it is described is one reading of a meter of the whole node.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from common.command import clean
-from common.console import print_warning
 from common.errors import UsageError
 from common.measure.power import TimedReader
 from common.measure.power_sources import Clock, ReadingError, is_watts, open_source, parse_source, suggest_unit
+from common.programs import QUOTED_LETTERS, Answer, ask_program
 from common.provenance import list_versions
 from common.record import PARTS_SCOPE
 from submission.system import hardware
@@ -46,16 +45,13 @@ HOST: Final = "{host}"
 """Stands in a source for the host name of the node, without its domain."""
 PATIENCE_S: Final = 3.0
 """For how long to try again: a file of watts counts once it has changed."""
-LONGEST_PROBLEM: Final = 200
-"""Characters of a problem; what a program says can be long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a program printed. problem: why it gave no answer; "" if it gave one, or is not installed."""
-
-    output: str = ""
-    problem: str = ""
+PROCESSORS: Final = "lscpu -J"
+MEMORY: Final = "lsmem --summary=only -b"
+APPLE: Final = f"sysctl {' '.join(hardware.APPLE_KEYS)}"
+NVIDIA: Final = f"nvidia-smi --query-gpu={hardware.NVIDIA_QUERY} --format=csv"
+LINKS: Final = "nvidia-smi topo -m"
+AMD: Final = "rocm-smi --showproductname --showmeminfo vram --json"
+INTEL: Final = "xpu-smi discovery -j"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,6 @@ class Machine:
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    timeout_s: float = 20.0  # nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs
 
     def read_text(self, *path: str) -> str:
         """Return the contents of a file, "" if it cannot be read."""
@@ -81,59 +76,48 @@ class Machine:
         except OSError:
             return []
 
-    def run_program(self, *command: str) -> str:
-        """Return the output of a program; "" if it does not exist, fails or exceeds the time limit."""
-        return self.ask_program(*command).output
-
-    def ask_program(self, *command: str) -> Answer:
-        """Return the output of a program, or its words if it fails."""
-        try:
-            done = subprocess.run(
-                command,
-                check=False,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=self.timeout_s,
-                env={**self.environment, "LC_ALL": "C"},
-            )
-        except subprocess.TimeoutExpired:
-            return Answer(problem=f"gave no answer within {self.timeout_s:g} s")
-        except FileNotFoundError:
-            return Answer()
-        except OSError as error:
-            return Answer(problem=f"cannot be run: {error.strerror}")
-        output = done.stdout.decode(errors="replace")
-        if done.returncode:
-            words = " ".join(f"{done.stderr.decode(errors='replace')} {output}".split()) or "it printed nothing"
-            return Answer(problem=f"ended with exit status {done.returncode}: {words[:LONGEST_PROBLEM]}")
-        return Answer(output)
+    def ask_programs(self, *commands: str) -> dict[str, Answer]:
+        """Return the answers of programs, which run at the same time: several that hang take as long as one."""
+        ask = partial(ask_program, environment=self.environment)
+        with ThreadPoolExecutor(len(commands)) as pool:
+            return dict(zip(commands, pool.map(lambda command: ask(*command.split()), commands), strict=True))
 
 
 def probe_machine(machine: Machine) -> Fields:
     """Return the detected fields of a system description; all nodes of a cluster are assumed to be equal.
 
-    A machine without nvidia-smi and rocm-smi, or on which they list nothing, counts as one without accelerators. If one
-    of them fails, there are no fields about accelerators, and a warning says why.
+    A machine on which nothing that lists accelerators is installed counts as one without them. If one such program is,
+    and lists none, there are no fields about accelerators, and a warning says why.
     """
     nodes = machine.environment.get("SLURM_JOB_NUM_NODES", "")
+    answers = machine.ask_programs(PROCESSORS, MEMORY, APPLE, NVIDIA, LINKS, AMD, INTEL)
     return {
         "number_of_nodes": nodes if nodes.isdecimal() else "1",  # outside a job of Slurm, one
-        **_probe_host(machine),
+        **_probe_host(machine, answers),
         **hardware.describe_storage(_find_disks(machine)),
         **hardware.describe_network(_find_fabric_ports(machine), _find_ethernet_speeds(machine)),
-        **_probe_accelerators(machine),
+        **_read_accelerators(answers),
         **_probe_software(machine),
     }
 
 
-def _probe_host(machine: Machine) -> Fields:
+def _probe_host(machine: Machine, answers: Mapping[str, Answer]) -> Fields:
     cpuinfo = machine.read_text("proc/cpuinfo")
     if not cpuinfo:
-        return hardware.parse_apple(machine.run_program("sysctl", *hardware.APPLE_KEYS))
+        return _read_output(answers[APPLE], hardware.parse_apple)
     base_khz = machine.read_text("sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
-    lsmem = machine.run_program("lsmem", "--summary=only", "-b")
-    processors = hardware.parse_processors(machine.run_program("lscpu", "-J"), cpuinfo, base_khz)
-    return processors | hardware.parse_memory(lsmem, machine.read_text("proc/meminfo"))
+    _read_output(answers[PROCESSORS], hardware.parse_processors)
+    processors = hardware.parse_processors(answers[PROCESSORS].output, cpuinfo, base_khz)
+    memory = _read_output(answers[MEMORY], hardware.parse_memory)
+    return processors | (memory or hardware.parse_memory("", machine.read_text("proc/meminfo")))
+
+
+def _read_output(answer: Answer, parse: Callable[[str], Fields]) -> Fields:
+    """Return the fields in what a program printed; warn if there are none, unless it is not installed."""
+    fields = parse(answer.output)
+    if not fields:
+        answer.warn_unread("repair it, or fill in what is missing")
+    return fields
 
 
 def _find_disks(machine: Machine) -> Iterator[Disk]:
@@ -176,21 +160,18 @@ def _find_ethernet_speeds(machine: Machine) -> Iterator[int]:
             yield int(speed) if speed.isdecimal() else 0
 
 
-def _probe_accelerators(machine: Machine) -> Fields:
-    nvidia = machine.ask_program("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
-    topology = machine.run_program("nvidia-smi", "topo", "-m") if nvidia.output else ""
-    fields = hardware.parse_nvidia(nvidia.output, topology)
-    if fields:
-        return fields
-    amd = machine.ask_program("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
-    fields = hardware.parse_amd(amd.output)
-    problems = {name: answer.problem for name, answer in (("nvidia-smi", nvidia), ("rocm-smi", amd)) if answer.problem}
-    for name, problem in () if fields else problems.items():
-        print_warning(
-            f"{name} is installed, but {clean(problem)}; so it is unknown whether this node has accelerators. Repair "
-            "it, or fill in the fields: accelerators_per_node is 0 if there are none"
+def _read_accelerators(answers: Mapping[str, Answer]) -> Fields:
+    fields = hardware.parse_nvidia(answers[NVIDIA].output, answers[LINKS].output)
+    if fields and "accelerator_interconnect" not in fields:
+        answers[LINKS].warn_unread("repair it, or fill in what links the accelerators")
+    fields = fields or hardware.parse_amd(answers[AMD].output) or hardware.parse_intel(answers[INTEL].output)
+    installed = [answer for answer in (answers[NVIDIA], answers[AMD], answers[INTEL]) if answer.is_installed]
+    for answer in () if fields else installed:
+        answer.warn_unread(
+            "so it is unknown whether this node has accelerators. Repair it, or fill in the fields: "
+            "accelerators_per_node is 0 if there are none"
         )
-    return fields or ({} if problems else hardware.NO_ACCELERATORS)
+    return fields or ({} if installed else hardware.NO_ACCELERATORS)
 
 
 def _probe_software(machine: Machine) -> Fields:
@@ -265,14 +246,14 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
     try:
         source = TimedReader(open_source(text.replace(HOST, host.partition(".")[0]), clock)[1])
     except UsageError as error:
-        return Reading(problem=str(error)[:LONGEST_PROBLEM])
+        return Reading(problem=str(error)[:QUOTED_LETTERS])
     end_s = clock.monotonic() + PATIENCE_S
     while True:
         try:
             watts = source.read_watts()
         except ReadingError as error:
             if clock.monotonic() >= end_s:
-                return Reading(problem=str(error)[:LONGEST_PROBLEM])
+                return Reading(problem=str(error)[:QUOTED_LETTERS])
             clock.sleep(0.5)
         else:
             return (

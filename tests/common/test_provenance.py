@@ -91,7 +91,7 @@ def test_paths_for_logs():
 )
 def test_the_hash_of_a_revision_is_known_where_it_is_checked_out(own, revision, untracked, is_known, monkeypatch):
     monkeypatch.setattr(facts, "git_revision", lambda: own)
-    monkeypatch.setattr(facts, "_run_git", lambda root, *arguments: untracked)
+    monkeypatch.setattr(facts, "_ask_git", lambda root, *arguments: untracked)
     for cached in (facts.hash_revision, facts._describe_own_tree):
         monkeypatch.setattr(facts, cached.__name__, cached.__wrapped__)
     expected = facts.source_hash(("common", "oc20")) if is_known else None

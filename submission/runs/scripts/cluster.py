@@ -12,8 +12,6 @@ import argparse
 import os
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from common.command import count, positive, suggest_name
 from common.config import PLACE, ConfigError, key, load, quote_value
 from common.errors import UsageError
 from common.installed import is_name
+from common.programs import ask_program
 from common.version import FOLDERS_VARIABLE
 from submission.runs.plan import PlannedRun
 
@@ -210,10 +209,8 @@ def quote_words(source: str, words: Sequence[str]) -> str:
 
 def _check_syntax(lines: Sequence[str]) -> str:
     """Return what bash says of the syntax of the lines, with the line, "" if nothing, or without bash."""
-    if (bash := shutil.which("bash")) is None:
-        return ""
-    process = subprocess.run([bash, "-nc", "\n".join(lines)], capture_output=True, text=True, check=False)
-    message = process.stderr.partition("\n")[0]  # also a warning, such as of a here-document without its end
+    complaints = ask_program("bash", "-nc", "\n".join(lines)).complaints
+    message = complaints.partition("\n")[0]  # also a warning, such as of a here-document without its end
     if not (match := re.search(r"line (\d+):? (.*)", message)):
         return message
     number = min(int(match[1]), len(lines))

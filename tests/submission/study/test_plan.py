@@ -65,6 +65,7 @@ def test_what_a_machine_lacks_is_left_out_and_said(tmp_path):
     assert [point.run.ranks for point in kept] == [1, 1] and notes == ["left out: ranks 2: this machine has 1 core"]
     kept, notes = split_points(points, replace(machine, accelerators=8, interfaces=("eth0",)))
     assert not kept and notes == ["left out: GLOO_SOCKET_IFNAME lo: this machine has eth0"]
+    assert split_points(points, replace(machine, accelerators=None)) == (points, []), "who knows"
 
 
 WRONG = (

@@ -206,6 +206,8 @@ def test_one_superchip_and_different_cards():
     mixed = hardware.parse_nvidia(HEADING + A100 + "Tesla V100-PCIE-16GB, 16384 MiB, [N/A], [N/A], [N/A]\n")
     assert mixed["accelerator_model_name"] == "1x NVIDIA A100-SXM4-40GB, 1x Tesla V100-PCIE-16GB"
     assert "accelerator_interconnect" not in mixed
+    broken = hardware.parse_nvidia(HEADING + A100 + "[Unknown Error], [GPU requires reset], [N/A], 4, 16\n")
+    assert broken["accelerators_per_node"] == "2" and "accelerator_model_name" not in broken
 
 
 def test_amd_accelerators():
@@ -218,6 +220,14 @@ def test_amd_accelerators():
     }
 
 
+def test_intel_accelerators():
+    device = {"device_id": 0, "device_name": "Intel(R) Data Center GPU Max 1550", "device_type": "GPU"}
+    assert hardware.parse_intel(json.dumps({"device_list": [device, {**device, "device_id": 1}]})) == {
+        "accelerators_per_node": "2",
+        "accelerator_model_name": "Intel(R) Data Center GPU Max 1550",
+    }
+
+
 @pytest.mark.parametrize(
     "text", ["", "garbage\n", "[1]", "{}", '{"lscpu": [1]}', '{"lscpu": 3}', "[" * 100_000, "No devices were found"]
 )
@@ -227,6 +237,7 @@ def test_unreadable_output_gives_no_fields(text):
         hardware.parse_memory,
         hardware.parse_nvidia,
         hardware.parse_amd,
+        hardware.parse_intel,
         hardware.parse_apple,
     ):
         assert parse(text) == {}
@@ -280,7 +291,7 @@ def program(node, name, body):
 
 
 def machine(node, **environment):
-    return Machine(node / "root", {"PATH": str(node / "bin"), **environment}, 0.5)
+    return Machine(node / "root", {"PATH": str(node / "bin"), **environment})
 
 
 def test_a_node_is_probed(node):
@@ -302,30 +313,6 @@ def test_a_node_is_probed(node):
     assert "NVIDIA driver 550.54.15" in fields["other_software_stack"]
     assert fields["sw_notes"] == "in a container (Apptainer)"
     assert "secret" not in json.dumps(fields), "no user or host name, no serial number, no address"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "warning"),
-    [
-        ("nvidia-smi", "echo 'No devices were found'", None),
-        ("nvidia-smi", "while :; do :; done", "nvidia-smi is installed, but gave no answer within 0.5 s"),
-        ("nvidia-smi", "echo 'Driver/library version mismatch'; exit 18", "status 18: Driver/library version mismatch"),
-        (
-            "rocm-smi",
-            "echo 'Driver not initialized' >&2; exit 2",
-            "rocm-smi is installed, but ended with exit",
-        ),
-    ],
-)
-def test_programs_may_fail_or_hang(node, name, text, warning, capsys):
-    program(node, "lscpu", "echo '{'; exit 1")
-    program(node, name, text)
-    fields = probe_machine(machine(node))
-    assert fields["host_processors_per_node"] == "2", "from /proc/cpuinfo"
-    assert fields["host_memory_capacity"] == "503 GiB usable"
-    accelerators = {key: value for key, value in fields.items() if key.startswith("accelerator")}
-    assert accelerators == ({} if warning else hardware.NO_ACCELERATORS)
-    assert (warning or "") in (said := capsys.readouterr().err) and bool(said) == bool(warning)
 
 
 def test_a_machine_without_information(tmp_path):

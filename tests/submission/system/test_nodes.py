@@ -142,7 +142,7 @@ def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, merge):
     words = ("--power", f"command:node:watts:{meter} {{host}}")
     said, fields = merge("".join(lines("8", "8", "8", words=words)))
     assert "3 nodes read\n" in said and "\nnode 0 (nid0): 240 W\n" in said and "\nnode 2 (nid2): 260 W\n" in said
-    assert f"warning: no power of node 1 (nid1): {meter} nid1: exit status 3: no answer" in said
+    assert f"warning: no power of node 1 (nid1): {meter} nid1: ended with exit status 3: no answer" in said
     assert fields["hw_notes"].endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
 
 

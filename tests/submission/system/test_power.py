@@ -54,12 +54,12 @@ def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path, desc
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("command:node:watts:echo broken >&2; exit 3", "echo broken >&2; exit 3: exit status 3: broken"),
+        ("command:node:watts:echo broken >&2; exit 3", "echo broken >&2; exit 3: ended with exit status 3: broken"),
         ("command:node:watts:echo {host}", "expected watts, one number above 0, not "),
         ("command:node:watts:echo -5", "expected watts, one number above 0, not '-5'"),
         ("command:node:watts:echo nan", "not 'nan'"),
         ("command:node:watts:echo 2e6", "2000000.0 is not a power in watts"),
-        ("command:node:watts:no-such-meter", "no-such-meter: exit status 127"),
+        ("command:node:watts:no-such-meter", "no-such-meter: ended with exit status 127"),
         ("file:node:watts:missing", "missing: no such file"),
     ],
 )

@@ -10,8 +10,10 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
+import time
 import traceback
 import types
 from collections import deque
@@ -227,6 +229,23 @@ def _begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def stop_processes(processes: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
+    """End the processes and their children with SIGTERM; kill those that are still alive after `grace_s`.
+
+    Each leads a session of its own.
+    """
+    processes = [process for process in processes if process.poll() is None]
+    for process in processes:
+        os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def reuse_freed_memory(mmap_from: int, trim_from: int) -> None:

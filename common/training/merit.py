@@ -28,6 +28,7 @@ from common.measure.devices import find_lowest, rate_device, read_limits, read_m
 from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
 from common.measure.power import UNKNOWN, read_energy, read_readings
 from common.measure.power_sources import Clock, open_source
+from common.processes import stop_processes
 from common.ranks.dist import Dist
 from common.record import PARTS_SCOPE, POWER_READING, read_run_times, read_value
 from common.reference import NoTarget
@@ -120,12 +121,7 @@ class NodeRecorder:
     def end_recording(self, quiet: bool, brief: bool) -> None:
         """End the process; print what it recorded, if brief only what went wrong. Never raises for what it did."""
         died = self._process.poll() is not None
-        self._process.terminate()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop_processes([self._process], END_S)
         status, last = self._process.returncode, self._last_message()
         if quiet:
             return

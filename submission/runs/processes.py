@@ -25,7 +25,7 @@ from common.errors import UsageError
 from common.files import follow_no_link, read_end
 from common.installed import missing_extra
 from common.locks import LockFile
-from common.processes import find_death_signal, usable_cores
+from common.processes import find_death_signal, stop_processes, usable_cores
 from common.reference import FULL, OWN
 from common.settings.keys import find_config_class
 from common.stop import NAMES, find_signals
@@ -119,7 +119,7 @@ class JobRunner:
                         given_up.add(attempt.run.group_name)
                     yield attempt
         finally:
-            _stop_processes(list(active))
+            stop_processes(list(active), GRACE_S)
 
     def _end_attempt(self, run: PlannedRun, number: int, status: int) -> Attempt:
         finished = is_finished(run)
@@ -134,7 +134,7 @@ class JobRunner:
         try:
             return process.wait()
         finally:
-            _stop_processes([process])
+            stop_processes([process], GRACE_S)
 
     def _start_run(self, run: PlannedRun) -> subprocess.Popen[bytes]:
         if run.folder.exists() and not run.instances:  # left by a call that was killed
@@ -217,20 +217,6 @@ def interrupt_by_signals() -> None:
     for number in find_signals(NAMES):
         if signal.getsignal(number) not in (signal.SIG_IGN, signal.default_int_handler):  # ignored: nohup
             signal.signal(number, signal.default_int_handler)
-
-
-def _stop_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End the processes and their children with SIGTERM; kill those that are still alive after GRACE_S."""
-    processes = [process for process in processes if process.poll() is None]
-    for process in processes:
-        os.killpg(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _end_with(parent: int) -> Callable[[], None] | None:

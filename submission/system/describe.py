@@ -41,7 +41,7 @@ from compliance.rules.package import FIELDS, SYSTEM_TYPE, SYSTEM_TYPES
 from compliance.rules.rule import PackageRule, SetRule, rules_of
 from compliance.rules.system import DescribedSystem
 from submission.system.hardware import ACCELERATOR_DETAILS, NO_ACCELERATORS, Fields
-from submission.system.machine import NO_READING, Machine, Reading, probe_machine, read_node, source_name
+from submission.system.machine import NO_READING, Machine, Reading, probe_machine, read_node
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
 """The fields of a description, in order: the 33 that the official tools require, and the type from the policy."""
@@ -268,7 +268,7 @@ def describe_node(launch: RankPosition, power: str | None) -> Node:
     host, (parts, total) = socket.gethostname(), count_parts(launch)
     reading = read_node(power, host) if power else NO_READING
     total, fields = 0 if launch.local_rank is None else total, probe_machine(Machine())
-    return Node(host, launch.rank, parts, total, len(fields), fields, reading, source_name(power or ""))
+    return Node(host, launch.rank, parts, total, len(fields), fields, reading, (power or "").partition(":")[0])
 
 
 def format_lines(node: Node) -> Iterator[str]:

@@ -71,10 +71,7 @@ class Machine:
 
     def list_names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder, [] if it cannot be read."""
-        try:
-            return sorted(os.listdir(self.root / folder))
-        except OSError:
-            return []
+        return sorted(path.name for path in (self.root / folder).glob("*"))
 
     def ask_programs(self, *commands: str) -> dict[str, Answer]:
         """Return the answers of programs, which run at the same time: several that hang take as long as one."""
@@ -205,13 +202,12 @@ def _operating_system(machine: Machine) -> str:
 
 def _detect_container(machine: Machine) -> str:
     """Return the type of the container, "" outside one."""
-    if {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"} & set(machine.environment):
-        return "Apptainer"
-    if (machine.root / "run/.containerenv").exists():
-        return "Podman"
-    if (machine.root / ".dockerenv").exists():
-        return "Docker"
-    return machine.read_text("run/systemd/container")
+    signs = {
+        "Apptainer": not {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"}.isdisjoint(machine.environment),
+        "Podman": (machine.root / "run/.containerenv").exists(),
+        "Docker": (machine.root / ".dockerenv").exists(),
+    }
+    return next((name for name, is_there in signs.items() if is_there), machine.read_text("run/systemd/container"))
 
 
 # -- power ----------------------------------------------------------------------------------------------------
@@ -233,11 +229,6 @@ def check_source(text: str) -> None:
     _, _, scope, _ = parse_source(text, "--power")
     if scope == PARTS_SCOPE:
         raise UsageError(f"--power {text} reads parts of a node; expected command:node:… or file:node:…")
-
-
-def source_name(text: str) -> str:
-    """Return the name of the source in a text such as `command:node:watts:echo 250`."""
-    return text.partition(":")[0]
 
 
 def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
@@ -270,4 +261,4 @@ def power_note(readings: Sequence[Reading], source: str) -> str:
         return ""
     span = " to ".join(dict.fromkeys(f"{watts:g}" for watts in (watts_known[0], watts_known[-1])))
     nodes = "" if len(watts_known) == len(readings) else f", {len(watts_known)} of {len(readings)} nodes"
-    return f"power of a node when described: {span} W ({source_name(source)}{nodes})"
+    return f"power of a node when described: {span} W ({source.partition(':')[0]}{nodes})"

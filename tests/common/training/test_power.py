@@ -113,7 +113,7 @@ def test_a_resumed_run_goes_on_with_its_file(run):
         (
             ["power.source=command:node:watts:no_such_program"],
             1,
-            "power.source is 'command:node:watts:no_such_program': no reading: no_such_program: ended with exit status 127",
+            "command:node:watts:no_such_program': no reading: no_such_program: ended with exit status 127",
         ),
         (["power.source=rapl:nowhere"], 1, "power.source is 'rapl:nowhere': nowhere: expected intel-rapl:N"),
         (["power.source=command:node:watts:false"], 1, "': no reading: false: ended with exit status 1"),

@@ -138,7 +138,7 @@ def run_module(*words: object) -> None:
 def facts_of(device: str) -> dict[str, Any]:
     """Return what is measured on: `machine.about`, cores, the device, and the formats that it computes best."""
     code = (
-        "import torch; from common.ranks.connect import find_device_type;"
+        "import torch; from common.device import find_device_type;"
         "from common.precision import Precision, PrecisionConfig;"
         f"kind = find_device_type({device!r}); print(kind, Precision(PrecisionConfig(), torch.device(kind)).name)"
     )

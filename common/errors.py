@@ -12,3 +12,7 @@ class UsageError(ValueError):
 
 class ConfigError(UsageError):
     """A configuration is wrong; the message names the file or override, the key, and what is expected."""
+
+
+class LaunchError(RuntimeError):
+    """The ranks cannot be determined or connected; the message names the variables and says how to fix it."""

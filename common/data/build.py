@@ -35,11 +35,10 @@ from common.data.manifest import (
     verify_files,
     write_manifest,
 )
-from common.errors import UsageError
+from common.errors import LaunchError, UsageError
 from common.files import NO_INODES, follow_no_link, list_data, out_of_inodes
 from common.locks import try_lock
 from common.processes import ProcessKilledError, in_processes
-from common.ranks.launch import LaunchError
 
 PARTS: Final = "manifest.parts"
 

@@ -22,9 +22,9 @@ from common.command import (
     folder_path,
     run_command,
 )
+from common.errors import LaunchError
 from common.measure.power import Measurement, record_power
 from common.measure.power_sources import Clock, open_source
-from common.ranks.launch import LaunchError
 from common.record import PARTS_SCOPE
 from common.settings.machine import check_power_settings
 from common.stop import STOP

@@ -32,8 +32,9 @@ from typing import Any, Final, NamedTuple, Self
 import torch.distributed as td
 
 from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
-from common.ranks.groups import end_collectives, is_late, is_lost, open_sockets
-from common.ranks.launch import LaunchError
+from common.errors import LaunchError
+from common.network import open_sockets
+from common.ranks.groups import end_collectives, is_late, is_lost
 from common.ranks.meeting import call_within, first_line, list_some
 from common.stop import SIGNALS, STOP
 

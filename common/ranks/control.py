@@ -19,7 +19,7 @@ import torch
 import torch.distributed as td
 from torch import Tensor
 
-from common.ranks.launch import LaunchError
+from common.errors import LaunchError
 from common.ranks.meeting import INTERFACE, Seat, connect_to_store, seat_ranks, serve_store
 
 LONGEST: Final = 2**32

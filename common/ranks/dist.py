@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
+from common.errors import LaunchError
 from common.ranks.alarm import UNLIMITED, Alarm
 from common.ranks.control import (
     OPERATIONS,
@@ -38,7 +39,7 @@ from common.ranks.control import (
     parse_json,
 )
 from common.ranks.groups import begin_group, explain_connecting, find_backend, leave_group
-from common.ranks.launch import LaunchError, RankPosition
+from common.ranks.launch import RankPosition
 from common.ranks.meeting import seat_ranks
 from common.settings.machine import DistConfig
 from common.stop import STOP

@@ -7,7 +7,6 @@ import gc
 import os
 import resource
 import socket
-import stat
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -15,7 +14,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as td
 
-from common.ranks.launch import LaunchError
+from common.errors import LaunchError
+from common.network import cut_connections
 from common.ranks.meeting import INTERFACE, first_line
 
 
@@ -34,26 +34,6 @@ def check_open_files(rank: int, world_size: int, connected: bool) -> None:
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "
             f"the limit is {most:,}: raise it (ulimit -Hn, nofile in limits.conf, LimitNOFILE of slurmd)"
         )
-
-
-def open_sockets() -> set[tuple[int, int]]:
-    """Return the sockets of this process: file descriptors, and inodes, which tell them from later sockets."""
-    sockets = set()
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):
-            status = os.fstat(int(name))
-            if stat.S_ISSOCK(status.st_mode):
-                sockets.add((int(name), status.st_ino))
-    return sockets
-
-
-def cut_connections(former: set[tuple[int, int]], store_port: int) -> None:
-    """Shut the TCP connections that this process opened after `former`, except those to the ranks' store."""
-    for number, _ in open_sockets() - former:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-            internet = connection.family in (socket.AF_INET, socket.AF_INET6)
-            if internet and store_port not in (connection.getsockname()[1], connection.getpeername()[1]):
-                connection.shutdown(socket.SHUT_RDWR)  # of the original, too
 
 
 DEFAULTS: Final = {

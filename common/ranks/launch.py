@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from common.errors import LaunchError
+
 PORTS: Final = range(20_000, 30_000)
 """Where ports of Slurm steps are. Above those of most services; below those that Kubernetes gives away (30000 and up)
 and below the ephemeral ones (32768 and up), of which any may be in use by an outgoing connection at any time."""
@@ -22,10 +24,6 @@ OWN_VARIABLES: Final = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR 
 """Variables of torchrun that users also set by hand, and forget."""
 FACTS: Final = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
 """What a `RankPosition` may not know."""
-
-
-class LaunchError(RuntimeError):
-    """The ranks cannot be determined or connected; the message names the variables and says how to fix it."""
 
 
 class Address(NamedTuple):

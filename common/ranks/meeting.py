@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import ipaddress
 import json
 import os
 import socket
@@ -30,7 +29,9 @@ from typing import Any, Final, NamedTuple
 
 import torch.distributed as td
 
-from common.ranks.launch import LaunchError, Neighbours, RankPosition, blame_environment, guess_node
+from common.errors import LaunchError
+from common.network import find_interface, own_addresses, parse_address
+from common.ranks.launch import Neighbours, RankPosition, blame_environment, guess_node
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0
@@ -359,34 +360,7 @@ def choose_interface(address: str) -> None:
 
 
 def _is_between_machines(local: str, remote: str) -> bool:
-    return bool(local) and local != remote and not _parse_address(local).is_loopback
-
-
-def find_interface(address: str) -> str | None:
-    """Return the name of the interface that has the address; None if none has."""
-    if "%" in address:
-        return address.partition("%")[2]
-    return next((name for name, other in _list_addresses() if _parse_address(other) == _parse_address(address)), None)
-
-
-def own_addresses() -> list[str]:
-    """Return the addresses by which other machines may reach this one."""
-    return [address for _, address in _list_addresses() if not (_parse_address(address).is_loopback or "%" in address)]
-
-
-def _list_addresses() -> list[tuple[str, str]]:
-    """Return the interfaces of this machine, each with an address of it."""
-    import psutil  # few runs need it
-
-    families = (socket.AF_INET, socket.AF_INET6)
-    by_name = psutil.net_if_addrs().items()
-    return [(name, entry.address) for name, entries in by_name for entry in entries if entry.family in families]
-
-
-def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return the address without its interface, an IPv4 address in the clothes of IPv6 as IPv4."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    return getattr(parsed, "ipv4_mapped", None) or parsed
+    return bool(local) and local != remote and not parse_address(local).is_loopback
 
 
 def _format_address(address: Any) -> str:

@@ -17,10 +17,10 @@ from typing import Any, Final
 import torch.distributed as td
 
 from common.ending import FAILED, Ending, EndingError
+from common.errors import LaunchError
 from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm, AnsweringStore, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
-from common.ranks.launch import LaunchError
 from common.ranks.meeting import poll_for
 from common.stop import STOP
 

@@ -25,6 +25,7 @@ from common.config import ConfigError, Override, list_leaves, to_dict
 from common.console import format_duration
 from common.data.manifest import read_variant_and_digest
 from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, Ending
+from common.errors import LaunchError
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.devices import read_limits, read_model_name
@@ -33,7 +34,7 @@ from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
 from common.provenance import collect_provenance, shown_path
 from common.ranks.dist import Dist
-from common.ranks.launch import LaunchError, count_tasks_without_srun
+from common.ranks.launch import count_tasks_without_srun
 from common.record import read_value
 from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN
 from common.settings.run import RunConfig

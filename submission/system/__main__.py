@@ -13,8 +13,9 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, clean, counted, file_path, run_command
 from common.console import print_warning, use_styles
+from common.errors import LaunchError
 from common.files import write_whole_file
-from common.ranks.launch import LaunchError, find_rank_position
+from common.ranks.launch import find_rank_position
 from common.tree import NAMED
 from compliance.cli import refuse_missing, write_text
 from compliance.engine import Options

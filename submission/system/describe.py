@@ -20,9 +20,9 @@ import msgspec
 from msgspec import structs
 
 from common.command import counted, suggest_name
-from common.errors import UsageError
+from common.errors import LaunchError, UsageError
 from common.measure.power_sources import is_watts
-from common.ranks.launch import LaunchError, RankPosition
+from common.ranks.launch import RankPosition
 from common.tree import NAMED
 from common.values import group_pairs
 from compliance.engine.checker import check_paths

@@ -17,10 +17,10 @@ import torch.distributed as td
 from torch import nn
 
 from common.ending import Ending, EndingError, classify_error
+from common.errors import LaunchError
 from common.ranks import alarm
 from common.ranks import dist as dist_room
 from common.ranks.connect import connect
-from common.ranks.launch import LaunchError
 from common.ranks.parts import PartError, Parts
 from common.settings.machine import DistConfig
 from common.stop import STOP

@@ -19,9 +19,10 @@ torch = pytest.importorskip("torch")
 import psutil  # noqa: E402
 import torch.distributed as td  # noqa: E402
 
+from common.errors import LaunchError  # noqa: E402
 from common.ranks.connect import connect  # noqa: E402
 from common.ranks.dist import parse_json  # noqa: E402
-from common.ranks.launch import LAUNCHERS, LaunchError  # noqa: E402
+from common.ranks.launch import LAUNCHERS  # noqa: E402
 from common.settings.machine import DistConfig  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
 from tests.common.ranks.test_meeting import free_port  # noqa: E402
@@ -219,7 +220,6 @@ def test_the_limit_of_open_files_is_raised_and_checked():
     code = """
 import resource
 from common.ranks.groups import check_open_files
-from common.ranks.launch import LaunchError
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 check_open_files(0, 100, connected=True)
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (512, 512)

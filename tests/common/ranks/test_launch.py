@@ -2,9 +2,9 @@
 
 import pytest
 
+from common.errors import LaunchError
 from common.ranks.launch import (
     Address,
-    LaunchError,
     Neighbours,
     RankPosition,
     complete_position,

@@ -16,8 +16,10 @@ pytest.importorskip("torch")
 
 import torch.distributed as td
 
+from common import network
+from common.errors import LaunchError
 from common.ranks import groups, meeting
-from common.ranks.launch import Address, LaunchError, Neighbours, RankPosition
+from common.ranks.launch import Address, Neighbours, RankPosition
 
 TIMEOUT_S = 20
 
@@ -165,11 +167,11 @@ def test_addresses_that_reach_the_other_machines(routes, addresses):
 
 
 def test_the_interface_of_an_address(monkeypatch):
-    assert meeting.find_interface("127.0.0.1") == "lo" and meeting.find_interface("::ffff:127.0.0.1") == "lo"
-    assert meeting.find_interface("192.0.2.77") is None  # an address for examples
-    assert meeting.find_interface("fe80::1%ib0") == "ib0"
+    assert network.find_interface("127.0.0.1") == "lo" and network.find_interface("::ffff:127.0.0.1") == "lo"
+    assert network.find_interface("192.0.2.77") is None  # an address for examples
+    assert network.find_interface("fe80::1%ib0") == "ib0"
     interfaces = [("lo", "127.0.0.1"), ("ib0", "10.0.0.1"), ("x", "fd00::1")]
-    monkeypatch.setattr(meeting, "_list_addresses", lambda: interfaces)
+    monkeypatch.setattr(network, "_list_addresses", lambda: interfaces)
     for address in ("", "10.0.0.2"):  # all ranks on one machine; an address of no interface here
         meeting.choose_interface(address)
         assert meeting.INTERFACE not in os.environ
@@ -179,7 +181,7 @@ def test_the_interface_of_an_address(monkeypatch):
     monkeypatch.setenv(meeting.INTERFACE, "")
     meeting.choose_interface("10.0.0.1")
     assert os.environ[meeting.INTERFACE] == "ib0"
-    assert meeting.own_addresses() == ["10.0.0.1", "fd00::1"]
+    assert network.own_addresses() == ["10.0.0.1", "fd00::1"]
 
 
 def test_the_way_to_a_store():

@@ -74,7 +74,7 @@ class Rank(Dist):
         super().__init__(RankPosition("test", rank, 2, rank, 2, 0, 1), torch.device("cpu"))
         self.alarm = Alarm(Stores(store, lambda: store), rank, 2)
 
-    def rejoin(self, chosen, store, alarm):
+    def rejoin_ranks(self, chosen, store, alarm):
         return make_single_dist()
 
 

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from common.ranks.launch import LaunchError, find_rank_position
+from common.errors import LaunchError
+from common.ranks.launch import find_rank_position
 from submission.system.__main__ import main
 from submission.system.describe import collect_notes, count_parts, merge_fields
 

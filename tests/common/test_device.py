@@ -1,4 +1,4 @@
-"""common.ranks.connect: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
+"""common.device: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
 
 import re
 import types
@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.ranks import connect  # noqa: E402
-from common.ranks.launch import LaunchError, RankPosition  # noqa: E402
+from common import device  # noqa: E402
+from common.errors import LaunchError  # noqa: E402
 
 MASK = "CUDA_VISIBLE_DEVICES"
 # What each rank of a node has: CUDA_VISIBLE_DEVICES and the devices behind it, as srun sets it from its options. With
@@ -38,7 +38,7 @@ def become(monkeypatch):
 
     def become(seen):
         mask, devices = seen
-        for name in connect.MASKS:
+        for name in device.MASKS:
             monkeypatch.delenv(name, raising=False)
         if mask is not None:
             monkeypatch.setenv(MASK, mask)
@@ -58,17 +58,15 @@ def test_each_rank_takes_a_device_of_its_own(ranks, expected, become):
     only = set()
     for seen in ranks:
         become(seen)
-        only.add(connect.identify_only_device("cuda"))
+        only.add(device.identify_only_device("cuda"))
     for rank, seen in enumerate(ranks):
         chosen = become(seen)
-        position = RankPosition("slurm", rank, len(ranks), rank, len(ranks), 0, 1)
+        place = (rank, len(ranks), len(only))
         if expected is None:
             with pytest.raises(LaunchError, match=f"{len(ranks)} ranks on .* at most one rank per device"):
-                connect.choose_device("cuda", position, len(only))
+                device.choose_device("cuda", *place)
         else:
-            assert connect.choose_device(connect.find_device_type("auto"), position, len(only)) == torch.device(
-                "cuda", expected[rank]
-            )
+            assert device.choose_device(device.find_device_type("auto"), *place) == torch.device("cuda", expected[rank])
             assert chosen[-1] == expected[rank]
 
 
@@ -97,12 +95,12 @@ def test_no_silent_cpu_where_slurm_gave_gpus(environ, told, mask, become, monkey
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert connect.find_device_type("cpu") == "cpu"
+    assert device.find_device_type("cpu") == "cpu"
     if not told:
-        assert connect.find_device_type("auto") == "cpu"
+        assert device.find_device_type("auto") == "cpu"
         return
     with pytest.raises(LaunchError, match=rf"Slurm gave this job GPUs \({told}\).*sees none.*dist.device=cpu") as error:
-        connect.find_device_type("auto")
+        device.find_device_type("auto")
     assert (f"{MASK}={mask!r}" in str(error.value)) == (mask is not None)
 
 
@@ -111,13 +109,13 @@ def test_torch_2_9_is_refused_on_gpus_of_nvidia(found, become, monkeypatch):
     become((None, "a"))
     monkeypatch.setattr(torch, "__version__", found)
     with pytest.raises(LaunchError, match=rf"torch {re.escape(found)} computes .* without cuDNN.*install torch 2\.8"):
-        connect.find_device_type("auto")
-    assert connect.find_device_type("cpu") == "cpu"
+        device.find_device_type("auto")
+    assert device.find_device_type("cpu") == "cpu"
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert connect.find_device_type("cuda") == "cuda"
+    assert device.find_device_type("cuda") == "cuda"
 
 
 def test_a_missing_kind_of_device(become):
     become((None, "a"))
     with pytest.raises(LaunchError, match=r"dist.device is 'xpu'.* has cuda: expected auto, cpu or cuda"):
-        connect.find_device_type("xpu")
+        device.find_device_type("xpu")

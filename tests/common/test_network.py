@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from common.ranks.groups import cut_connections, open_sockets
+from common.network import cut_connections, open_sockets
 
 
 def test_what_is_not_of_the_network_stays_and_hides_no_connection():

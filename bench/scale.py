@@ -4,8 +4,8 @@
     python bench/scale.py --quick                        2 to 16 ranks, 512 clients
     python bench/scale.py --keep      also keeps the record
 
-The ranks are processes of this machine (bench/scale_ranks.py), from which everything beyond is extrapolated: a straight
-line through the two largest numbers of ranks. Needs Linux; counts the imports only where strace is installed.
+The ranks are processes of this machine (bench/scale_ranks.py), through whose counts powers of their number are fitted;
+the meetings of more ranks are simulated. Needs Linux; counts the imports only where strace is installed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from machine import about
 from records import add_keep_option, keep_record
-from scale_page import ACTIONS, write_page
+from scale_page import ACTIONS, PER_NODE, write_page
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -43,7 +43,7 @@ AT_ONCE: Final = 256
 """Clients that wait at the same time."""
 FILES: Final = {"train": 524_288, "validation": 65_536}
 NODES: Final = 1024
-MEETINGS: Final = ((10_000, 1), (10_000, 4), (10_048, 64))
+MEETINGS: Final = ((10_000, 1), (10_000, 4), (10_048, 64), (65_536, 8))
 """Ranks that do not exist, and how many of them share a node of CORES cores."""
 CORES: Final = 256
 STEP: Final = """
@@ -59,25 +59,32 @@ optimizer.step()
 
 
 def measure_ranks(ranks: int, folder: Path, data: Path) -> dict[str, Any]:
-    """Return what the actions of a job cost rank 0, and at most another rank; the mean where actions are repeated."""
+    """Return what the actions of a job cost rank 0, at most the leader of another node, and at most another rank.
+
+    The mean where actions are repeated.
+    """
     work = folder / f"ranks{ranks}"
     command = [sys.executable, str(Path(__file__).with_name("scale_ranks.py")), str(ranks), str(work), str(data)]
     begin = time.monotonic()
     subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     found = json.loads((work / "ranks.json").read_text())
     shutil.rmtree(work)
-    main, *others = found["ranks"]
-    result: dict[str, Any] = {"ranks": ranks, "seconds": time.monotonic() - begin, "actions": {}}
-    result["plain_s"] = found["plain_s"]
-    for action in ACTIONS:
-        reports = [report["actions"][action] for report in (main, *others)]
-        means = [{name: count / report["times"] for name, count in report.items()} for report in reports]
-        names = sorted({name for report in means for name in report} - {"times"})
-        most = {name: max(report.get(name, 0) for report in means[1:]) for name in names}
-        result["actions"][action] = {"main": means[0], "other": most}
+    everyone = found["ranks"]
+    roles = {"main": everyone[:1], "leader": everyone[PER_NODE::PER_NODE]}
+    roles["other"] = [report for rank, report in enumerate(everyone) if rank % PER_NODE]
+    roles = {who: reports for who, reports in roles.items() if reports}
+    result: dict[str, Any] = {"ranks": ranks, "seconds": time.monotonic() - begin, "plain": found["plain"]}
+    result["actions"] = {action: {who: find_most(roles[who], action) for who in roles} for action in ACTIONS}
     for name in ("descriptors", "descriptor_limit", "threads", "private_mb"):
-        result[name] = {"main": main[name], "other": max(report[name] for report in others)}
+        result[name] = {who: max(report[name] for report in reports) for who, reports in roles.items()}
     return result
+
+
+def find_most(reports: list[dict[str, Any]], action: str) -> dict[str, float]:
+    """Return the most of each count of an action that a rank has in the mean."""
+    costs = [report["actions"][action] for report in reports]
+    names = sorted({name for cost in costs for name in cost} - {"times"})
+    return {name: max(cost.get(name, 0) / cost["times"] for cost in costs) for name in names}
 
 
 # -- clients of the store ------------------------------------------------------------------------------------
@@ -182,35 +189,40 @@ class CountingStore:
 
 
 def measure_meeting(ranks: int, per_node: int) -> dict[str, Any]:
-    """Return what rank 0 does and what it sends in a meeting of ranks that have each left their facts in the store."""
+    """Return what rank 0 does, and what passes through its store, in a meeting of ranks that have left their facts.
+
+    With the addresses by which the ranks then find those of their groups.
+    """
     import torch.distributed as td
 
-    from common.ranks.launch import RankPosition
-    from common.ranks.meeting import introduce_ranks
+    from common.ranks.meeting import Facts, introduce_ranks, seat_ranks
 
     server = td.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store = CountingStore(td.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False))
     cores = zlib.crc32(str(list(range(CORES))).encode())
-    uuid, routes = "GPU-8f6b1e9c-0000-0000-0000-000000000000", ["10.150.12.34", "10.150.0.1"]
+    here, there = "10.150.0.1", "10.150.12.34"
     for rank in range(ranks - 1, 0, -1):
         node = rank // per_node
         host = socket.gethostname() if node == 0 else f"x{node // 64:04d}c0s{node % 64}b0n0"
         server.add(f"rank{rank}", 1)
         if server.add(f"ranks of {host}", 1) == 1:
             server.append("hosts", f"{host}\n")
-        server.append(f"facts of {host}", json.dumps([rank, [cores, uuid, routes]]) + "\n")
+        facts = Facts(rank, cores, 3_000_000_000 + rank, there, here)
+        server.append(f"facts of {host}", json.dumps(facts, separators=(",", ":")) + "\n")
         server.add("here", 1)
     begin, cpu_s = time.monotonic(), time.process_time()
-    position = RankPosition("slurm", 0, ranks)
-    node = introduce_ranks(store, position, ranks, [cores, uuid, ["10.150.0.1"] * 2], timeout_s=60)
-    assert node.count == -(-ranks // per_node) and len(node.ranks) == per_node
+    neighbours = introduce_ranks(store, Facts(0, cores, 3_000_000_000, here, here), ranks, timeout_s=60)
+    assert (neighbours.nodes, neighbours.local_size) == (-(-ranks // per_node), per_node)
+    seats, address = seat_ranks([rank // per_node for rank in range(ranks)]), len(f"54321 {there}")
+    leaders = sum(own[0].number == 0 for own in seats)
+    followers = sum(own[-1].number > 0 for own in seats)
     return {
         "ranks": ranks,
         "per_node": per_node,
         "wall_s": time.monotonic() - begin,
         "cpu_s": time.process_time() - cpu_s,
-        "sent": store.sent,
-        "received": store.received,
+        "sent": store.sent + followers * address,
+        "received": store.received + leaders * address,
         "largest": store.largest,
     }
 

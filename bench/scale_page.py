@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import sqrt
+from math import exp, inf, log
+from statistics import linear_regression
 from typing import Any, Final
 
 from machine import describe_machine
 
 GOAL: Final = 10_000
+PER_NODE: Final = 8
+"""Real ranks that believe that they share a node."""
+ROLES: Final = ("main", "leader", "other")
 IDLE_S: Final = 20.0
 """How long the ranks do nothing, so that what they say all the time is counted."""
 LARGEST_VALUE: Final = 8 * 2**20
@@ -41,34 +45,39 @@ ACTIONS: Final = {
 Results = dict[str, Any]
 
 
-class Line:
-    """The straight line through what the two largest numbers of ranks have given."""
+class Power:
+    """The power of the number of ranks that is nearest to all measured values, by least squares of the logarithms."""
 
     def __init__(self, found: Sequence[Results], value: Callable[[Results], float]) -> None:
-        (self.ranks, self.value), (fewer, before) = ((result["ranks"], value(result)) for result in found[:-3:-1])
-        self.slope = (self.value - before) / (self.ranks - fewer)
+        points = [(log(result["ranks"]), log(amount)) for result in found if (amount := value(result)) > 0]
+        self.exponent, self.first = 0.0, 0.0
+        if points:
+            xs, ys = zip(*points, strict=True)
+            if len(points) > 1:
+                self.exponent, offset = linear_regression(xs, ys)
+            else:
+                offset = ys[0]
+            self.first = exp(offset)
 
     def at(self, ranks: float) -> float:
-        """Return the value at a number of ranks, but at least what was measured."""
-        return max(self.value, self.value + self.slope * (ranks - self.ranks))
-
-    def reaches_for_all(self, limit: float) -> float:
-        """Return the number of ranks at which the value of a rank, times the ranks, reaches a limit."""
-        slope, first = max(self.slope, 1e-9), max(0.0, self.value - self.slope * self.ranks)
-        return (sqrt(first**2 + 4 * slope * limit) - first) / (2 * slope)
+        """Return the value at a number of ranks."""
+        return float(self.first * ranks**self.exponent)
 
     def reaches(self, limit: float) -> float:
-        """Return the number of ranks at which the line reaches a value; infinity if it does not grow."""
-        return self.ranks + (limit - self.value) / self.slope if self.slope > 0 else float("inf")
+        """Return the number of ranks at which the value reaches a limit; infinity if it does not grow."""
+        if self.exponent <= 0 or not self.first:
+            return inf
+        return float(exp(min(log(limit / self.first) / self.exponent, 700)))
 
 
-def cost_line(found: Sequence[Results], action: str, who: str, *names: str) -> Line:
-    """Return the line of some counts of an action. who: main or other."""
-    return Line(found, lambda result: sum(result["actions"][action][who].get(name, 0) for name in names))
+def fit_cost(found: Sequence[Results], action: str, who: str, *names: str) -> Power:
+    """Return the power of some counts of an action. who: main, leader or other."""
+    return Power(found, lambda result: sum(result["actions"][action].get(who, {}).get(name, 0) for name in names))
 
 
-def descriptor_line(found: Sequence[Results], who: str) -> Line:
-    return Line(found, lambda result: result["descriptors"][who])
+def fit_descriptors(found: Sequence[Results], who: str) -> Power:
+    """Return the power of the open descriptors."""
+    return Power(found, lambda result: result["descriptors"].get(who, 0))
 
 
 def bytes_text(count: float) -> str:
@@ -95,12 +104,13 @@ def write_head(result: Results) -> Iterator[str]:
     yield "# Performance of many ranks"
     yield ""
     yield (
-        f"Measured by `bench/scale.py` on {describe_machine(machine)}. The "
+        f"By `bench/scale.py` on {describe_machine(machine)}. The "
         f"load average was {machine['load']:.1f} when it began, from other work. {', '.join(numbers[:-1])} and "
-        f"{numbers[-1]} real ranks train a tiny CosmoFlow on this machine, by gloo; eight at a time believe that they "
-        f"share a node. What is said of {GOAL:,} ranks is **extrapolated**, by a straight line through the two "
-        "largest numbers, which is too much for messages along trees. The network is tiny: the steps and checkpoints "
-        "of a real one send what its weights take."
+        f"{numbers[-1]} real ranks train a tiny CosmoFlow on this machine; {PER_NODE} at a time believe that they "
+        "share a node. All they say goes by the control plane, as beside accelerators and on CPUs above 256 ranks; "
+        "what NCCL adds there was not measured. Each number says which it is: **measured**, on real ranks; **fitted**, "
+        "by a power of the number of ranks through all measured numbers; or **simulated**, for ranks that do not "
+        "exist. The network is tiny: the steps and checkpoints of a real one send what its weights take."
     )
 
 
@@ -109,24 +119,28 @@ def write_actions(result: Results) -> Iterator[str]:
     yield f"## What each action costs with {found[-1]['ranks']} ranks"
     yield ""
     yield (
-        "Sent and received by TCP; messages: segments with data, out and in; connections that open and close within "
-        "an action are not seen. Another: the most of any rank but 0. Files: opened by Python; processes: started. "
-        "Of rank 0, and of another rank. +/rank: what one more rank adds to the bytes of rank 0, and its bytes at "
-        f"{GOAL:,}."
+        "Measured: sent and received by TCP; messages: segments with data, out and in; connections that open and close "
+        "within an action are not seen. Of rank 0; of a leader, the most of the first rank of another node; of "
+        "another, the most of the rest. Files: opened by Python; processes: started; of rank 0, and of another. "
+        "Fitted, through all numbers of ranks: the power by which the bytes of rank 0 grow, and what it gives for "
+        f"{GOAL:,} ranks."
     )
     yield ""
-    yield f"| action | who | rank 0 | messages | another | messages | +/rank | at {GOAL:,} | files | processes |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    yield (
+        "| action | who | rank 0 | messages | a leader | messages | another | messages | power | "
+        f"at {GOAL:,}, fitted | files | processes |"
+    )
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for action, words in ACTIONS.items():
-        costs = [found[-1]["actions"][action][who] for who in ("main", "other")]
+        costs = [found[-1]["actions"][action].get(who, {}) for who in ROLES]
         cells = [*words]
         for cost in costs:
             cells.append(", ".join(bytes_text(cost.get(name, 0)) for name in ("sent", "received")))
             cells.append(", ".join(f"{cost.get(name, 0):,.0f}" for name in ("messages_out", "messages_in")))
-        line = cost_line(found, action, "main", "sent", "received")
-        cells += [bytes_text(max(0.0, line.slope)), bytes_text(line.at(GOAL))]
+        power = fit_cost(found, action, "main", "sent", "received")
+        cells += [f"{power.exponent:.2f}", bytes_text(power.at(GOAL))]
         for name in ("files", "processes"):
-            cells.append(", ".join(f"{cost.get(name, 0):,.0f}" for cost in costs))
+            cells.append(", ".join(f"{cost.get(name, 0):,.0f}" for cost in (costs[0], costs[-1])))
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield (
@@ -136,26 +150,50 @@ def write_actions(result: Results) -> Iterator[str]:
 
 
 def write_ranks(result: Results) -> Iterator[str]:
+    found = result["ranks"]
     yield "## By the number of ranks"
     yield ""
     yield (
-        "Rank 0, then the most of another. All share the cores of this machine, so that a meeting takes long; a plain "
-        "process group of torch met just before, by gloo, too."
+        "Measured: the bytes of a meeting; descriptors, threads and private memory once a job is up; of rank 0, a "
+        "leader and another. All share the cores of this machine, so that a meeting takes long. For comparison a plain "
+        "process group of torch, by gloo, which connects all ranks with all, met just before."
     )
     yield ""
-    yield "| ranks | meeting | of a plain group | CPU until a rank has met | descriptors | threads | private memory |"
-    yield "|---:|---:|---:|---:|---:|---:|---:|"
-    for ranks in result["ranks"]:
-        meeting = ranks["actions"]["meeting"]
-        seconds = ", ".join(f"{meeting[who]['cpu_us'] / 1e6:.2f}" for who in ("main", "other"))
+    yield (
+        "| ranks | meeting | bytes of rank 0 | of a leader | of another | descriptors | threads | private memory | "
+        "plain group | bytes of its rank 0 | descriptors |"
+    )
+    yield "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for ranks in found:
+        meeting, plain = ranks["actions"]["meeting"], ranks["plain"]
+        moved = [bytes_text(sum_bytes(meeting[who])) if who in meeting else "" for who in ROLES]
         descriptors, threads, memory = (
-            ", ".join(f"{ranks[name][who]:.0f}" for who in ("main", "other"))
+            ", ".join(f"{ranks[name][who]:.0f}" for who in ROLES if who in ranks[name])
             for name in ("descriptors", "threads", "private_mb")
         )
         yield (
-            f"| {ranks['ranks']} | {meeting['main']['wall_us'] / 1e6:.1f} s | {ranks['plain_s']:.1f} s | {seconds} s "
-            f"| {descriptors} | {threads} | {memory} MB |"
+            f"| {ranks['ranks']} | {meeting['main']['wall_us'] / 1e6:.1f} s | {' | '.join(moved)} | {descriptors} | "
+            f"{threads} | {memory} MB | {plain['wall_us'] / 1e6:.1f} s | {bytes_text(sum_bytes(plain))} | "
+            f"{plain['descriptors']:.0f} |"
         )
+    fitted = [
+        *(fit_cost(found, "meeting", who, "sent", "received") for who in ROLES),
+        *(fit_descriptors(found, who) for who in ROLES),
+    ]
+    plain = Power(found, lambda ranks: sum_bytes(ranks["plain"]))
+    powers = [f"{power.exponent:.2f}" for power in fitted]
+    yield ""
+    yield (
+        f"Fitted, as powers of the number of ranks: bytes of a meeting {powers[0]} (rank 0), {powers[1]} (leader), "
+        f"{powers[2]} (another), in a plain group {plain.exponent:.2f}; descriptors {powers[3]}, {powers[4]}, "
+        f"{powers[5]}. At {GOAL:,} ranks that gives rank 0 {bytes_text(fitted[0].at(GOAL))} in a meeting, and "
+        f"{bytes_text(plain.at(GOAL))} in a plain group."
+    )
+
+
+def sum_bytes(counts: Results) -> float:
+    """Return what was sent and received."""
+    return float(counts.get("sent", 0) + counts.get("received", 0))
 
 
 def write_store(result: Results) -> Iterator[str]:
@@ -164,8 +202,8 @@ def write_store(result: Results) -> Iterator[str]:
     yield f"## The store with {store['clients']:,} clients"
     yield ""
     yield (
-        f"All are connected at once, and {store['at_once']} call at the same time. CPU time of the server for a call: "
-        f"{calls}. A connection takes {store['memory_kb']:.1f} kB of its memory. {GOAL:,} clients connect within "
+        f"Measured: all are connected at once, and {store['at_once']} call at the same time. CPU time of the server "
+        f"for a call: {calls}. A connection takes {store['memory_kb']:.1f} kB of its memory. {GOAL:,} clients connect within "
         f"{GOAL * store['connect']['cpu_us'] / 1e6:.1f} s of its CPU time. Not in it: torch looks up the name of each "
         "client in the DNS, in the one thread of the server, until a lookup fails. A name server that takes 10 ms "
         f"for each delays {GOAL:,} connections by {GOAL * 0.01:.0f} s; `/etc/hosts` or a cache on the node of rank 0 "
@@ -175,11 +213,13 @@ def write_store(result: Results) -> Iterator[str]:
 
 def write_meetings(result: Results) -> Iterator[str]:
     meetings = result["meetings"]
-    yield f"## The meeting of {meetings[0]['ranks']:,} ranks"
+    yield f"## Meetings of {meetings[0]['ranks']:,} ranks and more"
     yield ""
     yield (
-        "What rank 0 does with the facts of ranks that do not exist: each has left in a real store of torch the cores "
-        "it may use, of 256, its accelerator and its addresses. The groups of torch, which follow, are not in it."
+        "Simulated: what rank 0 does with the facts of ranks that do not exist. Each has left in a real store of torch "
+        "the cores it may use, of 256, its accelerator and its addresses; each hears where it is, and the address of "
+        "the first rank of its group in the control plane. Bytes are those of the values; the frames of the store and "
+        "of TCP are in the measured numbers above."
     )
     yield ""
     yield "| ranks | on a node | rank 0 | CPU | sent, received | largest message |"
@@ -196,8 +236,8 @@ def write_staging(result: Results) -> Iterator[str]:
     yield f"## Staging {plan['files']:,} files to {plan['nodes']:,} nodes again"
     yield ""
     yield (
-        f"What one rank does when all files are there (`staging.keep`): {plan['cpu_s']:.1f} s of CPU, without what "
-        f"its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list of the files "
+        f"Simulated, for one rank: what it does when all files are there (`staging.keep`): {plan['cpu_s']:.1f} s of "
+        f"CPU, without what its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list of the files "
         f"among it. It receives the list, {bytes_text(plan['list_bytes'])}; all ranks reduce the facts of the files, "
         f"{bytes_text(plan['facts_bytes'])}, and a mask of them, {bytes_text(plan['mask_bytes'])}, for "
         "any number of nodes. What its node lacks a rank learns by files in the `stage_dir`."
@@ -206,27 +246,23 @@ def write_staging(result: Results) -> Iterator[str]:
 
 def find_limits(result: Results) -> list[tuple[float, str]]:
     """Return the number of ranks at which something breaks, and what, the first one first."""
-    found, store = result["ranks"], result["store"]
+    found, store, meeting = result["ranks"], result["store"], result["meetings"][0]
     # The ranks began with the first limit.
     limit = DESCRIPTORS[found[-1]["descriptor_limit"]["other"] > DESCRIPTORS[0]]
     limits = [
-        (descriptor_line(found, who).reaches(limit), f"descriptors of {text} where {limit:,} are allowed")
-        for who, text in (("main", "rank 0"), ("other", "another rank"))
+        (fit_descriptors(found, who).reaches(limit), f"descriptors of {text} where {limit:,} are allowed (fitted)")
+        for who, text in (("main", "rank 0"), ("leader", "a leader"), ("other", "another rank"))
     ]
-    received = cost_line(found, "meeting", "other", "received")
-    wire = f"rank 0 sending {PATIENCE_S:.0f} s for a meeting, at {bytes_text(WIRE)}/s"
-    limits.append((received.reaches_for_all(PATIENCE_S * WIRE), wire))
-    limits.append(
-        (
-            received.reaches(LARGEST_VALUE),
-            "the largest value of the store (8 MiB), if a rank's meeting received one alone",
-        )
-    )
+    sent = fit_cost(found, "meeting", "main", "sent").reaches(PATIENCE_S * WIRE)
+    limits.append((sent, f"rank 0 sending {PATIENCE_S:.0f} s for a meeting, at {bytes_text(WIRE)}/s (fitted)"))
+    largest = meeting["ranks"] * LARGEST_VALUE / meeting["largest"]
+    limits.append((largest, "the largest value of the store, 8 MiB: the names of the nodes (simulated, in proportion)"))
     call_us = max(store[name]["cpu_us"] for name in SHORT_CALLS)
-    meeting = cost_line(found, "meeting", "main", "messages_in").reaches(PATIENCE_S / call_us * 1e6)
-    limits.append((meeting, f"a meeting of {PATIENCE_S:.0f} s of the store's CPU time, {call_us:.0f} µs a message"))
-    signs = cost_line(found, "sign of life", "main", "messages_in").reaches(SERVER_SHARE * IDLE_S / call_us * 1e6)
-    limits.append((signs, f"signs of life taking {SERVER_SHARE:.0%} of a core of rank 0"))
+    calls = fit_cost(found, "meeting", "main", "messages_in").reaches(PATIENCE_S / call_us * 1e6)
+    text = f"a meeting of {PATIENCE_S:.0f} s of the store's CPU time, {call_us:.0f} µs a message (fitted)"
+    limits.append((calls, text))
+    signs = fit_cost(found, "sign of life", "main", "messages_in").reaches(SERVER_SHARE * IDLE_S / call_us * 1e6)
+    limits.append((signs, f"signs of life taking {SERVER_SHARE:.0%} of a core of rank 0 (fitted)"))
     return sorted(limits)
 
 
@@ -237,17 +273,10 @@ def write_limits(result: Results) -> Iterator[str]:
     yield "|---:|---|"
     limits = find_limits(result)
     for ranks, what in limits:
-        yield f"| {'never' if ranks == float('inf') else f'{ranks:,.0f}'} | {what} |"
+        yield f"| {'never' if ranks > 1e9 else f'{ranks:,.0f}'} | {what} |"
     first, what = limits[0]
     yield ""
     yield f"First, {'beyond' if first > GOAL else 'before'} {GOAL:,}: at {first:,.0f} ranks, {what}."
-    yield ""
-    yield (
-        "That is of ranks which are all connected to each other, as they are here. Of over 1,000 only those connect "
-        "that send to each other (gloo's lazy connections), so that a meeting grows with the ranks and no longer with "
-        "their square; this page does not measure that, `TORCH_GLOO_LAZY_INIT=1 python bench/scale.py` does. With 32 "
-        "ranks and torch 2.13 some then aborted at the end."
-    )
 
 
 def write_imports(result: Results) -> Iterator[str]:
@@ -257,8 +286,8 @@ def write_imports(result: Results) -> Iterator[str]:
     yield "## Imports from a shared file system"
     yield ""
     yield (
-        f"Before the ranks meet each looks up thousands of files: `import torch` makes {torch:,} calls about files "
-        f"(strace), a plain script that makes one step {plain:,}, a training of one step {ours:,}, its samples not "
+        f"Measured, but for the last number: before the ranks meet each looks up thousands of files: `import torch` "
+        f"makes {torch:,} calls about files (strace), a plain script that makes one step {plain:,}, a training of one step {ours:,}, its samples not "
         f"counted. So {plain / ours:.0%} of them are torch's own, and {GOAL:,} ranks ask a shared file system "
         f"{GOAL * ours / 1e6:,.0f} million times at once. Give each node a copy of the environment: a squashfs image "
         "that is mounted there, as Apptainer does, or an archive that one rank per node unpacks into its memory or "

@@ -2,11 +2,12 @@
 
     python bench/scale_ranks.py RANKS FOLDER DATA     trains twice in FOLDER, and writes FOLDER/ranks.json
 
-Before that a plain process group of torch meets, for comparison.
+Before that a plain process group of torch meets, for comparison. The ranks are connected by the control plane alone, as
+those beside accelerators are, and those on CPUs above the limit of `common.ranks.dist`.
 
 Counted is what the kernel knows of a process: bytes and segments of its TCP connections, open descriptors, CPU time,
 memory, and the files, folders and processes that Python opens. What begins and ends an action are functions of the
-trainer; nothing of `common.ranks` is named but `connect`. Not seen: connections that open and close within an
+trainer. Not seen: connections that open and close within an
 action. Eight ranks each believe that they share a node.
 """
 
@@ -32,9 +33,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch._dynamo  # the first optimizer imports it; here all ranks have it before they are forked
 import torch.distributed as td
-from scale_page import DESCRIPTORS, IDLE_S
+from scale_page import DESCRIPTORS, IDLE_S, PER_NODE
 
 from common.ending import EXIT_STATUS, TARGET_NOT_MET
+from common.ranks import dist
 from common.training import job
 from common.training.benchmark import SampleProblem
 from common.training.checkpoint import Checkpoints
@@ -44,7 +46,6 @@ from common.training.run import Training
 from cosmoflow import train
 from cosmoflow.train import CosmoFlow
 
-PER_NODE: Final = 8
 LONGEST_S: Final = 300.0
 """For one of the two trainings."""
 TCP_COUNTERS: Final = 120
@@ -222,24 +223,27 @@ def fork_each(ranks: int, run: Callable[[int], int]) -> bool:
     return bool(alive)
 
 
-def time_plain_group(ranks: int, folder: Path) -> float:
-    """Return the seconds in which rank 0 of a plain process group of torch meets the others, by gloo."""
-    port, seconds = find_port(), folder / "plain"
+def measure_plain_group(ranks: int, folder: Path) -> dict[str, float]:
+    """Return what rank 0 of a plain process group of torch sends and receives to meet the others, by gloo."""
+    port, counts = find_port(), folder / "plain"
 
     def run(rank: int) -> int:
-        begin = time.monotonic()
+        counters = Counters()
+        before = counters.total()
         store = td.TCPStore("127.0.0.1", port, ranks, is_master=rank == 0)
         td.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
         td.barrier()
         if rank == 0:
-            seconds.write_text(str(time.monotonic() - begin))
+            after = counters.total()
+            after.subtract(before)
+            counts.write_text(json.dumps(after | {"descriptors": len(os.listdir("/proc/self/fd"))}))
         td.barrier()
         td.destroy_process_group()
         return 0
 
     if fork_each(ranks, run):
         raise SystemExit(f"a plain group of {ranks} ranks failed")
-    return float(seconds.read_text())
+    return dict(json.loads(counts.read_text()))
 
 
 def fork_ranks(ranks: int, folder: Path, words: list[str], idle_s: float) -> list[dict[str, Any]]:
@@ -260,13 +264,14 @@ def main() -> None:
     for node in range(-(-ranks // PER_NODE)):
         (folder / f"node{node}").mkdir(parents=True)
     (folder / "scale.yaml").write_text(CONFIG.replace("DATA", str(data)))
-    plain_s = time_plain_group(ranks, folder)
+    plain = measure_plain_group(ranks, folder)
+    dist.MOST_CONNECTED = 1
     first = fork_ranks(ranks, folder, [], IDLE_S)
     second = fork_ranks(ranks, folder, ["train.epochs=3", "--resume"], 0.0)
     for before, after in zip(first, second, strict=True):
         resumed = after["actions"]
         before["actions"] |= {"resume": resumed["resume"], "second staging": resumed["staging"]}
-    (folder / "ranks.json").write_text(json.dumps({"plain_s": plain_s, "ranks": first}))
+    (folder / "ranks.json").write_text(json.dumps({"plain": plain, "ranks": first}))
 
 
 if __name__ == "__main__":

@@ -19,26 +19,30 @@ def result():
 
 
 def test_the_first_thing_that_breaks_is_named(page, result):
-    for ranks, descriptors in ((result["ranks"][-2], 100), (result["ranks"][-1], 110)):
-        ranks["descriptors"]["main"] = descriptors
+    for ranks in result["ranks"]:
+        ranks["descriptors"]["main"] = 2 * ranks["ranks"]
         ranks["descriptor_limit"]["other"] = 1024
-    between = result["ranks"][-1]["ranks"] - result["ranks"][-2]["ranks"]
-    expected = result["ranks"][-1]["ranks"] + 914 * between / 10
-    assert (expected, "descriptors of rank 0 where 1,024 are allowed") in page.find_limits(result)
+    limits = {what: ranks for ranks, what in page.find_limits(result)}
+    assert limits["descriptors of rank 0 where 1,024 are allowed (fitted)"] == pytest.approx(512)
     for ranks in result["ranks"]:  # a rank that raises its own limit
         ranks["descriptor_limit"]["other"] = 524_288
     assert not any("1,024" in what for _, what in page.find_limits(result))
-    result["ranks"][-1]["actions"]["meeting"]["other"]["received"] = 2**23 - 1
+    result["meetings"][0]["largest"] = 2**23
+    assert page.find_limits(result)[0] == (10_000, page.find_limits(result)[0][1])
     assert page.find_limits(result)[0][1].startswith("the largest value of the store")
-    assert "First, before 10,000: at " in page.write_page(result)
+    assert "at 10,000 ranks, the largest" in page.write_page(result)
 
 
-def test_lines_go_on_as_they_are_measured_and_break_nothing_if_they_do_not_grow(page):
-    line = page.Line([{"ranks": 2, "x": 9}, {"ranks": 4, "x": 7}], lambda ranks: ranks["x"])
-    assert line.reaches(100) == float("inf") and line.at(10_000) == 7
-    assert page.Line([{"ranks": 2, "x": 1}, {"ranks": 4, "x": 5}], lambda ranks: ranks["x"]).at(14) == 25
-    squares = page.Line([{"ranks": 10, "x": 30}, {"ranks": 20, "x": 50}], lambda ranks: ranks["x"])
-    assert squares.reaches_for_all(100 * 210) == pytest.approx(100)  # of 10 + 2 × 100 each
+def test_powers_are_fitted_through_all_numbers_of_ranks(page):
+    def fit(*values):
+        return page.Power([{"ranks": 2**i, "x": value} for i, value in enumerate(values)], lambda ranks: ranks["x"])
+
+    squares = fit(3, 12, 48, 192)
+    assert squares.exponent == pytest.approx(2) and squares.at(100) == pytest.approx(30_000)
+    assert squares.reaches(300) == pytest.approx(10)
+    assert fit(7, 7, 7).reaches(100) == fit(0, 0).reaches(1) == float("inf") and fit(7, 7).at(10_000) == pytest.approx(
+        7
+    )
 
 
 def test_counters_see_what_goes_through_connections_and_which_files_are_opened(tmp_path):

@@ -160,6 +160,11 @@ class Cluster:
         memory = [self.run("find", "/dev/shm", "-type", "f", node=node).text for node in self.nodes]
         return [*disks, *"".join(memory).split()]
 
+    def pull_cable(self, node: str, state: str = "down") -> None:
+        """Cut a node off the network of the others; state "up": put the cable in again."""
+        enter = ["nsenter", "--target", str(self._process(node)), "--net"]
+        subprocess.run([*enter, "ip", "link", "set", "eth0", state], check=True)
+
     def hosts(self, node: str, *first: str) -> None:
         """Write a node's /etc/hosts, with these lines first."""
         addresses = ["127.0.0.1 localhost", "::1 localhost", f"10.77.0.100 {LOGIN}"]

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
+T = TypeVar("T")
+
+TOO_DEEP: Final = "it is nested too deeply"
 BEFORE, AFTER = 300, 4096
 """Characters before and after the place of an error that the patterns see."""
 _DICTIONARY: Final = (
@@ -111,16 +116,16 @@ def load_json(data: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError("line {}: {}. {}".format(*find_fault(error))) from error
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(TOO_DEEP) from error
 
 
-def explain_json(data: bytes) -> str:
-    """Return line, cause and fix of what keeps a text from being JSON, "" if nothing does."""
+def decode_json(data: bytes, kind: type[T]) -> T:
+    """Return what a text says as a value of a type; ValueError says why it is none, as `load_json` does of no JSON."""
     try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         load_json(data)
-    except ValueError as error:
-        return str(error)
-    return ""
+        raise ValueError(TOO_DEEP if isinstance(error, RecursionError) else str(error)) from error
 
 
 def find_fault(error: json.JSONDecodeError) -> tuple[int, str, str]:

@@ -84,7 +84,10 @@ RUN = {
 
 
 def masked(line):
-    """Return a line without what changes from run to run or with the processor: numbers, hashes, columns, formats."""
+    """Return a line without what changes from run to run: numbers, hashes, columns and bars.
+
+    Nor has it bf16 and fp32, on any page: a line of a figure of merit names what the processor has.
+    """
     return re.sub(r"[0-9a-f]{8,}|\b(?:bf16|fp32)\b|[\d.,:]+|[-─━█▏▎▍▌▋▊▉ ]+", " ", line).strip()
 
 

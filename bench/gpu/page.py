@@ -340,7 +340,7 @@ def describe_card(card: str, results: list[dict[str, Any]]) -> Iterator[str]:
         yield from (f"* {network.title}: {remark}" for remark in remarks(network, rows, rates[network]))
     yield from describe_options(results)
     yield from (f"* {line[0].upper()}{line[1:]}." for line in gates(rows))
-    # Which runs are unequal stands above.
+    # `gates` tells which runs are unequal.
     wrong = [f"{name_row(row)}: {row['wrong']}" for row in rows if "wrong" in row and row["what"] != "equal runs"]
     if wrong:
         yield f"* Wrong: {'; '.join(wrong)}."

@@ -265,7 +265,7 @@ class PrepareCommand:
         if lost := [name for name in names if not (folder / name).exists()]:
             problem = explain_lost_link(folder / lost[0], len(lost))
             raise BuildError(f"{folder / lost[0]}: {problem}; nothing was written")
-        names = [name for name in names if (folder / name).is_file()]
+        names = [name for name in names if not (folder / name).is_dir()]
         if not names:
             raise BuildError(
                 f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"

@@ -180,7 +180,7 @@ def _read_lines(part: Path) -> Iterator[_Line]:
     except FileNotFoundError:  # just now merged into the manifest by another task
         return
     for text in filter(None, texts):
-        with suppress(msgspec.MsgspecError):  # half-written: its files count as not finished
+        with suppress(msgspec.MsgspecError, RecursionError):  # half-written: its files count as not finished
             yield msgspec.json.decode(text, type=_Line)
 
 

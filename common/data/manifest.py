@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from common.bad_json import decode_json
 from common.command import describe_reason
 from common.console import open_bar
 from common.file_kind import MANIFEST, explain_kind
@@ -113,12 +114,9 @@ def read_manifest(path: Path) -> Manifest:
 def decode_manifest(text: bytes, path: Path | str) -> Manifest:
     """Return the manifest in a text; ManifestError, which names `path`, as in `read_manifest`."""
     try:
-        return msgspec.json.decode(text, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        from common.bad_json import explain_json  # only a bad file pays for it
-
-        problem = explain_kind(text, MANIFEST) or explain_json(text) or error
-        raise ManifestError(f"{path} is not a valid manifest: {problem}") from error
+        return decode_json(text, Manifest)
+    except ValueError as error:
+        raise ManifestError(f"{path} is not a valid manifest: {explain_kind(text, MANIFEST) or error}") from error
 
 
 def read_variant_and_digest(folder: Path) -> tuple[str, str | None]:
@@ -213,5 +211,5 @@ def _find_extra_files(root: Path, manifest: Manifest, lost: list[str]) -> Iterat
                 continue
             if not (path / name).exists():
                 lost.append(relative)
-            elif (path / name).is_file():
+            elif not (path / name).is_dir():
                 yield f"{relative}: not in the manifest"

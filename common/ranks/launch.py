@@ -22,6 +22,7 @@ PORTS: Final = range(20_000, 30_000)
 and below the ephemeral ones (32768 and up), of which any may be in use by an outgoing connection at any time."""
 OWN_VARIABLES: Final = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
 """Variables of torchrun that users also set by hand, and forget."""
+NUMBER: Final = re.compile("[0-9]{1,18}")
 FACTS: Final = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
 """What a `RankPosition` may not know."""
 
@@ -193,8 +194,8 @@ def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
     """
     launchers = [launcher for launcher in LAUNCHERS if _find_set(environ, launcher.marks)]
     if len(launchers) > 1 and launchers[0].name == "environment" and not environ.get("RANK"):
-        around, size = launchers[1], environ["WORLD_SIZE"]  # without RANK, such as that of a batch script
-        if size != environ.get(_find_set(environ, around.size) or ""):
+        around, size = launchers[1], _read_number(environ, "WORLD_SIZE", least=1)  # such as that of a batch script
+        if size != _read_position(around, environ).world_size:
             raise LaunchError(
                 f"WORLD_SIZE={size} is set without RANK, but {_quote_variables(around, environ)}: unset WORLD_SIZE, "
                 f"and the variables of {around.name} tell the ranks"
@@ -225,7 +226,7 @@ def _check_known(environ: Mapping[str, str]) -> None:
     """Raise LaunchError if a launcher that is not in the table has started several processes."""
     for name, rank in sorted(environ.items()):
         size = environ.get(f"{name.removesuffix('RANK')}SIZE", "")
-        if name.endswith("_RANK") and rank.isdecimal() and size.isdecimal() and int(rank) < int(size) > 1:
+        if name.endswith("_RANK") and NUMBER.fullmatch(rank) and NUMBER.fullmatch(size) and int(rank) < int(size) > 1:
             raise LaunchError(
                 f"{name}={rank} and {name.removesuffix('RANK')}SIZE={size} look like those of a launcher, which this "
                 "program does not know: set RANK and WORLD_SIZE to them, MASTER_ADDR (rank 0's host) and MASTER_PORT "
@@ -286,7 +287,7 @@ def count_tasks(counts: str) -> list[int]:
     """
     tasks = []
     for part in counts.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        match = re.fullmatch(r"(\d{1,7})(?:\(x(\d{1,7})\))?", part)
         if not match:
             raise ValueError(f"{counts!r} is not a list of tasks per node, such as 4(x2),3")
         tasks += [int(match[1])] * int(match[2] or 1)
@@ -298,13 +299,14 @@ def _find_set(environ: Mapping[str, str], names: str) -> str | None:
     return next((name for name in names.split() if environ.get(name)), None)
 
 
-def _read_number(environ: Mapping[str, str], names: str) -> int | None:
+def _read_number(environ: Mapping[str, str], names: str, least: int = 0) -> int | None:
     name = _find_set(environ, names)
     if name is None:
         return None
-    if not re.fullmatch(r"[0-9]+", environ[name]):
+    if not NUMBER.fullmatch(environ[name]) or int(environ[name]) < least:
         raise LaunchError(
-            f"{name} is {environ[name]!r}, expected a whole number: start through the launcher, or unset it"
+            f"{name} is {environ[name]!a:.40}, expected a whole number from {least}: start through the launcher, or "
+            "unset it"
         )
     return int(environ[name])
 
@@ -312,11 +314,11 @@ def _read_number(environ: Mapping[str, str], names: str) -> int | None:
 def count_tasks_without_srun(environ: Mapping[str, str]) -> int:
     """Return the tasks of the Slurm job in whose script or shell this process runs, outside any step; 0: none."""
     tasks = "" if "SLURM_STEP_NUM_TASKS" in environ else environ.get("SLURM_NTASKS", "")
-    return int(tasks) if tasks.isdecimal() else 0
+    return int(tasks) if NUMBER.fullmatch(tasks) else 0
 
 
 def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPosition:
-    rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size)
+    rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size, least=1)
     if rank is None or (size is None and launcher.size):
         lost = launcher.rank if rank is None else launcher.size
         there = _find_set(environ, launcher.marks)
@@ -327,9 +329,9 @@ def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPositi
         rank,
         size,
         local_rank=_read_number(environ, launcher.local_rank),
-        local_size=_read_number(environ, launcher.local_size),
+        local_size=_read_number(environ, launcher.local_size, least=1),
         node_rank=_read_number(environ, launcher.node_rank),
-        nodes=_read_number(environ, launcher.nodes),
+        nodes=_read_number(environ, launcher.nodes, least=1),
     )
     tasks = environ.get("SLURM_STEP_TASKS_PER_NODE")
     if launcher.name == "slurm" and tasks and position.node_rank is not None:
@@ -367,9 +369,9 @@ def _check_position(position: RankPosition, launcher: Launcher, environ: Mapping
 
 def _find_address(environ: Mapping[str, str], slurm: bool) -> Address | None:
     """Return MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step; None if the environment has neither."""
-    host, port = environ.get("MASTER_ADDR"), _read_number(environ, "MASTER_PORT")
+    host, port = environ.get("MASTER_ADDR"), _read_number(environ, "MASTER_PORT", least=1)
     if host and port is not None:
-        if not 0 < port < 65_536:
+        if port >= 65_536:
             raise LaunchError(f"MASTER_PORT is {port}, expected a port from 1 to 65535")
         return Address(host.removeprefix("[").removesuffix("]"), port)  # an address of IPv6 has brackets in URLs only
     if host or port is not None:

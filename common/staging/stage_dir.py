@@ -260,7 +260,7 @@ class StageDir:
         except FileNotFoundError:
             return
         for line in text.splitlines():
-            with suppress(ValueError, TypeError, KeyError):
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
                 entry = json.loads(line)
                 if "folder" in entry:
                     self._made_folders.add(_check_inside(entry["folder"]))  # "." is the stage_dir

@@ -278,5 +278,5 @@ def merge_figures(models: Mapping[Path, tuple[int, int]], at_once: int, nodes: i
             flop_per_s=add_rates("flop_per_s"),
             vflop_per_s=add_rates("vflop_per_s"),
         )
-    except (OSError, ValueError, LookupError, TypeError):  # such as an instance that an earlier version trained
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):  # such as of an earlier version
         return None

@@ -167,7 +167,7 @@ def _is_before(line: str, position: Position, epochs: int) -> bool:
         if record["kind"] == "epoch":
             return bool(record["epoch"] <= epochs)
         return bool((record["epoch"] - 1, record["step"]) <= (position.epoch, position.step))
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         return False
 
 

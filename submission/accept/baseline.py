@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from common.bad_json import explain_json
+from common.bad_json import decode_json
 from common.benchmarks import require_package
 from common.command import counted, describe_error
 from common.config import load
@@ -221,17 +221,17 @@ def read_baseline(path: Path) -> Baseline:
     """Return the baseline in a file; UsageError with file, key and what was expected if there is none."""
     try:
         data = ANYWHERE.read(path, MAX_BYTES)
-        if problem := explain_kind(data, BASELINE):
-            raise UsageError(f"{path}: {problem}; give the file that `mlperf-hpc accept --record FILE` wrote")
-        baseline = msgspec.json.decode(data, type=Baseline)
+        baseline = decode_json(data, Baseline)
     except OSError as error:
         fix = f"`python -m submission.accept --record {path} BENCHMARK` begins a baseline"
         raise UsageError(f"{describe_error(error)}; {fix}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not a baseline that --record writes: {explain_json(data) or error}") from None
+    except ValueError as error:
+        problem = explain_kind(data, BASELINE) or error
+        raise UsageError(f"{path} is not a baseline that `mlperf-hpc accept --record FILE` writes: {problem}") from None
     if baseline.format != FORMAT or not baseline.series:
         fix = "`python -m submission.accept --record ANOTHER.json BENCHMARK` begins one"
-        raise UsageError(f"{path}: this is no baseline of this version: expected format {FORMAT} with series; {fix}")
+        problem = explain_kind(data, BASELINE) or "this is no baseline of this version"
+        raise UsageError(f"{path}: {problem}: expected format {FORMAT} with series; {fix}")
     if len({series.workload for series in baseline.series}) < len(baseline.series):
         raise UsageError(f"{path}: expected each workload once in series, found one twice; record it again")
     for series in baseline.series:

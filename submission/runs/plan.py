@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from common.bad_json import explain_json
+from common.bad_json import decode_json
 from common.ending import NAME as ENDED
 from common.ending import read_ending
 from common.errors import UsageError
@@ -150,12 +150,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     path = folder / RECORD
     if not path.exists():
         return None
-    data = path.read_bytes()
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        problem = explain_json(data) or error
-        raise PlanError(f"{path} is not the plan of a run: {problem}; restore it, or use another folder") from error
+        return decode_json(path.read_bytes(), dict[str, Any])
+    except ValueError as error:
+        raise PlanError(f"{path} is not the plan of a run: {error}; restore it, or use another folder") from error
 
 
 def has_result(run: PlannedRun) -> bool:

@@ -96,7 +96,7 @@ def _read_progress(run: PlannedRun) -> RunProgress:
 
 def _describe_step(run: PlannedRun) -> str:
     """Return the step of the epoch that a training has made last; "" at its end, and if it does not tell."""
-    with suppress(ValueError, LookupError, TypeError):  # a line may just be being written
+    with suppress(ValueError, LookupError, TypeError, RecursionError):  # a line may just be being written
         record = json.loads(read_last_lines(run.folder / METRICS, 1)[0])
         return f", step {record['step']}" if record["kind"] == "step" else ""
     return ""

@@ -5,7 +5,6 @@ Points that the machine cannot have are left out, and said.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
@@ -16,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
+from common.bad_json import load_json
 from common.command import counted
 from common.ending import DIVERGED, STOPPED_EARLY, read_ending
 from common.files import LOG_NAME
@@ -286,5 +286,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Return the content of a file that a run has written; {} without the file, as of a training without an epoch."""
     if not path.exists():
         return {}
-    content: dict[str, Any] = json.loads(ANYWHERE.read(str(path), 1 << 24))
+    content: dict[str, Any] = load_json(ANYWHERE.read(str(path), 1 << 24))
     return content

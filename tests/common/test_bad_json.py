@@ -1,10 +1,10 @@
 """Texts that are not JSON: the line, the mistake and its fix are named."""
 
-import re
+from typing import Any
 
 import pytest
 
-from common.bad_json import explain_json
+from common.bad_json import decode_json, load_json
 
 GOOD = '{\n  "nodes": "4",\n  "cores": 2,\n  "gpus": [1, 2],\n  "cooling": "air"\n}\n'
 
@@ -42,6 +42,18 @@ GOOD = '{\n  "nodes": "4",\n  "cores": 2,\n  "gpus": [1, 2],\n  "cooling": "air"
     ],
 )
 def test_the_mistake_is_named_with_its_line_and_fix(old: str, new: str, expected: str) -> None:
-    assert explain_json(GOOD.encode()) == ""
-    explanation = explain_json(GOOD.replace(old, new, 1).encode())
-    assert re.match(f"(?s)line {expected}.*\\. [A-Z]", explanation), explanation
+    assert decode_json(GOOD.encode(), dict[str, Any]) == load_json(GOOD.encode())
+    with pytest.raises(ValueError, match=f"(?s)^line {expected}.*\\. [A-Z]"):
+        decode_json(GOOD.replace(old, new, 1).encode(), dict[str, Any])
+
+
+def test_deep_nesting_is_an_error_of_the_file() -> None:
+    for depth in (900, 990, 1000, 5_000):
+        text = b'{"facts":' * depth + b"1" + b"}" * depth
+        for read in (load_json, lambda data: decode_json(data, dict[str, Any])):
+            try:
+                read(text)
+            except ValueError as error:
+                assert "nested too deeply" in str(error)
+            else:
+                assert depth < 1000

@@ -275,6 +275,9 @@ def test_a_manifest_is_made_for_data_that_are_there(raw, tmp_path, capsys):
     (out / "train/lost.tfrecord").symlink_to("/nowhere/annex")
     assert "lost.tfrecord: this is a link to /nowhere" in read_errors(capsys, prepare.main(["manifest", str(out)]))
     (out / "train/lost.tfrecord").unlink()
+    os.mkfifo(out / "train/pipe.tfrecord")
+    assert "pipe.tfrecord is a pipe, not a file" in read_errors(capsys, prepare.main(["manifest", str(out)]))
+    (out / "train/pipe.tfrecord").unlink()
     assert prepare.main(["manifest", str(out)]) == 0
     after = read_manifest(out / "manifest.json")
     assert after.compute_digest() == before.compute_digest() and after.variant == "full"

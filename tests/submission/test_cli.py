@@ -15,12 +15,26 @@ from common.commands.entry import has_command
 from common.version import VERSION
 from deepcam.__main__ import main as run_deepcam
 from submission.cli import main, render_usage, resolve_command
+from tests.cosmoflow.case import CASE
+from tests.problems import run_process, write_config
 
 ROOT = Path(__file__).parents[2]
 RUNNABLE = [name for name, command in COMMANDS.items() if command.module]
 MOVED = [name for name, call in RENAMED.items() if call.removeprefix("mlperf-hpc ") in COMMANDS and " " not in name]
 REPLACED = [name for name, call in RENAMED.items() if call.startswith("python -m")]
 SCRIPT = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
+
+LINES = """
+import sys
+from submission.cli import main
+for line in sys.stdin:
+    try:
+        status = main(line.split())
+    except SystemExit as ended:
+        status = ended.code or 0
+    print(f"status {status} of {line}")
+"""
+"""Runs the lines of standard input as commands."""
 
 
 def words_of(name):
@@ -115,6 +129,25 @@ def test_help_shows_a_page(name, page, mlperf_hpc):
 def test_help_explains_a_rule_and_shells_get_their_script(mlperf_hpc):
     assert mlperf_hpc("help", "QUA01").out == mlperf_hpc("check", "--explain", "QUA01").out
     assert all("_ARGCOMPLETE" in mlperf_hpc("completion", shell).out for shell in ("bash", "zsh", "fish"))
+
+
+@pytest.mark.parametrize(
+    ("option", "status"),
+    # Torch is compiled where bytecode is not kept: 15 s.
+    [("--print-config", 0), pytest.param("train.epochs=1", 4, marks=pytest.mark.exhaustive)],
+)
+def test_without_docstrings_all_commands_work(option, status, problems, empty_folder):
+    config = write_config(CASE, problems.make_data(CASE), empty_folder)
+    lines = [(f"{' '.join(words_of(name))} --help", 0) for name in RUNNABLE]
+    lines += [
+        ("demo --keep examples", 0),
+        ("check examples/University", 0),
+        (f"train cosmoflow {config} {option}", status),
+    ]
+    lines += [("report examples/University -o report.html", 0), ("help QUA01", 0)]
+    ended = run_process(sys.executable, "-OO", "-c", LINES, input="".join(f"{line}\n" for line, _ in lines))
+    statuses = re.findall("^status (.*) of (.*)", ended.stdout, re.MULTILINE)
+    assert statuses == [(str(status), line) for line, status in lines], ended.stderr
 
 
 @pytest.mark.parametrize(("output", "said"), [("/dev/full", "No space left on device"), ("", "")])

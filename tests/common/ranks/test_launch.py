@@ -1,9 +1,12 @@
 """common.ranks.launch: places from the environments of the launchers, as they set them on clusters."""
 
+import random
+
 import pytest
 
 from common.errors import LaunchError
 from common.ranks.launch import (
+    LAUNCHERS,
     Address,
     Neighbours,
     RankPosition,
@@ -231,7 +234,14 @@ REFUSED = {
     "rank too large": (HYDRA | {"PMI_RANK": "4"}, "rank 4 of 4 is impossible.*PMI_RANK=4, PMI_SIZE=4"),
     "local rank too large": (OPENMPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, "local rank 2 of 2 is impossible"),
     "no number": (HYDRA | {"PMI_SIZE": "many"}, "PMI_SIZE is 'many', expected a whole number"),
-    "negative": (HYDRA | {"PMI_RANK": "-1"}, "PMI_RANK is '-1', expected a whole number"),
+    "negative": (HYDRA | {"PMI_RANK": "-1"}, "PMI_RANK is '-1', expected a whole number from 0"),
+    "negative without RANK": ({"PMI_RANK": "-1", "WORLD_SIZE": "4"}, "PMI_RANK is '-1'"),
+    "no ranks on the node": (
+        {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"},
+        "LOCAL_WORLD_SIZE is '0'.*from 1",
+    ),
+    "too many digits": ({"RANK": "0", "WORLD_SIZE": "9" * 5000}, "WORLD_SIZE is '9{30,40}, expected"),
+    "negative port": (HYDRA | {"MASTER_ADDR": "a", "MASTER_PORT": "-1"}, "MASTER_PORT is '-1'.*from 1"),
     "leftovers in the shell": (
         SRUN | {"RANK": "0", "WORLD_SIZE": "1"},
         "environment says RANK=0, WORLD_SIZE=1, but slurm says SLURM_PROCID=9, SLURM_STEP_NUM_TASKS=11; unset",
@@ -249,6 +259,22 @@ REFUSED = {
 def test_refused(environ, message):
     with pytest.raises(LaunchError, match=message):
         find_rank_position(environ)
+
+
+def test_any_environment_gives_a_position_or_an_error_that_names_a_variable():
+    fields = ("marks", "rank", "size", "local_rank", "local_size", "node_rank", "nodes")
+    names = sorted({name for launcher in LAUNCHERS for field in fields for name in getattr(launcher, field).split()})
+    names += "MASTER_ADDR MASTER_PORT SLURM_STEP_NODELIST SLURM_STEP_TASKS_PER_NODE SLURM_JOB_ID A_RANK".split()
+    values = ["", "9" * 5000, *"-1 0 1 4 a 1.5 ² ٣ \udcff 4(x2) 4(x99999999999) n[1- n[b-1]".split()]
+    draw = random.Random(0)
+    for _ in range(3000):
+        environ = {name: draw.choice(values) for name in draw.sample(names, draw.choice((1, 2, 3, 6)))}
+        guess_node(draw.randrange(5), environ)
+        count_tasks_without_srun(environ)
+        try:
+            find_rank_position(environ)
+        except LaunchError as error:
+            assert any(name in str(error) for name in environ)
 
 
 def test_steps_of_a_job_meet_elsewhere():

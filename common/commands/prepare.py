@@ -42,6 +42,7 @@ from common.data.manifest import (
     Manifest,
     ManifestEntry,
     SurveyFile,
+    check_names,
     describe_file,
     read_manifest,
     verify_files,
@@ -266,6 +267,7 @@ class PrepareCommand:
             problem = explain_lost_link(folder / lost[0], len(lost))
             raise BuildError(f"{folder / lost[0]}: {problem}; nothing was written")
         names = [name for name in names if not (folder / name).is_dir()]
+        check_names(names)
         if not names:
             raise BuildError(
                 f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"

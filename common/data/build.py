@@ -30,6 +30,7 @@ from common.data.manifest import (
     Manifest,
     ManifestEntry,
     ManifestError,
+    check_names,
     describe_file,
     read_manifest,
     verify_files,
@@ -253,8 +254,9 @@ class DatasetPlan:
 
     @property
     def files(self) -> set[str]:
-        """All files of the dataset; BuildError if two items make the same one."""
+        """All files of the dataset; BuildError if two items make the same one, ManifestError for a wrong name."""
         owners: dict[str, str] = {}
+        check_names(item.name for item in self.items)
         for item in (*self.items, *self.closing):
             for name in item.files:
                 if (other := owners.setdefault(name, item.name)) != item.name:

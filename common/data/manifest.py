@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -80,6 +80,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Return the identity of the dataset: a SHA-256 over the sorted names, sizes and checksums of its files."""
         lines = (f"{name}\0{entry.bytes}\0{entry.sha256}\n" for name, entry in sorted(self.files.items()))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ManifestError for a name that is not UTF-8, which a manifest cannot have."""
+    if wrong := next((name for name in names if re.search("[\ud800-\udfff]", name)), ""):
+        raise ManifestError(f"{wrong!a}: the name of this file is not UTF-8: rename it; nothing was written")
 
 
 def describe_file(path: Path, tree: Tree = ANYWHERE) -> ManifestEntry:

@@ -277,7 +277,10 @@ def test_a_manifest_is_made_for_data_that_are_there(raw, tmp_path, capsys):
     (out / "train/lost.tfrecord").unlink()
     os.mkfifo(out / "train/pipe.tfrecord")
     assert "pipe.tfrecord is a pipe, not a file" in read_errors(capsys, prepare.main(["manifest", str(out)]))
-    (out / "train/pipe.tfrecord").unlink()
+    wrong = (out / "train/pipe.tfrecord").rename(out / os.fsdecode(b"train/\xff.tfrecord"))
+    for command in (["manifest", str(out)], ["repack", str(out), str(tmp_path / "again"), "--sample-size", "4"]):
+        assert r"\udcff" in (said := read_errors(capsys, prepare.main(command))) and "not UTF-8" in said
+    wrong.unlink()
     assert prepare.main(["manifest", str(out)]) == 0
     after = read_manifest(out / "manifest.json")
     assert after.compute_digest() == before.compute_digest() and after.variant == "full"

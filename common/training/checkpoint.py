@@ -43,6 +43,8 @@ ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)
 """How torch names what is in a file: numbers of tensors, a pickle, and facts about the format."""
 LONGEST_NAME: Final = 100
 MOST_ENTRIES: Final = 1 << 20
+PICKLED_BYTES: Final = 1024
+"""Bytes of the pickle for each tensor, which takes about 200; and those of 1024 tensors: a MiB takes seconds."""
 MOST_VALUES: Final = 1 << 22
 
 
@@ -382,6 +384,9 @@ def find_wrong_entry(archive: zipfile.ZipFile, size: int) -> str:
             return f"unexpected entry {entry.filename[:LONGEST_NAME]!r}"
     if len({entry.filename for entry in entries}) < len(entries) or sum(entry.file_size for entry in entries) > size:
         return "entries overlap"
+    pickled = sum(entry.file_size for entry in entries if entry.filename.endswith(".pkl"))
+    if pickled > PICKLED_BYTES * (1024 + len(entries)):
+        return f"a pickle of {pickled:,} bytes with {len(entries):,} entries beside it"
     return f"{len(entries):,} entries" if len(entries) > MOST_ENTRIES else ""
 
 

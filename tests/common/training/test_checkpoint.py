@@ -141,6 +141,7 @@ def nest(value, depth):
         (lambda _, state: state.update(wide=torch.zeros(1).expand(1 << 40)), r"shape \(1099511627776,\) that is not"),
         (lambda _, state: state.update(many=[torch.zeros(1 << 12)] * 9), r"tensors of [\d,]+ bytes"),
         (lambda _, state: state.update(deep=nest(0, 40)), "more than 4,096 values"),
+        (lambda _, state: state.update(long=[1] * (1 << 20)), r"a pickle of 2,\d+,\d+ bytes"),
     ],
 )
 def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says, monkeypatch):

@@ -6,13 +6,17 @@ The wheel is made from the sources in the release. It needs what .github/release
 import gzip
 import hashlib
 import io
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -53,6 +57,54 @@ def write_sources(sdist: Path, tree: Path, epoch: int, path: Path) -> None:
             copy.addfile(entry, io.BytesIO(content))
 
 
+def write_sbom(wheel: Path, work: Path) -> None:
+    """Write the SBOM of the wheel and the locked packages, by cyclonedx-py.
+
+    That tool reads an installed environment. This one has what pip says of each package, and nothing of its content:
+    torch and the libraries of CUDA have gigabytes.
+    """
+    lock, pins, report, site = (ROOT / LOCK).read_text(), work / "pins.txt", work / "report.json", work / "site"
+    # With hashes, pip would fetch the content, too; by ===, an index with torch for CPUs is passed over.
+    pinned = re.sub(r"\s+--hash=\S+|\\$", "", lock, flags=re.MULTILINE)
+    pins.write_text(re.sub(r"^([\w.-]+)==", r"\1===", pinned, flags=re.MULTILINE))
+    options = ["--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "install", *options, "--report", report, "--requirement", pins, wheel]
+    subprocess.run(pip, check=True)
+    for package in json.loads(report.read_text())["install"]:
+        source, facts = package["download_info"], package["metadata"]
+        if source["url"] == wheel.as_uri():
+            write_project(facts, work / "pyproject.toml")
+            continue
+        if source["archive_info"]["hashes"]["sha256"] not in lock:
+            raise SystemExit(f"error: {source['url']} is not what {LOCK} has: its SHA-256 differs")
+        file = source["url"].rpartition("/")[2]
+        tag, name = file.split("-")[-3], re.sub("[-_.]+", "-", facts["name"]).lower()
+        source["url"] = f"https://files.pythonhosted.org/packages/{tag}/{name[0]}/{name}/{file}"  # not that of a mirror
+        folder = site / f"{facts['name']}-{facts['version']}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "direct_url.json").write_text(json.dumps(source))
+        (folder / "METADATA").write_text("".join(f"{line}\n" for line in format_metadata(facts)))
+    options = ["-S", "--output-reproducible", "--pyproject", work / "pyproject.toml", "--output-file", DIST / SBOM]
+    tool = [sys.executable, "-m", "cyclonedx_py", "environment", *options, sys.executable]
+    subprocess.run(tool, check=True, env=os.environ | {"PYTHONPATH": str(site)})
+
+
+def write_project(facts: dict[str, Any], path: Path) -> None:
+    """Write what names the SBOM, and what it depends on, as a pyproject.toml."""
+    fields = {name: facts[name] for name in ("name", "version")}
+    fields |= {"description": facts["summary"], "license": facts["license"]}
+    fields["dependencies"] = facts["requires_dist"]
+    path.write_text("".join(["[project]\n", *(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())]))
+
+
+def format_metadata(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a METADATA file, without those of the description."""
+    for name, value in facts.items():
+        values = value if isinstance(value, list) else [value]
+        if name != "description":
+            yield from (f"{name.replace('_', '-')}: {' '.join(each.split())}" for each in values)
+
+
 def main() -> int:
     """Build the release; return the exit status, 2 for a tree that differs from its commit."""
     if changes := run_git("status", "--porcelain").decode():
@@ -73,15 +125,8 @@ def main() -> int:
             sources.extractall(work / "sources", filter="data")
         build("wheel", work / "sources" / sdist.name.removesuffix(".tar.gz"), DIST)
     shutil.copyfile(ROOT / LOCK, DIST / LOCK)
-    sbom = [
-        "cyclonedx_py",
-        "requirements",
-        "--output-reproducible",
-        "--output-file",
-        str(DIST / SBOM),
-        str(ROOT / LOCK),
-    ]
-    subprocess.run([sys.executable, "-m", *sbom], check=True)
+    with tempfile.TemporaryDirectory() as name:
+        write_sbom(next(DIST.glob("*.whl")), Path(name))
     names = sorted(path.name for path in DIST.iterdir())
     sums = "".join(f"{hashlib.sha256((DIST / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
     (DIST / "SHA256SUMS").write_text(sums)

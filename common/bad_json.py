@@ -16,10 +16,6 @@ T = TypeVar("T")
 TOO_DEEP: Final = "it is nested too deeply"
 BEFORE, AFTER = 300, 4096
 """Characters before and after the place of an error that the patterns see."""
-_DICTIONARY: Final = (
-    "`python3 -c 'import ast, json, sys; print(json.dumps(ast.literal_eval(sys.stdin.read()), indent=2))'"
-    " < FILE > repaired.json`"
-)
 _MESSAGES: Final = "such as messages of a program (`> FILE 2>&1`)"
 _ELSEWHERE: Final = "Delete it; `2> messages.txt` keeps a program's messages apart"
 
@@ -71,7 +67,8 @@ _ROWS: Final = (
         "",
         r"\a\s*['‘’]",
         "single quotes, as in a Python dictionary; JSON has double ones",
-        f"Write double quotes; a whole dictionary becomes JSON by {_DICTIONARY}",
+        "Write double quotes; a whole dictionary becomes JSON by `python3 -c 'import ast, json, sys; "
+        "print(json.dumps(ast.literal_eval(sys.stdin.read()), indent=2))' < FILE > repaired.json`",
     ),
     _Row("", r"\a(None|True|False)\b", "{}, as in Python", "Write null, true or false"),
     _Row(

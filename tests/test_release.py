@@ -1,5 +1,6 @@
 """`make release`: the same bytes from any checkout, of sources that contain what the wheel is made of."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from tests.problems import ROOT
 WHEEL, SOURCES = f"mlperf_hpc_suite-{VERSION}-py3-none-any.whl", f"mlperf_hpc_suite-{VERSION}.tar.gz"
 DAY = "2026-11-28T12:00:00+00:00"
 pytestmark = [
-    pytest.mark.exhaustive,  # half a minute, and packages from an index
+    pytest.mark.exhaustive,  # minutes, and packages from an index
     pytest.mark.needs("git", shutil.which("git") if (ROOT / ".git").exists() else None, "a clone, and git"),
 ]
 
@@ -56,6 +57,25 @@ def test_two_checkouts_give_the_same_bytes(checkouts):
     assert set(first) == {WHEEL, SOURCES, "SHA256SUMS", "requirements.lock", "sbom.cdx.json"}
     assert [name for name in first if first[name] != second[name]] == []
     assert run("sha256sum", "--check", "--strict", "SHA256SUMS", folder=checkouts[0] / "dist").returncode == 0
+
+
+def test_the_sbom_names_the_suite_and_each_package_with_licence_hash_and_edges(checkouts):
+    content = json.loads((checkouts[0] / "dist/sbom.cdx.json").read_text())
+    root, packages = content["metadata"]["component"], {item["name"]: item for item in content["components"]}
+    assert (root["name"], root["version"]) == ("mlperf-hpc-suite", VERSION) and root["licenses"]
+    lock = (checkouts[0] / "dist/requirements.lock").read_text()
+    for item in packages.values():
+        [archive] = [reference for reference in item["externalReferences"] if "hashes" in reference]
+        assert archive["hashes"][0]["content"] in lock
+        assert archive["url"].startswith("https://files.pythonhosted.org/")
+    # Two packages of NVIDIA state no licence.
+    assert {name for name, item in packages.items() if "licenses" not in item} <= {
+        "cuda-toolkit",
+        "nvidia-cusparselt-cu13",
+    }
+    edges = {item["ref"]: item.get("dependsOn", []) for item in content["dependencies"]}
+    assert {packages["torch"]["bom-ref"], packages["numpy"]["bom-ref"]} <= set(edges[root["bom-ref"]])
+    assert packages["sympy"]["bom-ref"] in edges[packages["torch"]["bom-ref"]]
 
 
 def test_the_wheel_from_the_sources_is_that_of_the_tree(checkouts, tmp_path):

@@ -341,8 +341,9 @@ def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPositi
 
 
 def _quote_variables(launcher: Launcher, environ: Mapping[str, str]) -> str:
-    names = [launcher.rank, *([launcher.size] if launcher.size else [])]
-    return f"{launcher.name} says " + ", ".join(f"{name}={environ.get(name)}" for name in names)
+    return f"{launcher.name} says " + ", ".join(
+        f"{name}={environ.get(name)}" for name in (launcher.rank, launcher.size) if name
+    )
 
 
 def _derive_from_node(position: RankPosition) -> RankPosition:

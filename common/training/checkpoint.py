@@ -41,7 +41,6 @@ SENT_BYTES: Final = 64 * 2**20
 EXAMPLE: Final = f"{CHECKPOINTS}/epoch-0009-step-0000000.pt"
 ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)")
 """How torch names what is in a file: numbers of tensors, a pickle, and facts about the format."""
-LONGEST_NAME: Final = 100
 MOST_ENTRIES: Final = 1 << 20
 PICKLED_BYTES: Final = 1024
 """Bytes of the pickle for each tensor, which takes about 200; and those of 1024 tensors: a MiB takes seconds."""
@@ -381,7 +380,7 @@ def find_wrong_entry(archive: zipfile.ZipFile, size: int) -> str:
     entries = archive.infolist()
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or not ENTRY.fullmatch(entry.filename):
-            return f"unexpected entry {entry.filename[:LONGEST_NAME]!r}"
+            return f"unexpected entry {entry.filename[:100]!r}"
     if len({entry.filename for entry in entries}) < len(entries) or sum(entry.file_size for entry in entries) > size:
         return "entries overlap"
     pickled = sum(entry.file_size for entry in entries if entry.filename.endswith(".pkl"))
@@ -410,6 +409,9 @@ def _find_excess(content: Any, size: int) -> str:
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has a number in memory for each of its elements."""
-    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
-        return False
-    return bool(tensor.nbytes <= tensor.untyped_storage().nbytes())
+    return (
+        tensor.layout == torch.strided
+        and not tensor.is_nested
+        and not tensor.is_meta
+        and tensor.nbytes <= tensor.untyped_storage().nbytes()
+    )

@@ -226,8 +226,9 @@ def read_baseline(path: Path) -> Baseline:
         fix = f"`python -m submission.accept --record {path} BENCHMARK` begins a baseline"
         raise UsageError(f"{describe_error(error)}; {fix}") from None
     except ValueError as error:
-        problem = explain_kind(data, BASELINE) or error
-        raise UsageError(f"{path} is not a baseline that `mlperf-hpc accept --record FILE` writes: {problem}") from None
+        raise UsageError(
+            f"{path} is not a baseline that --record writes: {explain_kind(data, BASELINE) or error}"
+        ) from None
     if baseline.format != FORMAT or not baseline.series:
         fix = "`python -m submission.accept --record ANOTHER.json BENCHMARK` begins one"
         problem = explain_kind(data, BASELINE) or "this is no baseline of this version"

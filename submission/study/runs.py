@@ -284,7 +284,4 @@ def _read_training(run: PlannedRun, figure: Mapping[str, float]) -> Iterator[tup
 
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the content of a file that a run has written; {} without the file, as of a training without an epoch."""
-    if not path.exists():
-        return {}
-    content: dict[str, Any] = load_json(ANYWHERE.read(str(path), 1 << 24))
-    return content
+    return dict(load_json(ANYWHERE.read(path, 1 << 24))) if path.exists() else {}

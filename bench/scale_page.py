@@ -203,7 +203,8 @@ def write_store(result: Results) -> Iterator[str]:
     yield ""
     yield (
         f"Measured: all are connected at once, and {store['at_once']} call at the same time. CPU time of the server "
-        f"for a call: {calls}. A connection takes {store['memory_kb']:.1f} kB of its memory. {GOAL:,} clients connect within "
+        f"for a call: {calls}. A connection takes {store['memory_kb']:.1f} kB of its memory. {GOAL:,} clients connect "
+        "within "
         f"{GOAL * store['connect']['cpu_us'] / 1e6:.1f} s of its CPU time. Not in it: torch looks up the name of each "
         "client in the DNS, in the one thread of the server, until a lookup fails. A name server that takes 10 ms "
         f"for each delays {GOAL:,} connections by {GOAL * 0.01:.0f} s; `/etc/hosts` or a cache on the node of rank 0 "
@@ -237,7 +238,8 @@ def write_staging(result: Results) -> Iterator[str]:
     yield ""
     yield (
         f"Simulated, for one rank: what it does when all files are there (`staging.keep`): {plan['cpu_s']:.1f} s of "
-        f"CPU, without what its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list of the files "
+        f"CPU, without what its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list "
+        "of the files "
         f"among it. It receives the list, {bytes_text(plan['list_bytes'])}; all ranks reduce the facts of the files, "
         f"{bytes_text(plan['facts_bytes'])}, and a mask of them, {bytes_text(plan['mask_bytes'])}, for "
         "any number of nodes. What its node lacks a rank learns by files in the `stage_dir`."
@@ -286,10 +288,10 @@ def write_imports(result: Results) -> Iterator[str]:
     yield "## Imports from a shared file system"
     yield ""
     yield (
-        f"Measured, but for the last number: before the ranks meet each looks up thousands of files: `import torch` "
-        f"makes {torch:,} calls about files (strace), a plain script that makes one step {plain:,}, a training of one step {ours:,}, its samples not "
-        f"counted. So {plain / ours:.0%} of them are torch's own, and {GOAL:,} ranks ask a shared file system "
-        f"{GOAL * ours / 1e6:,.0f} million times at once. Give each node a copy of the environment: a squashfs image "
+        "Measured, but for the last number: before the ranks meet each looks up thousands of files: `import torch` "
+        f"makes {torch:,} calls about files (strace), a plain script that makes one step {plain:,}, a training of one "
+        f"step {ours:,}, its samples not counted. So {plain / ours:.0%} of them are torch's own, and {GOAL:,} ranks ask "
+        f"a shared file system {GOAL * ours / 1e6:,.0f} million times at once. Give each node a copy of the environment: a squashfs image "
         "that is mounted there, as Apptainer does, or an archive that one rank per node unpacks into its memory or "
         "disk. The shared file system then opens one file per node."
     )

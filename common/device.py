@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import zlib
-from collections.abc import Mapping
 from typing import Final
 
 import torch
 
 from common.errors import LaunchError
+from common.slurm import find_slurm_devices
 
 MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that hide devices from a process."""
@@ -42,18 +42,6 @@ def find_device_type(setting: str) -> str:
             "memory (github.com/pytorch/pytorch/issues/166643): install torch 2.8, or 2.10 or later"
         )
     return chosen
-
-
-def find_slurm_devices(environ: Mapping[str, str]) -> str:
-    """Return the variable by which Slurm says that this process has GPUs on its node; empty if it has none."""
-    # After the manual of srun: a number, and then lists of IDs. A step inherits the batch script's SLURM_JOB_GPUS, even
-    # if it has none itself.
-    names = ["SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"]
-    if not environ.get("SLURM_STEP_NUM_TASKS"):
-        names.append("SLURM_JOB_GPUS")
-    if environ.get("SLURM_GPUS_ON_NODE") == "0":
-        return ""
-    return next((f"{name}={environ[name]}" for name in names if environ.get(name)), "")
 
 
 def choose_device(kind: str, local_rank: int = 0, local_size: int = 1, devices: int = 1) -> torch.device:

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 import stat
+from typing import Any
 
 
 def find_interface(address: str) -> str | None:
@@ -34,6 +35,19 @@ def parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address
     """Return the address without its interface, an IPv4 address in the clothes of IPv6 as IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
+
+
+def find_route(host: str, port: int) -> tuple[str, str]:
+    """Return the address from which this machine reaches a port and that of its host; nothing is sent."""
+    for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return _format_address(probe.getsockname()), _format_address(probe.getpeername())
+    return "", ""
+
+
+def _format_address(address: Any) -> str:
+    return socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
 
 
 def open_sockets() -> set[tuple[int, int]]:

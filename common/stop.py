@@ -222,6 +222,19 @@ class Stop:
             time.sleep(min(left, LOOK_S))
             self.check()
 
+    def poll(self, timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
+        """Yield at once, and then after pauses that grow until the time is over; raise as `check` does.
+
+        A call of torch that waits hears no signal.
+        """
+        end, pause = time.monotonic() + timeout_s, first_pause_s
+        self.check()
+        yield
+        while (left := end - time.monotonic()) > 0:
+            self.sleep(min(pause, left))
+            pause = min(1.5 * pause, longest_pause_s)
+            yield
+
     @contextlib.contextmanager
     def allow_finishing(self) -> Iterator[None]:
         """Let the process work longer inside the `with` after SIGTERM: it saves what would be lost."""

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as td
 
 from common.device import choose_device, find_device_type, identify_only_device
+from common.network import find_route
 from common.processes import bound_cores, find_death_signal, usable_cores
 from common.ranks.alarm import LOOK_EVERY_S, Alarm, Stores
 from common.ranks.control import Rendezvous
@@ -27,7 +28,6 @@ from common.ranks.meeting import (
     choose_interface,
     claim_rank,
     find_address,
-    find_route,
     introduce_ranks,
     open_store,
 )
@@ -86,7 +86,7 @@ def _connect_ranks(
                 raise failure
             kind = find_device_type(config.device)
             cores = zlib.crc32(str(sorted(bound_cores())).encode())
-            facts = Facts(position.rank, cores, identify_only_device(kind), *find_route(server))
+            facts = Facts(position.rank, cores, identify_only_device(kind), *find_route(server.host, server.port))
             neighbours = introduce_ranks(stores.store, facts, world_size, config.start_timeout_s)
             address = find_address(facts, neighbours.reached_at)
             choose_interface(address)

@@ -11,11 +11,12 @@ import bisect
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from common.errors import LaunchError
+from common.slurm import count_tasks, list_hosts
 
 PORTS: Final = range(20_000, 30_000)
 """Where ports of Slurm steps are. Above those of most services; below those that Kubernetes gives away (30000 and up)
@@ -266,34 +267,6 @@ def blame_environment(environ: Mapping[str, str]) -> str:
     )
 
 
-def list_hosts(nodes: str) -> Iterator[str]:
-    """Yield the hosts of a Slurm node list: nid001, nid002, nid007 and login1 of `nid[001-002,007],login1`."""
-    for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
-        parts = re.split(r"\[([^\]]*)\]", name)  # what is outside the brackets and what is inside, in turn
-        choices = [list(_expand_ranges(part)) if inside % 2 else [part] for inside, part in enumerate(parts)]
-        yield from map("".join, itertools.product(*choices))
-
-
-def _expand_ranges(ranges: str) -> Iterator[str]:
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1))
-
-
-def count_tasks(counts: str) -> list[int]:
-    """Return the tasks on each node of a Slurm step: [4, 4, 3] for `4(x2),3`.
-
-    Raises ValueError for another form.
-    """
-    tasks = []
-    for part in counts.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:\(x(\d{1,7})\))?", part)
-        if not match:
-            raise ValueError(f"{counts!r} is not a list of tasks per node, such as 4(x2),3")
-        tasks += [int(match[1])] * int(match[2] or 1)
-    return tasks
-
-
 def _find_set(environ: Mapping[str, str], names: str) -> str | None:
     """Return the first variable that is set; an empty value counts as unset."""
     return next((name for name in names.split() if environ.get(name)), None)
@@ -311,14 +284,9 @@ def _read_number(environ: Mapping[str, str], names: str, least: int = 0) -> int 
     return int(environ[name])
 
 
-def count_tasks_without_srun(environ: Mapping[str, str]) -> int:
-    """Return the tasks of the Slurm job in whose script or shell this process runs, outside any step; 0: none."""
-    tasks = "" if "SLURM_STEP_NUM_TASKS" in environ else environ.get("SLURM_NTASKS", "")
-    return int(tasks) if NUMBER.fullmatch(tasks) else 0
-
-
 def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPosition:
-    rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size, least=1)
+    # Where a launcher tells no size, a job script may.
+    rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size or "WORLD_SIZE", least=1)
     if rank is None or (size is None and launcher.size):
         lost = launcher.rank if rank is None else launcher.size
         there = _find_set(environ, launcher.marks)

@@ -19,7 +19,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
@@ -104,7 +103,7 @@ _serve_once: Final = cache(serve_store)
 def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout_s: float) -> td.TCPStore:
     """Return the store that listens at the port of the first of the hosts that answers."""
     reasons: dict[str, str] = {}
-    for _ in poll_for(timeout_s, first_pause_s=0.1):
+    for _ in STOP.poll(timeout_s, first_pause_s=0.1):
         for host in hosts:
             try:
                 socket.create_connection((host, port), PATIENCE_S).close()
@@ -237,13 +236,13 @@ def introduce_ranks(store: Any, facts: Facts, size: int, timeout_s: float) -> Ne
         _publish_neighbours(store)
         store.set("met", "")
     # Rank 0 says who is missing, a moment before.
-    elif not any(store.check(["met"]) for _ in poll_for(timeout_s + 2 * PATIENCE_S)):
+    elif not any(store.check(["met"]) for _ in STOP.poll(timeout_s + 2 * PATIENCE_S)):
         raise LaunchError(f"rank {rank} waited {timeout_s:.0f} s for the other ranks (dist.start_timeout_s)")
     return Neighbours(*json.loads(store.get(f"neighbours of {rank}")))
 
 
 def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
-    if any(store.add("here", 0) >= size for _ in poll_for(timeout_s, longest_pause_s=0.2)):
+    if any(store.add("here", 0) >= size for _ in STOP.poll(timeout_s, longest_pause_s=0.2)):
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
     where = [f"{rank}{f' on {node}' if (node := guess_node(rank, os.environ)) else ''}" for rank in missing[:8]]
@@ -305,20 +304,6 @@ def seat_ranks(nodes: Sequence[Hashable]) -> list[list[Seat]]:
     return seats
 
 
-def poll_for(timeout_s: float, first_pause_s: float = 0.01, longest_pause_s: float = 1.0) -> Iterator[None]:
-    """Yield at once, and then after pauses that grow until the time is over; raise as STOP.check does.
-
-    A call of torch that waits hears no signal.
-    """
-    end, pause = time.monotonic() + timeout_s, first_pause_s
-    STOP.check()
-    yield
-    while (left := end - time.monotonic()) > 0:
-        STOP.sleep(min(pause, left))
-        pause = min(1.5 * pause, longest_pause_s)
-        yield
-
-
 def list_some(values: Sequence[Any]) -> str:
     """Return the first values in a line, and how many there are more."""
     line = ", ".join(map(str, values[:8]))
@@ -332,15 +317,6 @@ def first_line(error: BaseException) -> str:
 
 
 # -- the interface --------------------------------------------------------------------------------------------
-
-
-def find_route(store: td.TCPStore) -> tuple[str, str]:
-    """Return the address from which this rank reaches the store and that of the store; nothing is sent."""
-    for family, kind, _, _, address in socket.getaddrinfo(store.host, store.port, type=socket.SOCK_DGRAM):
-        with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return _format_address(probe.getsockname()), _format_address(probe.getpeername())
-    return "", ""
 
 
 def find_address(facts: Facts, reached_at: str) -> str:
@@ -361,7 +337,3 @@ def choose_interface(address: str) -> None:
 
 def _is_between_machines(local: str, remote: str) -> bool:
     return bool(local) and local != remote and not parse_address(local).is_loopback
-
-
-def _format_address(address: Any) -> str:
-    return socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]

@@ -21,7 +21,6 @@ from common.errors import LaunchError
 from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm, AnsweringStore, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
-from common.ranks.meeting import poll_for
 from common.stop import STOP
 
 BEAT_S: Final = 5.0
@@ -129,7 +128,7 @@ class Parts:
 
     def _wait_until(self, done: Callable[[], bool], most_s: float = float("inf")) -> None:
         """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
-        any(done() for _ in poll_for(most_s, 0.005, max(LONGEST_WAIT_S, self._dist.world_size / LOOKS_PER_S)))
+        any(done() for _ in STOP.poll(most_s, 0.005, max(LONGEST_WAIT_S, self._dist.world_size / LOOKS_PER_S)))
 
     def _show_life(self) -> None:
         """Pass on a request to stop, show that this rank lives, and on rank 0 look for ranks that are lost."""

@@ -43,7 +43,7 @@ ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)
 """How torch names what is in a file: numbers of tensors, a pickle, and facts about the format."""
 MOST_ENTRIES: Final = 1 << 20
 PICKLED_BYTES: Final = 1024
-"""Bytes of the pickle for each tensor, which takes about 200; and those of 1024 tensors: a MiB takes seconds."""
+"""Bytes of the pickle for each tensor, which takes about 200; and those of 2048 tensors: a MiB takes seconds."""
 MOST_VALUES: Final = 1 << 22
 
 
@@ -199,7 +199,11 @@ class Checkpoints:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 with open_whole_file(path, sync=True) as file:
                     torch.save(content, file)
-            except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+                with zipfile.ZipFile(path) as archive:
+                    if unreadable := find_wrong_entry(archive, path.stat().st_size):
+                        path.unlink()
+                        raise ValueError(f"it would have {unreadable}: keep large states of callbacks in tensors")
+            except (OSError, RuntimeError, ValueError) as error:  # torch reports a full disk as RuntimeError
                 still_there = f"; {earlier[-1]} is still there" if earlier else ""
                 problem = f"{path}: the checkpoint cannot be written ({error}){still_there}"
         problem = self.dist.broadcast_json(problem)
@@ -384,7 +388,7 @@ def find_wrong_entry(archive: zipfile.ZipFile, size: int) -> str:
     if len({entry.filename for entry in entries}) < len(entries) or sum(entry.file_size for entry in entries) > size:
         return "entries overlap"
     pickled = sum(entry.file_size for entry in entries if entry.filename.endswith(".pkl"))
-    if pickled > PICKLED_BYTES * (1024 + len(entries)):
+    if pickled > PICKLED_BYTES * (2048 + len(entries)):
         return f"a pickle of {pickled:,} bytes with {len(entries):,} entries beside it"
     return f"{len(entries):,} entries" if len(entries) > MOST_ENTRIES else ""
 

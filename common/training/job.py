@@ -43,7 +43,6 @@ from common.processes import keep_freed_memory
 from common.provenance import shown_path
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
-from common.ranks.meeting import poll_for
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL, NO_TARGET
@@ -309,7 +308,7 @@ class InstancesJob:
         file system that shows late what another node wrote, and that an instance failed before it changed anything.
         """
         word, ending = parts.read_text(f"ended/{number}"), None
-        for _ in poll_for(FILE_DELAY_S if word in FINAL else 0):
+        for _ in STOP.poll(FILE_DELAY_S if word in FINAL else 0):
             ending = read_ending(instance_folder(self.config.output_dir, number))
             if ending and has_result(ending, self.config):
                 return ending

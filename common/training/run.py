@@ -34,10 +34,10 @@ from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
 from common.provenance import collect_provenance, shown_path
 from common.ranks.dist import Dist
-from common.ranks.launch import count_tasks_without_srun
 from common.record import read_value
 from common.reference import FULL, MINI, MINI_2, NO_TARGET, OWN
 from common.settings.run import RunConfig
+from common.slurm import count_tasks_without_srun
 from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
 from common.training import optim, weights

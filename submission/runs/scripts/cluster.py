@@ -345,7 +345,8 @@ class Cluster:
         if self.scheduler not in SUBMIT:
             return f"{command} {enter}" if self.site.launcher else f"{enter}{command}{' ' if command else ''}"
         if not self.starts_by_srun:  # the scheduler signals no other launcher before the time limit
-            return f"timeout --foreground --signal={signal} {self.seconds - GRACE_S} {command}{step} {enter}"
+            size = f"WORLD_SIZE={ranks} " if self.scheduler == "pbs" else ""  # PALS with PMIx tells no rank of it
+            return f"{size}timeout --foreground --signal={signal} {self.seconds - GRACE_S} {command}{step} {enter}"
         # No --kill-on-bad-exit: a stopped rank exits with 3 while rank 0 may still be writing. srun does not take the
         # CPUs from the job since Slurm 22.05.
         cpus = f" --cpus-per-task={self.site.cpus_per_task}" if self.site.cpus_per_task else ""

@@ -219,6 +219,7 @@ def test_the_limit_of_open_files_is_raised_and_checked():
     """In a process of its own, since a hard limit cannot be raised again."""
     code = """
 import resource
+from common.errors import LaunchError
 from common.ranks.groups import check_open_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 check_open_files(0, 100, connected=True)

@@ -11,12 +11,10 @@ from common.ranks.launch import (
     Neighbours,
     RankPosition,
     complete_position,
-    count_tasks,
-    count_tasks_without_srun,
     find_rank_position,
     guess_node,
-    list_hosts,
 )
+from common.slurm import count_tasks, count_tasks_without_srun, list_hosts
 
 TORCHRUN = {
     "RANK": "5",

@@ -62,7 +62,7 @@ def meet(ranks, port, size=2, timeout_s=TIMEOUT_S, host="localhost"):
         try:
             store, _ = meeting.open_store(position, timeout_s)
             meeting.claim_rank(store, rank, size)
-            facts = meeting.Facts(rank, 7, rank, *meeting.find_route(store))
+            facts = meeting.Facts(rank, 7, rank, *network.find_route(store.host, store.port))
             seats = [[0, 0, rank, size]]
             neighbours = meeting.introduce_ranks(store, facts, size, timeout_s)
             assert neighbours == Neighbours(rank, size, 0, 1, size, size, "", seats)
@@ -186,7 +186,7 @@ def test_the_interface_of_an_address(monkeypatch):
 
 def test_the_way_to_a_store():
     store = td.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
-    assert meeting.find_route(store) == ("127.0.0.1", "127.0.0.1")
+    assert network.find_route(store.host, store.port) == ("127.0.0.1", "127.0.0.1")
 
 
 @pytest.mark.parametrize("interface", ["", "eth7"])

@@ -141,7 +141,7 @@ def nest(value, depth):
         (lambda _, state: state.update(wide=torch.zeros(1).expand(1 << 40)), r"shape \(1099511627776,\) that is not"),
         (lambda _, state: state.update(many=[torch.zeros(1 << 12)] * 9), r"tensors of [\d,]+ bytes"),
         (lambda _, state: state.update(deep=nest(0, 40)), "more than 4,096 values"),
-        (lambda _, state: state.update(long=[1] * (1 << 20)), r"a pickle of 2,\d+,\d+ bytes"),
+        (lambda _, state: state.update(long=[1] * (1 << 21)), r"a pickle of 4,\d+,\d+ bytes"),
     ],
 )
 def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says, monkeypatch):
@@ -155,6 +155,15 @@ def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says, mo
     with pytest.raises(CheckpointError, match=says):
         checkpoints.load(path)
     assert checkpoints.load().position == Position(1, 0)
+
+
+def test_what_could_not_be_read_again_is_not_written(checkpoints):
+    first = checkpoints.save(Position(1, 0), STATE)
+    with pytest.raises(
+        CheckpointError, match=r"a pickle of .*keep large states of callbacks in tensors.*is still there"
+    ):
+        checkpoints.save(Position(2, 0), {**STATE, "callbacks": {"long": [1] * (1 << 21)}})
+    assert checkpoints.list_files() == [first]
 
 
 def test_files_of_others_are_refused(checkpoints, tmp_path):

@@ -352,6 +352,9 @@ def test_ranks_under_pbs_meet_at_the_first_host_without_mpi4py(cluster, emit, si
     pals = {"PALS_RANKID": "3", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2", "PALS_NODEID": "1"}
     pmi = {"PMI_RANK": "3", "PMI_SIZE": "4", "MASTER_ADDR": host, "MASTER_PORT": "24570"}
     assert find_rank_position(pals | pmi).address == (host, 24570)
+    assert "WORLD_SIZE=4 timeout" in Path("job_1.sh").read_text()
+    pmix = {"PMIX_RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": host, "MASTER_PORT": "24570"}
+    assert find_rank_position(pals | pmix).world_size == find_rank_position(pals | pmi | pmix).world_size == 4
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,9 @@ def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(clu
         Path("site.yaml").write_text(f"launcher: {launcher}")
         more = ("--benchmarks", "oc20", "--site", "site.yaml", "--time", "01:00:00")
         script = emit(scheduler, *more)
-        assert f'\ntimeout --foreground --signal={signal} 3300 {launcher.format(ranks=1)} "${{words[@]}}"' in script
+        size = "WORLD_SIZE=1 " if scheduler == "pbs" else ""
+        command = f"{size}timeout --foreground --signal={signal} 3300 {launcher.format(ranks=1)}"
+        assert f'\n{command} "${{words[@]}}"' in script
         assert "#SBATCH --signal" not in script
 
 

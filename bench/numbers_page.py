@@ -295,13 +295,17 @@ def describe_scale() -> Subject:
     largest = record["meetings"][0]
     numbers = [
         compare(
-            f"meeting of {found['ranks']} ranks on these cores, elapsed",
-            meeting["wall_us"] / 1e6,
-            ("plain group of torch", found["plain_s"]),
-            "s",
-            ".1f",
+            f"bytes of rank 0 in a meeting of {found['ranks']} ranks, measured",
+            scale_page.sum_bytes(meeting) / 1e6,
+            ("plain group of torch", scale_page.sum_bytes(found["plain"]) / 1e6),
+            "MB",
+            ".2f",
         ),
-        Number(f"rank 0 in a meeting of {largest['ranks']:,} ranks, one on a node", f"{largest['cpu_s']:.1f} s"),
+        Number(
+            f"rank 0 in a meeting of {largest['ranks']:,} ranks, one on a node, simulated",
+            f"{largest['cpu_s']:.1f} s, {scale_page.bytes_text(largest['sent'])} sent, "
+            f"{scale_page.bytes_text(largest['received'])} received",
+        ),
         Number(
             f"the store, {store['clients']:,} clients: a connection",
             f"{store['connect']['cpu_us']:.0f} µs, {store['memory_kb']:.1f} kB",
@@ -321,7 +325,7 @@ def describe_scale() -> Subject:
                 f"{counts['step'] / counts['training']:.2f}",
             )
         )
-    text = f"What is said of {goal:,} ranks is extrapolated from 64."
+    text = f"What is said of {goal:,} ranks is fitted to what up to {found['ranks']} do, or simulated."
     return Subject("Scale", [Source("scale.py", record["machine"], numbers)], text, ["scale.md"])
 
 

@@ -290,9 +290,8 @@ def write_imports(result: Results) -> Iterator[str]:
     yield (
         "Measured, but for the last number: before the ranks meet each looks up thousands of files. `import torch` "
         f"makes {torch:,} calls about files (strace), a plain script that makes one step {plain:,}, a training of "
-        f"one step {ours:,}, its samples not counted. So {plain / ours:.0%} of them are torch's own, and {GOAL:,} "
-        "ranks "
-        f"ask a shared file system {GOAL * ours / 1e6:,.0f} million times at once. Give each node a copy of the environment: a squashfs image "
-        "that is mounted there, as Apptainer does, or an archive that one rank per node unpacks into its memory or "
-        "disk. The shared file system then opens one file per node."
+        f"one step {ours:,}, without its samples. So {plain / ours:.0%} of them are torch's own, and {GOAL:,} ranks "
+        f"ask a shared file system {GOAL * ours / 1e6:,.0f} million times at once. Give each node a copy of the "
+        "environment: a squashfs image that is mounted there, as Apptainer does, or an archive that one rank per node "
+        "unpacks into its memory or disk. The shared file system then opens one file per node."
     )

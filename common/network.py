@@ -50,6 +50,13 @@ def _format_address(address: Any) -> str:
     return socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
 
 
+def find_loopback() -> str:
+    """Return the address by which this machine reaches itself, that of IPv6 where it has no other."""
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)):
+        return "127.0.0.1"
+    return "::1"
+
+
 def open_sockets() -> set[tuple[int, int]]:
     """Return the sockets of this process: file descriptors, and inodes, which tell them from later sockets."""
     sockets = set()

@@ -96,7 +96,7 @@ def _connect_ranks(
             alarm.speaks = position.local_rank == (1 if position.node_rank == 0 else 0)
             device = choose_device(kind, *position.require_facts()[1:3], neighbours.devices)
             seats = [Seat(*seat) for seat in neighbours.seats]
-            rendezvous = Rendezvous(stores.store, seats, address or "localhost")
+            rendezvous = Rendezvous(stores.store, seats, address)
             ranks = join_ranks(position, rendezvous, device, config, alarm)
             yield ranks
             ranks.leave()

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 import torch.distributed as td
 
 from common.errors import LaunchError
-from common.network import find_interface, own_addresses, parse_address
+from common.network import find_interface, find_loopback, own_addresses, parse_address
 from common.ranks.launch import Neighbours, RankPosition, blame_environment, guess_node
 from common.stop import STOP
 
@@ -63,7 +63,7 @@ def serve_store(port: int, timeout_s: float) -> td.TCPStore:
     with _brief_lookups():
         try:
             return td.TCPStore(
-                "localhost",
+                find_loopback(),
                 port,
                 is_master=True,
                 timeout=timedelta(seconds=timeout_s),
@@ -173,7 +173,7 @@ def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore,
     message = bytearray(4096)
     if store:
         # A node that cannot resolve rank 0's name, or takes it for its own, finds rank 0 by one of its addresses.
-        hosts = ["localhost"] if position.nodes == 1 else [socket.gethostname(), *own_addresses()][:16]
+        hosts = [find_loopback()] if position.nodes == 1 else [socket.gethostname(), *own_addresses()][:16]
         message[:] = json.dumps([hosts, store.port]).encode().ljust(len(message), b"\0")
     # While MPI waits for a rank that failed before, no thread of Python runs, and no signal is heard.
     faulthandler.dump_traceback_later(timeout_s, exit=True)
@@ -322,16 +322,15 @@ def first_line(error: BaseException) -> str:
 def find_address(facts: Facts, reached_at: str) -> str:
     """Return the address by which the other ranks reach this one. reached_at: as in `Neighbours`."""
     # A rank beside rank 0 reaches it by any of its addresses; the ranks elsewhere know which of them is reached.
-    return facts.local if _is_between_machines(facts.local, facts.remote) else reached_at
+    return facts.local if _is_between_machines(facts.local, facts.remote) else reached_at or find_loopback()
 
 
 def choose_interface(address: str) -> None:
     """Let gloo use the interface of an address, unless the user has chosen one.
 
-    Nothing is chosen for no address, where all ranks are on one machine, and for one that no interface has, behind an
-    address translation.
+    Nothing is chosen for one that no interface has, behind an address translation.
     """
-    if address and not os.environ.get(INTERFACE) and (name := find_interface(address)):
+    if not os.environ.get(INTERFACE) and (name := find_interface(address)):
         os.environ[INTERFACE] = name  # for the groups that are made later, too
 
 

@@ -212,7 +212,7 @@ class Dist:
         if self.world_size == 1 or not whole.numel():
             return [whole] * self.world_size
         gathered = whole.new_zeros(self.world_size, *whole.shape)
-        if self._group:
+        if self._group and whole.device.type == self.device.type:
             td.all_gather([_as_bytes(part) for part in gathered], _as_bytes(whole), group=self._group)
         else:
             gathered[self.rank] = whole

@@ -35,7 +35,7 @@ from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classi
 from common.errors import LaunchError
 from common.network import open_sockets
 from common.ranks.groups import end_collectives, is_late, is_lost
-from common.ranks.meeting import call_within, first_line, list_some
+from common.ranks.meeting import AnsweringStore, first_line, list_some
 from common.stop import SIGNALS, STOP
 
 LOOK_EVERY_S: Final = 0.5
@@ -56,7 +56,8 @@ UNLIMITED: Final = timedelta(days=20)  # gloo and the store count milliseconds i
 ROLL: Final = "roll call of rank"
 STOP_BY: Final = "stop by signal"
 PASSING: Final = (ROLL, STOP_BY)
-"""News after which there is room for one more; after OVER, or the note of a failure, there is none."""
+"""News after which there is room for one more, once for each kind; after OVER, or the note of a failure, none."""
+NEWS: Final = ("news/0", "news/1", "news/2")
 UNREADABLE: Final = "unreadable note"
 OVER: Final = "over"
 """The work has ended well."""
@@ -207,16 +208,16 @@ class Alarm:
     def _leave_note(self, note: str) -> str | None:
         """Leave news unless there are such or final ones; return those that are there, None if there is no store."""
         with contextlib.suppress(RuntimeError):
-            for key in _list_keys():
-                winner = str(self._store.compare_set(key, "", note).decode())
+            for key in NEWS:
+                winner = _decode_news(self._store.compare_set(key, "", note))
                 if not _is_passing(winner) or winner.split()[0] == note.split()[0]:
                     return winner
         return None
 
     def _find_failure(self) -> Ending | None:
         """Return the failure of which there is a note in the store."""
-        for key in itertools.takewhile(lambda key: self._store.check([key]), _list_keys()):
-            news = self._store.get(key).decode()
+        for key in itertools.takewhile(lambda key: self._store.check([key]), NEWS):
+            news = _decode_news(self._store.get(key))
             if news != OVER and not _is_passing(news):
                 return _read_note(news)
         return None
@@ -284,7 +285,7 @@ class Alarm:
 
     def _read_life(self, key: str, rank: int) -> _Life | None:
         """Return a sign of life; None if there is none, or no readable one, since a store may be open to others."""
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             if self._store.check([key]):
                 host, at, progress, doing, waits = json.loads(self._store.get(key))
                 ago = f"{max(0.0, time.time() - at):.0f} s ago"
@@ -307,9 +308,9 @@ class Alarm:
     def _read_news(self) -> str:
         """Wait for a note, or for OVER; answer a roll call, and heed a signal that another rank got, before it."""
         store = self.stores.connect()
-        for key in _list_keys():
+        for key in NEWS:
             store.wait([key], UNLIMITED)
-            news = str(store.get(key).decode())
+            news = _decode_news(store.get(key))
             if news.startswith(ROLL):
                 store.set(f"answer/{self._rank}", self._describe_life())
                 store.add("answers", 1)
@@ -345,16 +346,6 @@ class Alarm:
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
 
 
-class AnsweringStore:
-    """A store whose calls raise RuntimeError after some seconds; torch's wait forever for a server that is stopped."""
-
-    def __init__(self, store: Any, seconds: float) -> None:
-        self._store, self._seconds = store, seconds
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *arguments: call_within(self._seconds, lambda: getattr(self._store, name)(*arguments))
-
-
 class _Life(NamedTuple):
     """A sign of life of a rank, in words. waits: whether it waited for other ranks."""
 
@@ -386,9 +377,8 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
     return call or "the end of the program", waits
 
 
-def _list_keys() -> Iterator[str]:
-    """Yield the keys of the news in a store."""
-    return map("news/{}".format, itertools.count())
+def _decode_news(content: bytes) -> str:
+    return content.decode(errors="replace")  # of a store that may be open to others
 
 
 def _is_passing(news: str) -> bool:

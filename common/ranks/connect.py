@@ -15,6 +15,7 @@ import torch
 import torch.distributed as td
 
 from common.device import choose_device, find_device_type, identify_only_device
+from common.errors import LaunchError
 from common.network import find_route
 from common.processes import bound_cores, find_death_signal, usable_cores
 from common.ranks.alarm import LOOK_EVERY_S, Alarm, Stores
@@ -23,6 +24,8 @@ from common.ranks.dist import MOST_CONNECTED, Dist, check_sharing, join_ranks
 from common.ranks.groups import check_open_files
 from common.ranks.launch import RankPosition, complete_position, find_rank_position
 from common.ranks.meeting import (
+    ANSWER_S,
+    AnsweringStore,
     Facts,
     Seat,
     choose_interface,
@@ -78,7 +81,12 @@ def _connect_ranks(
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
     stores = Stores(server, connect_again, server.host, server.port).with_prefix(prefix)
     check_open_files(position.rank, world_size, world_size <= MOST_CONNECTED)
-    claim_rank(stores.store, position.rank, world_size)
+    # That of this process answers; another's may be stopped, or cut off.
+    store = stores.store if position.rank == 0 else AnsweringStore(stores.store, ANSWER_S)
+    try:
+        claim_rank(store, position.rank, world_size)
+    except td.DistError as error:
+        raise LaunchError(f"rank {position.rank} lost the store of the ranks at {stores.host} ({error})") from error
     alarm = Alarm(stores, position.rank, world_size, expected)
     try:
         with alarm:
@@ -87,7 +95,7 @@ def _connect_ranks(
             kind = find_device_type(config.device)
             cores = zlib.crc32(str(sorted(bound_cores())).encode())
             facts = Facts(position.rank, cores, identify_only_device(kind), *find_route(server.host, server.port))
-            neighbours = introduce_ranks(stores.store, facts, world_size, config.start_timeout_s)
+            neighbours = introduce_ranks(store, facts, world_size, config.start_timeout_s)
             address = find_address(facts, neighbours.reached_at)
             choose_interface(address)
             if "OMP_NUM_THREADS" not in os.environ and usable_cores() < neighbours.sharing * len(bound_cores()):

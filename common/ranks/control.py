@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ import torch.distributed as td
 from torch import Tensor
 
 from common.errors import LaunchError
-from common.ranks.meeting import INTERFACE, Seat, connect_to_store, seat_ranks, serve_store
+from common.ranks.meeting import INTERFACE, Seat, call_within, connect_to_store, seat_ranks, serve_store
 
 LONGEST: Final = 2**32
 """Bytes of a message, such as the list of the files to be staged, or a batch of predictions."""
@@ -47,21 +48,21 @@ class ControlPlane:
         self._groups: list[Any] = []
         if not seats:
             return
-        gloo, interface = td.ProcessGroupGloo, os.environ.get(INTERFACE)
+        gloo, interface, seconds = td.ProcessGroupGloo, os.environ.get(INTERFACE), timeout.total_seconds()
         options = gloo._Options()
         options._timeout = timeout
         # One for all groups, since each looks up the name of this host.
         options._devices = [gloo.create_device(interface=interface) if interface else gloo.create_default_device()]
-        own = None if seats[0].number else serve_store(0, timeout.total_seconds())
+        own = None if seats[0].number else serve_store(0, seconds)
         if own:
             store.set(f"plane/{rank}", f"{own.port} {address}")
         for seat in seats:
             server = own
             if seat.number:
-                port, host = store.get(f"plane/{seat.leader}").decode().split()
-                server = connect_to_store(host, int(port), timeout.total_seconds())
+                port, host = call_within(seconds, partial(store.get, f"plane/{seat.leader}")).decode().split()
+                server = connect_to_store(host, int(port), seconds)
             meeting = td.PrefixStore(f"{seat.level}/{seat.leader}", server)
-            self._groups.append(gloo(meeting, seat.number, seat.size, options))
+            self._groups.append(call_within(seconds, partial(gloo, meeting, seat.number, seat.size, options)))
 
     def form_part(self, rank: int, nodes: Sequence[int], name: str, timeout: timedelta) -> ControlPlane:
         """Return the plane of some of the ranks, of which this one has the number `rank`. nodes: of each of these."""

@@ -11,7 +11,7 @@ import bisect
 import contextlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -74,7 +74,7 @@ class Neighbours(NamedTuple):
     sharing: int
     devices: int
     reached_at: str
-    seats: Sequence[Sequence[int]]
+    seats: list[tuple[int, int, int, int]]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 import torch.distributed as td
 
 from common.errors import LaunchError
@@ -36,7 +37,10 @@ from common.stop import STOP
 PATIENCE_S: Final = 2.0
 """For a connection to a host."""
 ANSWER_S: Final = 30.0
-"""For the first answer of rank 0's store, which 10,000 ranks may ask at once."""
+"""For the first answers of rank 0's store, which 10,000 ranks may ask at once."""
+MOST_WAITING: Final = 4
+"""Threads that wait for a store, before no call is begun any more."""
+T = TypeVar("T")
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 FAN_OUT: Final = 8
 """Ranks of a group of the control plane."""
@@ -156,6 +160,28 @@ def call_within(seconds: float, call: Callable[[], Any]) -> Any:
     raise td.DistStoreError("the store of the ranks does not answer")
 
 
+class AnsweringStore:
+    """A store whose calls raise RuntimeError after some seconds; torch's wait forever for a server that is stopped."""
+
+    def __init__(self, store: Any, seconds: float) -> None:
+        self._store, self._seconds, self._waiting = store, seconds, 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self._waiting += 1
+            try:
+                return getattr(self._store, name)(*arguments)
+            finally:
+                self._waiting -= 1
+
+        def call_in_time(*arguments: Any) -> Any:
+            if self._waiting > MOST_WAITING:
+                raise td.DistStoreError("the store of the ranks does not answer")
+            return call_within(self._seconds, partial(call, *arguments))
+
+        return call_in_time
+
+
 def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, int]:
     """Return the store and the number of the ranks; rank 0 tells the others by MPI where it is. MPI then ends."""
     try:
@@ -238,7 +264,15 @@ def introduce_ranks(store: Any, facts: Facts, size: int, timeout_s: float) -> Ne
     # Rank 0 says who is missing, a moment before.
     elif not any(store.check(["met"]) for _ in STOP.poll(timeout_s + 2 * PATIENCE_S)):
         raise LaunchError(f"rank {rank} waited {timeout_s:.0f} s for the other ranks (dist.start_timeout_s)")
-    return Neighbours(*json.loads(store.get(f"neighbours of {rank}")))
+    return _decode(store.get(f"neighbours of {rank}"), Neighbours)
+
+
+def _decode(content: bytes, kind: type[T]) -> T:
+    """Return what a rank has left in the store; LaunchError for anything else."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise LaunchError(f"a rank said what makes no sense ({error}): is the port open to others?") from None
 
 
 def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
@@ -259,8 +293,8 @@ def _publish_neighbours(store: Any) -> None:
     """Leave its `Neighbours` for each rank; nodes are counted in the order of their first ranks."""
     nodes: list[list[Facts]] = []
     for host in store.get("hosts").decode().split():
-        lines = store.get(f"facts of {host}").decode().splitlines()
-        nodes.append(sorted(Facts(*json.loads(line)) for line in lines))
+        lines = store.get(f"facts of {host}").splitlines()
+        nodes.append(sorted(_decode(line, Facts) for line in lines))
     nodes.sort()
     everyone = [facts for node in nodes for facts in node]
     routes = ((facts.local, facts.remote) for facts in everyone)

@@ -18,9 +18,10 @@ import torch.distributed as td
 
 from common.ending import FAILED, Ending, EndingError
 from common.errors import LaunchError
-from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm, AnsweringStore, Stores
+from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm, Stores
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
+from common.ranks.meeting import AnsweringStore
 from common.stop import STOP
 
 BEAT_S: Final = 5.0

@@ -17,8 +17,9 @@ pytest.importorskip("torch")
 import torch.distributed as td
 
 from common.ending import Ending
-from common.ranks.alarm import Alarm, AnsweringStore, LostRanksError, Stopped, Stores, describe_main_thread
+from common.ranks.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
 from common.ranks.groups import is_lost
+from common.ranks.meeting import AnsweringStore
 from common.stop import STOP
 from tests.problems import ROOT
 

@@ -37,6 +37,9 @@ def test_powers_are_fitted_through_all_numbers_of_ranks(page):
     def fit(*values):
         return page.Power([{"ranks": 2**i, "x": value} for i, value in enumerate(values)], lambda ranks: ranks["x"])
 
+    hidden = fit(100, 102, 106)  # 2 for each rank: the power would say 0.04
+    assert hidden.at(1004) == 2106 and hidden.reaches(2106) == pytest.approx(1004)
+
     squares = fit(3, 12, 48, 192)
     assert squares.exponent == pytest.approx(2) and squares.at(100) == pytest.approx(30_000)
     assert squares.reaches(300) == pytest.approx(10)

@@ -48,7 +48,7 @@ Results = dict[str, Any]
 class Power:
     """The power of the number of ranks that is nearest to all measured values, by least squares of the logarithms.
 
-    Where a constant hides how a value grows, the straight line through the last two points says more; the larger counts.
+    Where a constant hides how a value grows, the straight line through the last two points does not: the larger counts.
     """
 
     def __init__(self, found: Sequence[Results], value: Callable[[Results], float]) -> None:

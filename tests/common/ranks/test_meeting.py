@@ -63,7 +63,7 @@ def meet(ranks, port, size=2, timeout_s=TIMEOUT_S, host="localhost"):
             store, _ = meeting.open_store(position, timeout_s)
             meeting.claim_rank(store, rank, size)
             facts = meeting.Facts(rank, 7, rank, *network.find_route(store.host, store.port))
-            seats = [[0, 0, rank, size]]
+            seats = [(0, 0, rank, size)]
             neighbours = meeting.introduce_ranks(store, facts, size, timeout_s)
             assert neighbours == Neighbours(rank, size, 0, 1, size, size, "", seats)
             return store

@@ -13,7 +13,7 @@ import torch.distributed as td
 from torch.nn.parallel import DistributedDataParallel
 
 from common.mllog import RunRecord
-from common.ranks.control import ControlPlane
+from common.ranks.dist import Dist
 from common.training import run
 from common.training.evaluators import Evaluator, RemoteEvaluator
 from common.training.loop import Loop
@@ -63,7 +63,7 @@ step, serve = Step.__call__, run.serve_evaluations
 Step.__call__, run.serve_evaluations = step_and_release, serve_late
 watch(DistributedDataParallel, "__init__", "wrap")
 watch(td.Reducer, "_rebuild_buckets", "rebuild", bool)
-watch(ControlPlane, "broadcast", "broadcast")
+watch(Dist, "broadcast", "broadcast")
 watch(RunRecord, "__enter__", "run")
 watch(Step, "__call__", "step")
 watch(RemoteEvaluator, "begin", "evaluation")

@@ -97,7 +97,8 @@ def test_it_is_for_accelerators_and_for_what_is_recorded():
 def test_the_wrapper_rehearses_once_and_changes_nothing():
     problem, ranks, wrapped = Problem(None), make_single_dist(), []
     precision = Precision(PrecisionConfig("fp32"), torch.device("cpu"))
-    ranks.world_size, ranks.sharing, ranks.wrap = 2, make_single_dist(), lambda module: wrapped.append(module) or module
+    ranks.world_size, ranks.sharing, ranks.reduces_in_backward = 2, make_single_dist(), True
+    ranks.wrap = lambda module: wrapped.append(module) or module
     passes = []
     problem.model.register_forward_hook(lambda *_: passes.append(1))
     step = Step(problem, optim.build(OptimConfig(), problem.model.parameters(), 0.1), precision, ranks)

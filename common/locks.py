@@ -224,7 +224,7 @@ class Lease:
         name, content = lease
         with suppress(OSError):
             found = [held.path.name for held in _list_leases(self.folder)]
-            return found == [name] and (self.folder / name).read_text() == content
+            return found == [name] and (self.folder / name).read_bytes() == content.encode()
         return False
 
     @property

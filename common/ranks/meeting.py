@@ -26,9 +26,9 @@ from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
 import torch.distributed as td
 
+from common.bad_json import decode_json
 from common.errors import LaunchError
 from common.network import find_interface, find_loopback, own_addresses, parse_address
 from common.ranks.launch import Neighbours, RankPosition, blame_environment, guess_node
@@ -270,8 +270,8 @@ def introduce_ranks(store: Any, facts: Facts, size: int, timeout_s: float) -> Ne
 def _decode(content: bytes, kind: type[T]) -> T:
     """Return what a rank has left in the store; LaunchError for anything else."""
     try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return decode_json(content, kind)
+    except ValueError as error:
         raise LaunchError(f"a rank said what makes no sense ({error}): is the port open to others?") from None
 
 

@@ -88,6 +88,7 @@ class Parts:
         stores = self._stores.with_prefix(f"alarm/{name}")
         alarm = Alarm(stores, self._dist.rank, self.size, self._expected, self._alarm)
         alarm.work = f"{name}: "
+        alarm.speaks = self._alarm is None or self._alarm.speaks
         try:
             with alarm:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.

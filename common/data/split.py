@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import numpy as np
 
 from common.data.manifest import NAME, describe_file, read_manifest
+from common.data.node_memory import share_names
 from common.file_kind import HEAD_BYTES, find_kind
 from common.files import explain_lost_link, is_foreign, list_data, suggest_folder
 from common.settings.run import SamplesConfig
@@ -52,7 +53,7 @@ class Split(ABC):
 
     config: SamplesConfig
 
-    def __init__(self, folder: Path | str, names: list[str], samples: int | None, config: SamplesConfig) -> None:
+    def __init__(self, folder: Path | str, names: Sequence[str], samples: int | None, config: SamplesConfig) -> None:
         folder = Path(folder)
         if samples is not None and len(names) < samples:
             raise DatasetError(
@@ -190,14 +191,12 @@ class Listing:
         return f", such as {name}" + (f", {kind.name}" if kind else "") + " (of another benchmark?)"
 
 
-def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
+def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> Sequence[str]:
     """Return the names that `find` finds for the first rank, on all ranks: a collective call, unless `ranks` is None.
 
     A shared file system takes long to list half a million files, and manifests are large.
     """
-    if ranks is None:
-        return find()
-    return ranks.broadcast_json(find() if ranks.is_main else None)
+    return find() if ranks is None else share_names(find() if ranks.is_main else [], ranks)
 
 
 def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listing:

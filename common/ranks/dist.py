@@ -101,6 +101,7 @@ class Dist:
         self.records_reduction, self.reduces_in_backward = config.record_reduction, group is not None
         self.leave: Callable[[], None] = self.barrier
         self._nodes: list[int] = []
+        self._leaders: Dist | None = None
         self._formed = 0
 
     def barrier(self) -> None:
@@ -315,11 +316,12 @@ class Dist:
     def find_leaders(self) -> Dist | None:
         """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
 
-        An expensive call: make it once per run.
+        A collective call, expensive the first time.
         """
-        nodes = self.find_nodes()
-        group = self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
-        return group if self.local_rank == 0 else None
+        if self._leaders is None:
+            nodes = self.find_nodes()
+            self._leaders = self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
+        return self._leaders if self.local_rank == 0 else None
 
     def group(self, size: int) -> Dist:
         """Return the Dist of this rank's group of `size` consecutive ranks: ranks 0 to size - 1, and so on.
@@ -412,6 +414,7 @@ class Dist:
 
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
+        self._leaders = None
         self._plane.close()
         if self._group:
             leave_group(self._group)

@@ -175,11 +175,13 @@ def relay_chunks(
 ) -> None:
     """Read each chunk on one node, broadcast it, and write the wanted files on each node.
 
+    chunks, names: of the wanted files; they count on the first rank of each node.
     The nodes take turns reading. While a chunk is broadcast, its reader reads its next one and all write the previous.
     """
     leaders = workers.dist.find_leaders()
+    count = int(workers.dist.all_reduce(torch.tensor(len(chunks)), "max"))
     if leaders is None:
-        for _ in range(len(chunks) + 1):
+        for _ in range(count + 1):
             workers.agree_on_errors()
         return
     with workers.open_pool() as pool, storage.ending_reads():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -111,7 +112,7 @@ class StagingPlan:
     """Where the files go. on_node: the numbers in `files` of the files for each node, ascending."""
 
     mode: str
-    files: tuple[SourceFile, ...]
+    files: Sequence[SourceFile]
     on_node: tuple[Sequence[int], ...]
 
     def describe(self, lacking: Sequence[SourceFile], largest: int) -> str:
@@ -138,19 +139,18 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     none: nowhere; replicate, memory: to every node; shard: the samples of each folder are dealt to the nodes by
     `sampling.shard_assignment`, and files that belong to no sample go to every node.
     """
-    all_files = tuple(files)
     if mode == "none":
-        return StagingPlan(mode, all_files, ((),) * nodes)
+        return StagingPlan(mode, files, ((),) * nodes)
     if mode != "shard":
-        return StagingPlan(mode, all_files, (range(len(files)),) * nodes)
+        return StagingPlan(mode, files, (range(len(files)),) * nodes)
     samples = group_pairs((file.folder, file.sample) for file in files if file.sample is not None)
     holders = {folder: _assign_holders(max(numbers) + 1, nodes) for folder, numbers in samples.items()}
-    node_files: list[list[int]] = [[] for _ in range(nodes)]
+    node_files = [array("q") for _ in range(nodes)]
     for number, file in enumerate(files):
         STOP.check()
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
             node_files[node].append(number)
-    return StagingPlan(mode, all_files, tuple(node_files))
+    return StagingPlan(mode, files, tuple(node_files))
 
 
 def _assign_holders(n: int, nodes: int) -> list[int]:

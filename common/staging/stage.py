@@ -27,6 +27,8 @@ import shutil
 import time
 import uuid
 import zlib
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +42,7 @@ from common.command import describe_reason
 from common.data.build import readable_bytes
 from common.data.manifest import NAME as MANIFEST
 from common.data.manifest import read_manifest
+from common.data.node_memory import RAM_DISK, LazySequence, share_bytes, share_names
 from common.data.sampling import take_share
 from common.files import free_inodes
 from common.locks import LOOK_S
@@ -54,10 +57,9 @@ from common.stop import STOP
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset", "stage_url"]
 
-RAM_DISK: Final = Path("/dev/shm")
 LOOKUP_THREADS: Final = 16
-SENT_FILES: Final = 2**15
-"""The files whose names and sizes are in one message."""
+FACTS: Final = np.dtype([("size", np.int64), ("sample", np.int64), ("sha256", "S64")])
+"""Of a file, as its ranks share them."""
 RAM_SHARE: Final = 0.8
 """The share of free memory that staging may take: the rest is for training."""
 
@@ -66,7 +68,7 @@ RAM_SHARE: Final = 0.8
 class Staged:
     """Where the files are now.
 
-    root: the folder on this node, None if nothing was staged. names: the files that are in it.
+    root: the folder on this node, None if nothing was staged. names: the files that are in it, sorted.
     bytes_read: from shared storage, by all nodes together. bytes_written: on all nodes together.
     """
 
@@ -77,12 +79,13 @@ class Staged:
     bytes_written: int = 0
     seconds: float = 0.0
     root: Path | None = None
-    names: frozenset[str] = frozenset()
+    names: Sequence[str] = ()
     _close: Callable[[], None] = lambda: None
 
     def path_of(self, name: str) -> Path:
         """Return where this rank reads a file: on its node if it was staged, else on shared storage."""
-        return self.source / name if self.root is None or name not in self.names else self.root / name
+        at = bisect_left(self.names, name)
+        return self.root / name if self.root and [*self.names[at : at + 1]] == [name] else self.source / name
 
     def log_facts(self) -> dict[str, Any]:
         """Return the facts about staging for the log."""
@@ -134,12 +137,12 @@ def stage_dataset(
     all staged files, unless `keep` is set.
     """
     begin = time.perf_counter()
-    files = _share_list(files, dist)
-    _check_counts(files, source, samples)
+    listing = _share_list(files, dist)
+    _check_counts(listing[0], source, samples)
     if config.mode == "none":
-        _print_message(dist, make_plan(files, "none", dist.nodes).describe([], 0))
+        _print_message(dist, make_plan(listing[0], "none", dist.nodes).describe([], 0))
         return Staged("none", source, dist.nodes)
-    return _copy_dataset(files, SharedStorage(source), config, StagingWorkers(dist, config.workers), begin)
+    return _copy_dataset(listing, SharedStorage(source), config, StagingWorkers(dist, config.workers), begin)
 
 
 def stage_url(config: StagingConfig, dist: Dist) -> Staged:
@@ -150,8 +153,7 @@ def stage_url(config: StagingConfig, dist: Dist) -> Staged:
     begin = time.perf_counter()
     workers, storage = StagingWorkers(dist, config.workers), UrlStorage(str(config.source))
     lists = workers.map_items(_list_remote_files, [storage] if dist.is_main else [])
-    files = _share_list(lists[0] if lists else [], dist)
-    return _copy_dataset(files, storage, config, workers, begin)
+    return _copy_dataset(_share_list(lists[0] if lists else [], dist), storage, config, workers, begin)
 
 
 def _list_remote_files(storage: UrlStorage) -> list[SourceFile]:
@@ -169,19 +171,26 @@ def _list_remote_files(storage: UrlStorage) -> list[SourceFile]:
 
 
 def _copy_dataset(
-    files: Sequence[SourceFile], storage: SharedStorage, config: StagingConfig, workers: StagingWorkers, begin: float
+    listing: tuple[Sequence[SourceFile], Sequence[str], np.ndarray],
+    storage: SharedStorage,
+    config: StagingConfig,
+    workers: StagingWorkers,
+    begin: float,
 ) -> Staged:
     dist = workers.dist
+    files, names, in_order = listing
     folder = StageDir(_stage_dir(config, storage), storage.root, config.checksum, config.inflate)
     files = _look_up(workers, files, storage, config.inflate)
     plan = make_plan(files, config.mode, dist.nodes)
     try:
-        names = _copy_files(workers, plan, storage, folder)
+        _copy_files(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
         STOP.defer()  # the caller has yet to take note of what is to be removed
     except BaseException as error:
         folder.close(remove=not isinstance(error, StagingError) and not config.keep)
         raise
+    is_here: np.ndarray = np.zeros(len(files), bool)
+    is_here[plan.on_node[dist.node_rank]] = True
     return Staged(
         config.mode,
         storage.root if isinstance(storage.root, Path) else folder.root,
@@ -190,22 +199,28 @@ def _copy_dataset(
         bytes_written=bytes_written,
         seconds=time.perf_counter() - begin,
         root=folder.root,
-        names=names,
+        names=LazySequence(names.__getitem__, array("q", in_order[is_here[in_order]].tobytes())),
         _close=partial(folder.close, remove=not config.keep),
     )
 
 
-def _share_list(files: Sequence[SourceFile], dist: Dist) -> list[SourceFile]:
-    """Return rank 0's files on all ranks, sent in parts: as JSON they take several times their memory."""
-    shared: list[SourceFile] = []
-    for start in range(0, dist.broadcast_json(len(files)), SENT_FILES):
-        rows = [[f.name, f.size, f.sample, f.sha256] for f in files[start : start + SENT_FILES]]
-        shared += [SourceFile(*row) for row in dist.broadcast_json(rows)]
-    return shared
+def _share_list(files: Sequence[SourceFile], dist: Dist) -> tuple[Sequence[SourceFile], Sequence[str], np.ndarray]:
+    """Return rank 0's files on all ranks, their names, and their numbers in the order of the names."""
+    names = share_names([file.name for file in files], dist)
+    order = np.array(sorted(range(len(files)), key=lambda number: files[number].name), np.int64)
+    numbers = np.frombuffer(share_bytes(order.tobytes(), dist), np.int64)
+    rows = [(file.size, -1 if file.sample is None else file.sample, file.sha256 or "") for file in files]
+    facts = np.frombuffer(share_bytes(np.array(rows, FACTS).tobytes(), dist), FACTS)
+
+    def describe_file(number: int) -> SourceFile:
+        size, sample, sha256 = facts[number].tolist()
+        return SourceFile(names[number], size, None if sample < 0 else sample, sha256.decode() or None)
+
+    return LazySequence(describe_file, range(len(names))), names, numbers
 
 
-def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
-    """Copy what the nodes lack of their files, and return the names of this node's."""
+def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> None:
+    """Copy what the nodes lack of their files."""
     dist = workers.dist
     _take_folders(workers, folder)
     lacking, staged = _find_lacking(workers, plan, folder)
@@ -215,8 +230,10 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     # Two bytes for each file, whatever the number of nodes: whether one lacks it, and whether one has it.
     presence = torch.zeros(2, len(plan.files), dtype=torch.uint8)
     presence[0, lacking], presence[1, staged] = 1, 1
+    # On the first rank of a node alone, since these are half a million files when none is there yet.
     anywhere, anywhere_kept = (
-        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(presence, "max")
+        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] if dist.local_rank == 0 else []
+        for row in dist.all_reduce(presence, "max")
     )
     total = int(dist.all_reduce(torch.tensor(size_of(own))))
     largest = int(dist.all_reduce(torch.tensor(size_of(here)), "max"))
@@ -234,7 +251,6 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
                 relay_chunks(workers, pack_chunks(anywhere), storage, folder, {file.name for file in here})
     finally:
         folder.remove_unfinished()
-    return frozenset(plan.files[number].name for number in plan.on_node[dist.node_rank])
 
 
 def _print_message(dist: Dist, text: str) -> None:
@@ -263,7 +279,7 @@ def _check_counts(files: Sequence[SourceFile], source: Path, samples: Mapping[st
 
 def _look_up(
     workers: StagingWorkers, files: Sequence[SourceFile], storage: SharedStorage, inflate: bool
-) -> list[SourceFile]:
+) -> Sequence[SourceFile]:
     """Return the files with size and time of change from the file system; each rank looks up a part."""
 
     def look_up(file: SourceFile) -> SourceFile:
@@ -277,11 +293,13 @@ def _look_up(
     facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
     for i, file in zip(own_numbers, own_files, strict=True):
         facts[i] = torch.tensor([0 if file.raw_size is None else file.raw_size + 1, file.mtime_ns])
-    sizes, times = (column.tolist() for column in workers.dist.all_reduce(facts).unbind(1))
-    return [
-        replace(file, raw_size=size - 1 if size else None, mtime_ns=mtime_ns)
-        for file, size, mtime_ns in zip(files, sizes, times, strict=True)
-    ]
+    rows = workers.dist.all_reduce(facts).numpy()
+
+    def describe_file(number: int) -> SourceFile:
+        size, mtime_ns = rows[number].tolist()
+        return replace(files[number], raw_size=size - 1 if size else None, mtime_ns=mtime_ns)
+
+    return LazySequence(describe_file, range(len(files)))
 
 
 def _take_folders(workers: StagingWorkers, folder: StageDir) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from common.data import node_memory
 from common.data.manifest import NAME, ManifestEntry, read_manifest, write_manifest
 from common.data.split import DatasetError
 from common.files import is_foreign
@@ -58,11 +59,15 @@ def test_a_file_that_the_manifest_lists_must_be_there(case, data, opened):
 
 def test_the_first_rank_lists_the_folder_for_all(case, data, opened, monkeypatch):
     told = []
-    main = SimpleNamespace(is_main=True, broadcast_json=lambda names: told.append(names) or names)
-    files = list(opened(ranks=main).files())
+
+    def share_bytes(content, ranks):
+        told.extend([content] if ranks.is_main else [])
+        return memoryview(content if ranks.is_main else told.pop(0))
+
+    monkeypatch.setattr(node_memory, "share_bytes", share_bytes)
+    files = list(opened(ranks=SimpleNamespace(is_main=True)).files())
     monkeypatch.setattr(os, "listdir", None)
-    other = SimpleNamespace(is_main=False, broadcast_json=lambda nothing: told.pop() if nothing is None else None)
-    assert list(opened(ranks=other).files()) == files and not told
+    assert list(opened(ranks=SimpleNamespace(is_main=False)).files()) == files and not told
 
 
 def test_a_sample_that_the_manifest_lacks_is_refused(case, data, opened):

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as td
 from torch import nn
 
+from common.data import node_memory
 from common.ending import Ending, EndingError, classify_error
 from common.errors import LaunchError
 from common.ranks import alarm
@@ -217,6 +218,22 @@ def leaders(dist, folder):
         assert sent == (dist.nodes - 1) * dist.local_size
         assert chosen.broadcast_json(chosen.rank, src=chosen.world_size - 1) == chosen.world_size - 1
         chosen.barrier()
+
+
+def memory(dist, folder):
+    """Check that names are in memory once per node, or in that of each rank where one has no part in the node's."""
+    names = ["train/\u00e9\udc80", "", "x" * 5000]
+    for folders in ([node_memory.RAM_DISK] * 4, [node_memory.RAM_DISK, folder / "missing"] * 2):
+        with mock.patch.object(node_memory, "RAM_DISK", folders[dist.rank]):
+            shared = node_memory.share_names(names if dist.is_main else ["other"], dist)
+        assert list(shared) == names and list(shared[1:]) == names[1:] and shared[-1] == names[-1]
+        lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "/mlperf-hpc-" in line]
+        inodes = dist.broadcast_json(dist.gather_json([line[4] for line in lines]))
+        alike = [inodes[node * dist.local_size] for node in range(dist.nodes) for _ in range(dist.local_size)]
+        assert inodes == alike and len({*map(tuple, inodes)}) == (dist.nodes if folders[1] == folders[0] else 1)
+        assert {len(inode) for inode in inodes} == {2 if folders[1] == folders[0] else 0}
+        assert {line[6] for line in lines} <= {"(deleted)"}
+        del shared
 
 
 def parts(dist, folder):

@@ -237,7 +237,7 @@ def measure_staging() -> dict[str, Any]:
     """
     import torch
 
-    from common.ranks.dist import Dist, format_json, parse_json
+    from common.ranks.dist import Dist
     from common.ranks.launch import RankPosition
     from common.settings.machine import StagingConfig
     from common.staging import stage
@@ -250,10 +250,9 @@ def measure_staging() -> dict[str, Any]:
         def find_leaders(self) -> Dist:
             return self
 
-        def broadcast_json(self, value: Any, src: int = 0) -> Any:
-            content = format_json(value)
+        def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
             sent["list"] += len(content)
-            return parse_json(content)
+            return content
 
         def all_reduce(self, tensor: torch.Tensor, op: Any = "sum") -> torch.Tensor:
             sent["mask" if tensor.dtype == torch.uint8 else "facts"] += tensor.nbytes

@@ -137,12 +137,12 @@ def stage_dataset(
     all staged files, unless `keep` is set.
     """
     begin = time.perf_counter()
-    listing = _share_list(files, dist)
-    _check_counts(listing[0], source, samples)
+    workers = StagingWorkers(dist, config.workers)
+    workers.map_items(lambda files: _check_counts(files, source, samples), [files] if dist.is_main else [])
     if config.mode == "none":
-        _print_message(dist, make_plan(listing[0], "none", dist.nodes).describe([], 0))
+        _print_message(dist, make_plan(files, "none", dist.nodes).describe([], 0))
         return Staged("none", source, dist.nodes)
-    return _copy_dataset(listing, SharedStorage(source), config, StagingWorkers(dist, config.workers), begin)
+    return _copy_dataset(_share_list(files, dist), SharedStorage(source), config, workers, begin)
 
 
 def stage_url(config: StagingConfig, dist: Dist) -> Staged:
@@ -209,8 +209,9 @@ def _share_list(files: Sequence[SourceFile], dist: Dist) -> tuple[Sequence[Sourc
     names = share_names([file.name for file in files], dist)
     order = np.array(sorted(range(len(files)), key=lambda number: files[number].name), np.int64)
     numbers = np.frombuffer(share_bytes(order.tobytes(), dist), np.int64)
-    rows = [(file.size, -1 if file.sample is None else file.sample, file.sha256 or "") for file in files]
-    facts = np.frombuffer(share_bytes(np.array(rows, FACTS).tobytes(), dist), FACTS)
+    rows = ((file.size, -1 if file.sample is None else file.sample, file.sha256 or "") for file in files)
+    content = np.fromiter(rows, FACTS, len(files)).tobytes()
+    facts = np.frombuffer(share_bytes(content, dist), FACTS)
 
     def describe_file(number: int) -> SourceFile:
         size, sample, sha256 = facts[number].tolist()
@@ -230,9 +231,9 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     # Two bytes for each file, whatever the number of nodes: whether one lacks it, and whether one has it.
     presence = torch.zeros(2, len(plan.files), dtype=torch.uint8)
     presence[0, lacking], presence[1, staged] = 1, 1
-    # On the first rank of a node alone, since these are half a million files when none is there yet.
+    # Known to the first rank of each node alone: these may be half a million files.
     anywhere, anywhere_kept = (
-        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] if dist.local_rank == 0 else []
+        LazySequence(plan.files.__getitem__, row.nonzero()[:, 0].tolist() if dist.local_rank == 0 else [])
         for row in dist.all_reduce(presence, "max")
     )
     total = int(dist.all_reduce(torch.tensor(size_of(own))))

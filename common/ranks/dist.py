@@ -5,10 +5,10 @@
 
 Only this room imports torch.distributed and mpi4py. What is in main memory goes by the control plane
 (common/ranks/control.py), with and without accelerators; what is on a device by its own library (nccl, xccl). On CPUs
-up to MOST_CONNECTED ranks also form a group of gloo, which connects all with each other, for the gradients and for
-samples that ranks share; of more ranks the gradients go by the control plane, too. MPI serves one purpose: under mpirun
-it tells the ranks where rank 0 listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster);
-untested with several GPUs.
+up to MOST_CONNECTED ranks also form a group of gloo, which connects all with each other, for gradients, for sums that
+are rounded, and for samples that ranks share; of more ranks all go by the control plane. MPI serves one purpose: under
+mpirun it tells the ranks where rank 0 listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm
+(tests/cluster); untested with several GPUs.
 """
 
 from __future__ import annotations
@@ -108,14 +108,18 @@ class Dist:
         """Wait until all ranks are here and their devices have finished the work given to them."""
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
-        self.all_reduce(torch.zeros(1))
+        self.all_reduce(torch.zeros(1, dtype=torch.int32))
 
     def all_reduce(self, tensor: Tensor, op: Operation = "sum") -> Tensor:
-        """Reduce `tensor` element-wise over all ranks, in place on each, and return it."""
+        """Reduce `tensor` element-wise over all ranks, in place on each, and return it.
+
+        Where all ranks connect, numbers are added in an order that does not depend on where the ranks are.
+        """
         if self.world_size == 1:
             return tensor
         STOP.check()  # a rank that has failed takes part no more
-        if self._group and tensor.device.type != "cpu":
+        is_fact = tensor.device.type == "cpu" and (self.device.type != "cpu" or not tensor.is_floating_point())
+        if self._group and not is_fact:
             td.all_reduce(tensor.detach(), OPERATIONS[op], group=self._group)
         else:
             here = tensor.detach().cpu()

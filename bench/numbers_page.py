@@ -311,8 +311,8 @@ def describe_scale() -> Subject:
             f"{store['connect']['cpu_us']:.0f} µs, {store['memory_kb']:.1f} kB",
         ),
         Number(
-            f"a rank that stages {staging['files']:,} files to {staging['nodes']:,} nodes again",
-            f"{staging['cpu_s']:.1f} s, {staging['peak_mb'] - staging['before_mb']:.0f} MB",
+            f"one of two ranks that stage {staging['files']:,} files again",
+            f"{staging['cpu_s']:.1f} s, {staging['own_mb']:.0f} MB, and {staging['list_mb']:.0f} MB with the other",
         ),
         Number(f"breaks first: {what}", f"{ranks:,.0f} ranks", goal=f">= {goal:,}" if ranks < goal else ""),
     ]

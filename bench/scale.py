@@ -42,7 +42,6 @@ CLIENTS: Final = 4096
 AT_ONCE: Final = 256
 """Clients that wait at the same time."""
 FILES: Final = {"train": 524_288, "validation": 65_536}
-NODES: Final = 1024
 MEETINGS: Final = ((10_000, 1), (10_000, 4), (10_048, 64), (65_536, 8))
 """Ranks that do not exist, and how many of them share a node of CORES cores."""
 CORES: Final = 256
@@ -230,33 +229,19 @@ def measure_meeting(ranks: int, per_node: int) -> dict[str, Any]:
 # -- the list of files of a full dataset ---------------------------------------------------------------------
 
 
-def measure_staging() -> dict[str, Any]:
-    """Return the cost of a second staging for one rank of NODES nodes, with all files where they are.
+def stage_again() -> None:
+    """Be one of two ranks that stage a full dataset, with all files where they are; the second prints its cost.
 
-    The other ranks are made up, as are the files: what the file system says of them is left out.
+    The files are made up: what the file system says of them is left out. own_mb: the most that a rank has for itself
+    beyond what it had before. list_mb: the most that the two share.
     """
-    import torch
+    import psutil
 
-    from common.ranks.dist import Dist
-    from common.ranks.launch import RankPosition
-    from common.settings.machine import StagingConfig
+    from common.ranks.connect import connect
+    from common.settings.machine import DistConfig, StagingConfig
     from common.staging import stage
-    from common.staging.copy import SharedStorage
     from common.staging.stage_dir import StageDir
-
-    sent = {"list": 0, "facts": 0, "mask": 0}
-
-    class OneOfMany(Dist):
-        def find_leaders(self) -> Dist:
-            return self
-
-        def broadcast_bytes(self, content: bytes, src: int = 0) -> bytes:
-            sent["list"] += len(content)
-            return content
-
-        def all_reduce(self, tensor: torch.Tensor, op: Any = "sum") -> torch.Tensor:
-            sent["mask" if tensor.dtype == torch.uint8 else "facts"] += tensor.nbytes
-            return tensor
+    from common.staging.storage import SharedStorage
 
     def list_files() -> Iterator[Any]:
         for folder, count in FILES.items():
@@ -266,21 +251,29 @@ def measure_staging() -> dict[str, Any]:
 
     SharedStorage.look_up = lambda storage, file, inflate: replace(file, mtime_ns=1)
     StageDir.holds_file = lambda folder, file: True
-    dist = OneOfMany(RankPosition("none", 0, NODES, 0, 1, 0, NODES), torch.device("cpu"))
-    files = list(list_files())
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    with tempfile.TemporaryDirectory() as folder:
-        config = StagingConfig(mode="replicate", stage_dir=Path(folder) / "staged", keep=True)
-        stage.stage_dataset(files, Path(folder), config, dist, FILES).close()
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "files": len(files),
-        "nodes": NODES,
-        **{f"{name}_bytes": size for name, size in sent.items()},
-        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "peak_mb": after.ru_maxrss / 1024,
-        "before_mb": before.ru_maxrss / 1024,
-    }
+    with connect(DistConfig(device="cpu")) as dist, tempfile.TemporaryDirectory() as own:
+        folder = Path(dist.broadcast_json(own))
+        config = StagingConfig(mode="replicate", stage_dir=folder / "staged", keep=True)
+        files = list(list_files()) if dist.is_main else []
+        process, ended, own_bytes, shared_bytes = psutil.Process(), threading.Event(), [0], [0]
+        dist.barrier()
+        before, begin_s = process.memory_full_info().uss, time.process_time()
+
+        def watch_memory() -> None:
+            while not ended.wait(0.05):
+                own_bytes.append(process.memory_full_info().uss - before)
+                shared_bytes.append(sum(each.size for each in process.memory_maps() if "/mlperf-hpc-" in each.path))
+
+        watcher = threading.Thread(target=watch_memory)
+        watcher.start()
+        staged = stage.stage_dataset(files, folder, config, dist, FILES)
+        found = {"files": sum(FILES.values()), "cpu_s": time.process_time() - begin_s}
+        ended.set()
+        watcher.join()
+        staged.close()
+        if dist.rank == 1:
+            print(json.dumps(found | {"own_mb": max(own_bytes) / 1e6, "list_mb": max(shared_bytes) / 1e6}), flush=True)
+        dist.barrier()
 
 
 # -- imports -------------------------------------------------------------------------------------------------
@@ -315,7 +308,7 @@ def main() -> None:
     parser.add_argument("--staging-alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.staging_alone:
-        print(json.dumps(measure_staging()))
+        stage_again()
         return
     result: dict[str, Any] = {"machine": about(), "ranks": []}
     with tempfile.TemporaryDirectory() as name:
@@ -328,7 +321,8 @@ def main() -> None:
             print(f"{ranks} ranks: {result['ranks'][-1]['seconds']:.0f} s", file=sys.stderr)
         result["store"] = measure_store(512 if arguments.quick else CLIENTS)
         result["meetings"] = [measure_meeting(*meeting) for meeting in MEETINGS]
-        alone = [sys.executable, __file__, "--staging-alone"]
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        alone = [*launch, __file__, "--staging-alone"]
         shown = subprocess.run(alone, check=True, capture_output=True, text=True).stdout
         result["staging"] = json.loads(shown.splitlines()[-1])
         import scale_ranks

@@ -241,15 +241,15 @@ def write_meetings(result: Results) -> Iterator[str]:
 
 def write_staging(result: Results) -> Iterator[str]:
     plan = result["staging"]
-    yield f"## Staging {plan['files']:,} files to {plan['nodes']:,} nodes again"
+    yield f"## Staging {plan['files']:,} files again"
     yield ""
     yield (
-        f"Simulated, for one rank: what it does when all files are there (`staging.keep`): {plan['cpu_s']:.1f} s of "
-        f"CPU, without what its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list "
-        "of the files "
-        f"among it. It receives the list, {bytes_text(plan['list_bytes'])}; all ranks reduce the facts of the files, "
-        f"{bytes_text(plan['facts_bytes'])}, and a mask of them, {bytes_text(plan['mask_bytes'])}, for "
-        "any number of nodes. What its node lacks a rank learns by files in the `stage_dir`."
+        f"Measured, for the second of two ranks of a node, with all files where they are (`staging.keep`): "
+        f"{plan['cpu_s']:.1f} s of CPU, without what the file system does, and at most {plan['own_mb']:.0f} MB of "
+        f"memory of its own. The list of the files, {plan['list_mb']:.0f} MB, is in memory once per node. All ranks "
+        f"reduce 16 bytes for each file, {bytes_text(16 * plan['files'])}, and later 2, "
+        f"{bytes_text(2 * plan['files'])}, for any number of nodes. What its node lacks a rank learns by files in the "
+        "`stage_dir`."
     )
 
 

@@ -34,7 +34,8 @@ of Slurm): so time is left for them to unwind, which may take GRACE_S. Not less,
 checkpoint may let no other thread run meanwhile. Other signals come early, and nothing kills soon after them."""
 LONGEST_WAIT_S: Final = 0.5
 """Between two looks of a rank that waits for others."""
-NONE_LEFT: Final = -1
+DIGITS: Final = 9
+"""Of the number of a piece of work, at most."""
 
 
 class PartError(EndingError):
@@ -72,11 +73,11 @@ class Parts:
         """
         turn, self._turns = f"turn/{self.number}/{self._turns}", self._turns + 1
         if self.is_main:
-            piece = NONE_LEFT if STOP.number else self._store.add("taken", 1) - 1
-            self._store.set(turn, str(piece if piece < pieces else NONE_LEFT))
+            self._store.set(turn, str(pieces if STOP.number else self._store.add("taken", 1) - 1))
         self._wait_until(lambda: bool(self._store.check([turn])))
-        piece = int(self._store.get(turn))
-        return None if piece == NONE_LEFT else piece
+        text = self._store.get(turn)[:DIGITS]
+        piece = int(text) if text.isdigit() else pieces  # strangers may reach the store
+        return piece if piece < pieces else None
 
     @contextlib.contextmanager
     def work_together(self, name: str) -> Iterator[Dist]:

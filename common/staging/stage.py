@@ -283,17 +283,16 @@ def _look_up(
 ) -> Sequence[SourceFile]:
     """Return the files with size and time of change from the file system; each rank looks up a part."""
 
-    def look_up(file: SourceFile) -> SourceFile:
-        current = storage.look_up(file, inflate)
+    def look_up(number: int) -> tuple[int, int]:
+        current = storage.look_up(files[number], inflate)
         workers.advance_bar(1)
-        return current
+        return 0 if current.raw_size is None else current.raw_size + 1, current.mtime_ns
 
     with workers.show_bar("looking up files", len(files), " files"):
         own_numbers = take_share(range(len(files)), workers.dist.rank, workers.dist.world_size)
-        own_files = workers.map_items(look_up, [files[i] for i in own_numbers])
+        own_rows = workers.map_items(look_up, own_numbers)
     facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
-    for i, file in zip(own_numbers, own_files, strict=True):
-        facts[i] = torch.tensor([0 if file.raw_size is None else file.raw_size + 1, file.mtime_ns])
+    facts[list(own_numbers)] = torch.tensor(own_rows, dtype=torch.int64).reshape(-1, 2)
     rows = workers.dist.all_reduce(facts).numpy()
 
     def describe_file(number: int) -> SourceFile:

@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, overload
+from typing import IO, TYPE_CHECKING, Final, TypeVar, overload
 
 import numpy as np
 
@@ -40,6 +40,9 @@ class LazySequence(Sequence[T]):
             return LazySequence(self._get_item, self._numbers[at])
         return self._get_item(self._numbers[at])
 
+    def __reduce__(self) -> tuple[Callable[[Sequence[T]], list[T]], tuple[list[T]]]:
+        return list, ([*self],)  # another process has no part in the memory
+
 
 def share_names(names: Sequence[str], ranks: Dist) -> Sequence[str]:
     """Return rank 0's names on all ranks: a collective call, in which the other ranks' `names` do not count."""
@@ -64,19 +67,25 @@ def share_bytes(content: bytes, ranks: Dist) -> memoryview:
         return memoryview(ranks.broadcast_bytes(content))
     import torch
 
-    leaders, shared, path = ranks.find_leaders(), None, RAM_DISK / f"mlperf-hpc-{job}-{ranks.node_rank}"
+    leaders, path = ranks.find_leaders(), RAM_DISK / f"mlperf-hpc-{job}-{ranks.node_rank}"
     try:
-        if leaders:
-            shared = _map_file(path, size, os.O_CREAT | os.O_EXCL)
+        file = _open_file(path, "x+b") if leaders else None
         ranks.barrier()
-        if not leaders:
-            shared = _map_file(path, size)
-        lacking = int(ranks.all_reduce(torch.tensor(shared is None, dtype=torch.int32), "max"))
+        file = file if leaders else _open_file(path, "r+b")
+        ranks.barrier()
     finally:
         if leaders:
-            path.unlink(missing_ok=True)
-    if lacking or shared is None:
+            path.unlink(missing_ok=True)  # while it is empty, so that a killed job leaves nothing large
+    try:
+        if file and leaders:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
+        file = None
+    lacking = int(ranks.all_reduce(torch.tensor(file is None, dtype=torch.int32), "max"))
+    if lacking or file is None:
         return memoryview(ranks.broadcast_bytes(content))
+    with file:
+        shared = mmap.mmap(file.fileno(), size)
     if ranks.is_main:
         shared[:] = content
     if leaders:
@@ -85,14 +94,8 @@ def share_bytes(content: bytes, ranks: Dist) -> memoryview:
     return memoryview(shared).toreadonly()
 
 
-def _map_file(path: Path, size: int, flags: int = 0) -> mmap.mmap | None:
-    """Return a file in memory, one of `size` bytes if it is new; None if it cannot be opened, or has no room."""
+def _open_file(path: Path, mode: str) -> IO[bytes] | None:
+    """Return a file for this user alone; None if it cannot be opened."""
     with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
-        try:
-            if flags:
-                os.posix_fallocate(handle, 0, size)
-            return mmap.mmap(handle, size)
-        finally:
-            os.close(handle)
+        return open(path, mode, buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600))
     return None

@@ -1,6 +1,7 @@
 """One rank of the tests in test_dist.py: `ranks.py FOLDER STEP...` makes the steps in this order, inside connect()."""
 
 import contextlib
+import errno
 import math
 import os
 import pickle
@@ -221,18 +222,22 @@ def leaders(dist, folder):
 
 
 def memory(dist, folder):
-    """Check that names are in memory once per node, or in that of each rank where one has no part in the node's."""
-    names = ["train/\u00e9\udc80", "", "x" * 5000]
-    for folders in ([node_memory.RAM_DISK] * 4, [node_memory.RAM_DISK, folder / "missing"] * 2):
-        with mock.patch.object(node_memory, "RAM_DISK", folders[dist.rank]):
+    """Check that names are in memory once per node, or in that of each rank where the nodes' memory does not do."""
+    names, own, missing = ["train/\u00e9\udc80", "", "x" * 5000], node_memory.RAM_DISK, folder / "missing"
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "full"))
+    for ram_disk, allocate in (own, os.posix_fallocate), (missing if dist.rank % 2 else own, mock.Mock()), (own, full):
+        with mock.patch.object(node_memory, "RAM_DISK", ram_disk), mock.patch("os.posix_fallocate", allocate):
             shared = node_memory.share_names(names if dist.is_main else ["other"], dist)
-        assert list(shared) == names and list(shared[1:]) == names[1:] and shared[-1] == names[-1]
+        assert [*shared] == pickle.loads(pickle.dumps(shared)) == names
+        assert [*shared[1:]] == names[1:] and shared[-1] == names[-1]
         lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "/mlperf-hpc-" in line]
-        inodes = dist.broadcast_json(dist.gather_json([line[4] for line in lines]))
-        alike = [inodes[node * dist.local_size] for node in range(dist.nodes) for _ in range(dist.local_size)]
-        assert inodes == alike and len({*map(tuple, inodes)}) == (dist.nodes if folders[1] == folders[0] else 1)
-        assert {len(inode) for inode in inodes} == {2 if folders[1] == folders[0] else 0}
         assert {line[6] for line in lines} <= {"(deleted)"}
+        inodes = dist.broadcast_json(dist.gather_json([line[4] for line in lines]))
+        if allocate is os.posix_fallocate:
+            alike = [inodes[node * dist.local_size] for node in range(dist.nodes) for _ in range(dist.local_size)]
+            assert inodes == alike and len({inode for pair in inodes for inode in pair}) == 2 * dist.nodes
+        else:
+            assert not any(inodes)
         del shared
 
 

@@ -35,7 +35,7 @@ from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classi
 from common.errors import LaunchError
 from common.network import open_sockets
 from common.ranks.groups import end_collectives, is_late, is_lost
-from common.ranks.meeting import AnsweringStore, first_line, list_some
+from common.ranks.meeting import MOST_LISTED, AnsweringStore, first_line, list_some
 from common.stop import SIGNALS, STOP
 
 LOOK_EVERY_S: Final = 0.5
@@ -210,7 +210,7 @@ class Alarm:
         with contextlib.suppress(RuntimeError):
             for key in NEWS:
                 winner = _decode_news(self._store.compare_set(key, "", note))
-                if not _is_passing(winner) or winner.split()[0] == note.split()[0]:
+                if not winner.startswith(PASSING) or winner.split()[0] == note.split()[0]:
                     return winner
         return None
 
@@ -218,7 +218,7 @@ class Alarm:
         """Return the failure of which there is a note in the store."""
         for key in itertools.takewhile(lambda key: self._store.check([key]), NEWS):
             news = _decode_news(self._store.get(key))
-            if news != OVER and not _is_passing(news):
+            if news != OVER and not news.startswith(PASSING):
                 return _read_note(news)
         return None
 
@@ -265,14 +265,13 @@ class Alarm:
         answers = [self._read_life(f"answer/{rank}", rank) for rank in self._ranks]
         reason = self._explain_wait(error)
         if silent := [rank for rank, answer in zip(self._ranks, answers, strict=True) if answer is None]:
-            lives = [self._read_life(f"life/{rank}", rank) for rank in silent[:4]]
-            lost = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
-            lost += f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+            lives = [self._read_life(f"life/{rank}", rank) or (f"rank {rank}", False) for rank in silent[:MOST_LISTED]]
+            lost = list_some([*(text for text, _ in lives), *silent[MOST_LISTED:]])
             return (
                 f"no answer from {lost}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
                 f"output, the launcher's, and its node's kernel log ({reason})"
             )
-        if busy := [answer.text for answer in answers if answer and not answer.waits]:
+        if busy := [text for text, waits in filter(None, answers) if not waits]:
             return f"all ranks live, but not all came to the same point: {list_some(busy)} ({reason})"
         return (
             f"all ranks live and wait for each other: the network between them failed ({reason}; {first_line(error)})"
@@ -283,13 +282,16 @@ class Alarm:
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         return f"rank {self._rank} on {socket.gethostname()} {reason} in {_describe_frame(frame)[0]}"
 
-    def _read_life(self, key: str, rank: int) -> _Life | None:
-        """Return a sign of life; None if there is none, or no readable one, since a store may be open to others."""
+    def _read_life(self, key: str, rank: int) -> tuple[str, bool] | None:
+        """Return a sign of life, in words, and whether the rank waited for others.
+
+        None if there is none, or no readable one, since a store may be open to others.
+        """
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             if self._store.check([key]):
                 host, at, progress, doing, waits = json.loads(self._store.get(key))
                 ago = f"{max(0.0, time.time() - at):.0f} s ago"
-                return _Life(f"rank {rank} on {host} ({', '.join(filter(None, (ago, progress, doing)))})", bool(waits))
+                return f"rank {rank} on {host} ({', '.join(filter(None, (ago, progress, doing)))})", bool(waits)
         return None
 
     def _describe_life(self) -> str:
@@ -346,21 +348,14 @@ class Alarm:
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
 
 
-class _Life(NamedTuple):
-    """A sign of life of a rank, in words. waits: whether it waited for other ranks."""
-
-    text: str
-    waits: bool
-
-
 def describe_main_thread() -> tuple[str, bool]:
     """Return what the main thread does, in words, and whether it waits for other ranks, as far as that can be seen."""
-    return _describe_frame(sys._current_frames().get(threading.main_thread().ident or 0))
+    return _describe_frame(sys._current_frames()[threading.main_thread().ident or 0])
 
 
-def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
+def _describe_frame(innermost: FrameType) -> tuple[str, bool]:
     call, waits = "", False
-    while frame:
+    for frame, line in traceback.walk_stack(innermost):
         module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
         package = module.partition(".")[0]
         # In this module when its collective has failed.
@@ -371,18 +366,13 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
         elif module.startswith(f"{__package__}."):
             call = call if name.startswith("_") else name
         elif package != "torch" and package not in sys.stdlib_module_names:
-            where = f"{frame.f_code.co_qualname} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+            where = f"{frame.f_code.co_qualname} ({os.path.basename(frame.f_code.co_filename)}:{line})"
             return f"{call} in {where}" if call else where, waits
-        frame = frame.f_back
     return call or "the end of the program", waits
 
 
 def _decode_news(content: bytes) -> str:
     return content.decode(errors="replace")  # of a store that may be open to others
-
-
-def _is_passing(news: str) -> bool:
-    return news.startswith(PASSING)
 
 
 def _read_note(news: str) -> Ending:
@@ -397,5 +387,5 @@ def _read_note(news: str) -> Ending:
 
 def _print_lines(rank: int, text: str) -> None:
     # One write, so that the lines of several ranks do not mix.
-    sys.stderr.write("".join(f"rank {rank}: {line}\n" for line in text.rstrip().splitlines()))
-    sys.stderr.flush()
+    lines = "".join(f"rank {rank}: {line}\n" for line in text.rstrip().splitlines())
+    print(lines, end="", file=sys.stderr, flush=True)

@@ -44,6 +44,7 @@ T = TypeVar("T")
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 FAN_OUT: Final = 8
 """Ranks of a group of the control plane."""
+MOST_LISTED: Final = 8
 
 
 def open_store(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, int]:
@@ -279,13 +280,13 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
     if any(store.add("here", 0) >= size for _ in STOP.poll(timeout_s, longest_pause_s=0.2)):
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
-    where = [f"{rank}{f' on {node}' if (node := guess_node(rank, os.environ)) else ''}" for rank in missing[:8]]
-    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    nodes = [(rank, guess_node(rank, os.environ)) for rank in missing[:MOST_LISTED]]
+    where = [f"{rank} on {node}" if node else rank for rank, node in nodes]
     raise LaunchError(
         f"{blame_environment(os.environ)}"
-        f"{len(missing)} of {size} ranks ({', '.join(where)}{more}) did not come to rank 0 on {socket.gethostname()} "
-        f"within {timeout_s:.0f} s (dist.start_timeout_s): see their output; check that all ranks were started with "
-        f"the same address, and that no firewall is between the nodes"
+        f"{len(missing)} of {size} ranks ({list_some([*where, *missing[MOST_LISTED:]])}) did not come to rank 0 on "
+        f"{socket.gethostname()} within {timeout_s:.0f} s (dist.start_timeout_s): see their output; check that all "
+        f"ranks were started with the same address, and that no firewall is between the nodes"
     )
 
 
@@ -340,8 +341,8 @@ def seat_ranks(nodes: Sequence[Hashable]) -> list[list[Seat]]:
 
 def list_some(values: Sequence[Any]) -> str:
     """Return the first values in a line, and how many there are more."""
-    line = ", ".join(map(str, values[:8]))
-    return line + (f" and {len(values) - 8} more" if len(values) > 8 else "")
+    line = ", ".join(map(str, values[:MOST_LISTED]))
+    return line + (f" and {len(values) - MOST_LISTED} more" if len(values) > MOST_LISTED else "")
 
 
 def first_line(error: BaseException) -> str:

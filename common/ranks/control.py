@@ -71,10 +71,8 @@ class ControlPlane:
 
     def all_reduce(self, tensor: Tensor, operation: Operation) -> None:
         """Reduce a tensor element-wise over all ranks, in place."""
-        options = td.ReduceOptions()
-        options.reduceOp, options.rootRank = OPERATIONS[operation], 0
         for group in self._groups:
-            group.reduce([tensor], options).wait()
+            group.reduce(tensor, 0, OPERATIONS[operation]).wait()
         self.broadcast(tensor)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> None:
@@ -85,30 +83,23 @@ class ControlPlane:
             # Up from it to rank 0. Who sends in a group is known only there: no rank has a list of all ranks.
             for level, group in enumerate(self._groups):
                 sender = torch.tensor(group.rank() + 1 if has_values else 0)
-                group.allreduce([sender], td.ReduceOp.MAX).wait()
+                group.allreduce(sender, td.ReduceOp.MAX).wait()
                 if sender:
-                    self._send_within(group, tensor, int(sender) - 1)
+                    group.broadcast(tensor, int(sender) - 1).wait()
                     senders[level], has_values = -1, True
         for group, sender in zip(reversed(self._groups), reversed(senders), strict=True):
             if sender == 0:
-                self._send_within(group, tensor, 0)
-
-    def _send_within(self, group: Any, tensor: Tensor, sender: int) -> None:
-        options = td.BroadcastOptions()
-        options.rootRank = sender
-        group.broadcast([tensor], options).wait()
+                group.broadcast(tensor, 0).wait()
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order and as JSON has them, on rank 0, and nothing on the others."""
         content = format_json([[self.rank, value]])
         for group in self._groups:
             size = torch.tensor(len(content))
-            group.allreduce([size], td.ReduceOp.MAX).wait()
+            group.allreduce(size, td.ReduceOp.MAX).wait()
             packed = pack_bytes(content, int(size), group.size())
-            options = td.GatherOptions()
-            options.rootRank = 0
             received = [] if group.rank() else [torch.empty_like(packed) for _ in range(group.size())]
-            group.gather([received] if received else [], [packed], options).wait()
+            group.gather(received, packed, 0).wait()
             content = format_json([row for part in received for row in parse_json(part.numpy().tobytes())])
         return [value for _, value in sorted(parse_json(content), key=lambda row: row[0])] if self.rank == 0 else []
 

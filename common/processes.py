@@ -18,7 +18,7 @@ import traceback
 import types
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -134,6 +134,20 @@ def in_threads(function: Callable[[T], R], items: Sequence[T], workers: int) -> 
                 yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def call_in_thread(call: Callable[[], R]) -> Future[R]:
+    """Return what a call returns or raises, from a thread that is left to itself if it does not end."""
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _send_item(connection: Connection, item: tuple[T, ...]) -> None:

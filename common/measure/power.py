@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final
 from common.errors import UsageError
 from common.files import follow_no_link
 from common.measure.power_sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Meter, ReadingError, is_watts, suggest_unit
+from common.processes import call_in_thread
 from common.record import (
     CONVERSION_EFFICIENCY,
     NODE_FILE_NAME,
@@ -70,28 +71,17 @@ class TimedReader:
 
     def __init__(self, source: Meter, timeout_s: float = READ_TIMEOUT_S) -> None:
         self._source, self._timeout_s = source, timeout_s
-        self._thread: threading.Thread | None = None
+        self._answer: Future[float] | None = None
 
     def read_watts(self) -> float:
         """Return the watts; raise ReadingError without an answer in time, or while the last one is still due."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._answer is not None and not self._answer.done():
             raise ReadingError("the source still does not answer")
-        answers: list[float | Exception] = []
-
-        def read_source() -> None:
-            try:
-                answers.append(self._source.read_watts())
-            except Exception as error:  # raised again by the caller of read_watts
-                answers.append(error)
-
-        self._thread = threading.Thread(target=read_source, daemon=True)
-        self._thread.start()
-        self._thread.join(self._timeout_s)
-        if not answers:
-            raise ReadingError(f"the source did not answer within {self._timeout_s:g} s")
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return answers[0]
+        self._answer = call_in_thread(self._source.read_watts)
+        try:
+            return self._answer.result(self._timeout_s)
+        except TimeoutError:
+            raise ReadingError(f"the source did not answer within {self._timeout_s:g} s") from None
 
 
 class Recorder:

@@ -24,8 +24,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -34,6 +36,7 @@ import torch.distributed as td
 from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
 from common.errors import LaunchError
 from common.network import open_sockets
+from common.processes import call_in_thread
 from common.ranks.groups import end_collectives, is_late, is_lost
 from common.ranks.meeting import MOST_LISTED, AnsweringStore, first_line, list_some
 from common.stop import SIGNALS, STOP
@@ -341,9 +344,8 @@ class Alarm:
             return
         self._failure = STOP.failure = Stopped(self._first)
         if self.stores.port:
-            cut = threading.Thread(target=end_collectives, args=(self._former, self.stores.port), daemon=True)
-            cut.start()
-            cut.join(LOOK_EVERY_S)  # it may hang as well
+            cut = call_in_thread(partial(end_collectives, self._former, self.stores.port))
+            wait([cut], LOOK_EVERY_S)  # it may hang as well
         if not self._unwound.wait(self._grace_s):
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
 

@@ -18,10 +18,8 @@ import faulthandler
 import json
 import os
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -31,6 +29,7 @@ import torch.distributed as td
 from common.bad_json import decode_json
 from common.errors import LaunchError
 from common.network import find_interface, find_loopback, own_addresses, parse_address
+from common.processes import call_in_thread
 from common.ranks.launch import Neighbours, RankPosition, blame_environment, guess_node
 from common.stop import STOP
 
@@ -146,15 +145,7 @@ def call_within(seconds: float, call: Callable[[], Any]) -> Any:
     Calls wait forever for a server that is stopped, or that is another service and says nothing (torch 2.13). They are
     five waits, of which a job that is suspended as a whole loses one: the clock goes on meanwhile.
     """
-    result: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except Exception as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
+    result = call_in_thread(call)
     for _ in range(5):
         with contextlib.suppress(TimeoutError):
             return result.result(seconds / 5)

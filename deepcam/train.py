@@ -10,7 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 import contextlib
 import math
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final
@@ -31,6 +31,7 @@ from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions import SAMPLES
+from common.training.step import restore_afterwards
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.data import values
@@ -252,7 +253,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
     """
     model.compile(dynamic=False)
     try:
-        with _restore_state(model, train_BHWC.device):
+        with restore_afterwards(model, precision, train_BHWC.device, None):
             with precision.autocast():
                 logits_BKHW = model(train_BHWC)
             logits_BKHW.sum().backward()
@@ -263,20 +264,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
     except RuntimeError as error:
         reason = " ".join(str(error).splitlines()[:2])
         raise ValueError(f"torch.compile fails here: {reason}; set compile to false") from error
-
-
-@contextlib.contextmanager
-def _restore_state(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Restore buffers, mode and random numbers at the end; drop the gradients."""
-    before, training = [buffer.clone() for buffer in model.buffers()], model.training
-    try:
-        with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
-            yield
-    finally:
-        model.train(training).zero_grad()
-        with torch.no_grad():
-            for buffer, former in zip(model.buffers(), before, strict=True):
-                buffer.copy_(former)
+    model.zero_grad()
 
 
 BENCHMARK = Benchmark(

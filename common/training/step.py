@@ -155,7 +155,7 @@ class Step:
             return
         model, self._wraps = self.problem.model, False
         self._module = self.dist.wrap(model)
-        with _restore_afterwards(model, self.precision, self.dist.device, None):
+        with restore_afterwards(model, self.precision, self.dist.device, None):
             model.train()
             batch, *_ = next(iter(self.problem.synthetic_steps()))
             for _ in range(2):
@@ -267,7 +267,7 @@ def warm_up(
     step: None: only evaluations are made.
     """
     begin, device, quiet = time.perf_counter(), dist.device, not dist.is_main
-    with _restore_afterwards(problem.model, precision, device, step.optimizer if step else None):
+    with restore_afterwards(problem.model, precision, device, step.optimizer if step else None):
         if step is not None:
             problem.model.train()
             shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
@@ -285,7 +285,7 @@ def warm_up(
 
 
 @contextlib.contextmanager
-def _restore_afterwards(
+def restore_afterwards(
     model: nn.Module, precision: Precision, device: torch.device, optimizer: Optimizer | None
 ) -> Iterator[None]:
     """Restore, in place, all that training changes; what an optimizer has made meanwhile becomes 0."""

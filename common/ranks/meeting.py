@@ -89,15 +89,12 @@ def _brief_lookups() -> Iterator[None]:
     The thread of torch's store looks up the name of each client that connects, one by one (torch 2.13): where no
     name server answers, that takes 5 seconds by default.
     """
-    former = os.environ.get("RES_OPTIONS")  # resolv.conf(5): glibc reads it once in each thread
-    os.environ["RES_OPTIONS"] = f"{former or ''} timeout:1 attempts:1".strip()
+    former = os.environ.get("RES_OPTIONS", "")  # resolv.conf(5): glibc reads it once in each thread
+    os.environ["RES_OPTIONS"] = f"{former} timeout:1 attempts:1"
     try:
         yield
     finally:
-        if former is None:
-            del os.environ["RES_OPTIONS"]
-        else:
-            os.environ["RES_OPTIONS"] = former
+        os.environ["RES_OPTIONS"] = former
 
 
 _serve_once: Final = cache(serve_store)

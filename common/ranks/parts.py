@@ -54,7 +54,7 @@ class Parts:
         self.size, self.number, self.count = size, dist.rank // size, dist.world_size // size
         self.is_main = dist.rank % size == 0
         self._dist, self._alarm, self._expected, self._turns = dist, dist.alarm, expected, 0
-        self._pulses, self._passed_on = 0, False
+        self._pulses = 0
         dist.find_nodes()  # for the pieces of work, when no rank may call all others
         own = td.HashStore()
         stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
@@ -110,12 +110,11 @@ class Parts:
 
     def leave_text(self, key: str, text: str) -> None:
         """Leave a text for the other ranks; never a result, since strangers may reach the store."""
-        self._store.set(f"text/{key}", text)
+        self._store.set(key, text)
 
     def read_text(self, key: str) -> str | None:
         """Return a text that a rank has left; None if there is none."""
-        name = f"text/{key}"
-        return self._store.get(name).decode() if self._store.check([name]) else None
+        return self._store.get(key).decode() if self._store.check([key]) else None
 
     def meet_ranks(self, name: str, ranks: int | None = None) -> None:
         """Wait until this many ranks, by default all of the job, are here, however long that takes."""
@@ -135,9 +134,8 @@ class Parts:
 
     def _show_life(self) -> None:
         """Pass on a request to stop, show that this rank lives, and on rank 0 look for ranks that are lost."""
-        if STOP.number and not self._passed_on and self._alarm:
+        if STOP.number and self._alarm:
             self._alarm.pass_on_stop(STOP.number)
-            self._passed_on = True
         if self._pulses % round(BEAT_S / PULSE_S) == 0:
             self._roll.answer(self._dist.rank)
             if self._dist.rank == 0 and self._alarm and (lost := self._roll.find_lost()) is not None:
@@ -174,8 +172,6 @@ class Roll:
         if self._waits <= (STOPPING_LOST_S if STOP.number == signal.SIGTERM else LOST_S) / BEAT_S:
             return None
         self._waits = 0
-        keys = {rank: f"alive/{rank}" for rank in range(self._ranks)}
-        return next((rank for rank, key in keys.items() if not self._hears(key, number)), None)
-
-    def _hears(self, key: str, number: int) -> bool:
-        return bool(self._store.check([key])) and self._store.get(key) == str(number).encode()
+        # This returns what a key has without waiting for it.
+        heard = (self._store.compare_set(f"alive/{rank}", "", "") for rank in range(self._ranks))
+        return next((rank for rank, answer in enumerate(heard) if answer != str(number).encode()), None)

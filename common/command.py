@@ -242,6 +242,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def list_some(names: Sequence[object], most: int = 5) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
 def count(text: str) -> int:
     """Return the whole number of at least 0 in an argument; an `argparse` type."""
     if not text.isdecimal():

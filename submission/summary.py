@@ -12,14 +12,22 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command, suggest_name
+from common.command import (
+    NOTHING_WRITTEN,
+    CommandParser,
+    UsageError,
+    clean,
+    counted,
+    list_some,
+    run_command,
+    suggest_name,
+)
 from common.console import print_warning
 from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone, describe_unjudged
 from compliance.formats.markdown import markdown_text
 from compliance.formats.table import output_width, plain_text
-from compliance.model.judging import listed
 from compliance.model.report import Report
 from compliance.model.waivers import unused
 from submission.results.columns import RESULT_COLUMNS, RUN_COLUMNS, find_column, list_columns, sort_rows
@@ -161,10 +169,9 @@ def _show_results(arguments: argparse.Namespace) -> int:
 
 def _list_not_looked_at(report: Report) -> list[str]:
     """Return sentences on the files and results that were not judged."""
-    files = (
-        f"{counted(len(report.unread), 'file')} ({listed([clean(os.path.basename(path)) for path in report.unread])})"
-    )
-    return [*([f"not looked at: {files}"] if report.unread else []), *describe_unjudged(report)]
+    names = list_some([clean(os.path.basename(path)) for path in report.unread])
+    texts = [f"not looked at: {counted(len(report.unread), 'file')} ({names})"] if report.unread else []
+    return [*texts, *describe_unjudged(report)]
 
 
 def _name_columns(arguments: argparse.Namespace) -> list[str]:

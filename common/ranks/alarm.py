@@ -33,12 +33,13 @@ from typing import Any, Final, NamedTuple, Self
 
 import torch.distributed as td
 
+from common.command import list_some
 from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
 from common.errors import LaunchError
 from common.network import open_sockets
 from common.processes import call_in_thread
 from common.ranks.groups import end_collectives, is_late, is_lost
-from common.ranks.meeting import MOST_LISTED, AnsweringStore, first_line, list_some
+from common.ranks.meeting import MOST_LISTED, AnsweringStore, first_line
 from common.stop import SIGNALS, STOP
 
 LOOK_EVERY_S: Final = 0.5
@@ -269,13 +270,13 @@ class Alarm:
         reason = self._explain_wait(error)
         if silent := [rank for rank, answer in zip(self._ranks, answers, strict=True) if answer is None]:
             lives = [self._read_life(f"life/{rank}", rank) or (f"rank {rank}", False) for rank in silent[:MOST_LISTED]]
-            lost = list_some([*(text for text, _ in lives), *silent[MOST_LISTED:]])
+            lost = list_some([*(text for text, _ in lives), *silent[MOST_LISTED:]], MOST_LISTED)
             return (
                 f"no answer from {lost}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
                 f"output, the launcher's, and its node's kernel log ({reason})"
             )
         if busy := [text for text, waits in filter(None, answers) if not waits]:
-            return f"all ranks live, but not all came to the same point: {list_some(busy)} ({reason})"
+            return f"all ranks live, but not all came to the same point: {list_some(busy, MOST_LISTED)} ({reason})"
         return (
             f"all ranks live and wait for each other: the network between them failed ({reason}; {first_line(error)})"
         )

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import torch.distributed as td
 
 from common.bad_json import decode_json
+from common.command import list_some
 from common.errors import LaunchError
 from common.network import find_interface, find_loopback, own_addresses, parse_address
 from common.processes import call_in_thread
@@ -113,7 +114,7 @@ def _find_store(position: RankPosition, hosts: Sequence[str], port: int, timeout
                 reasons[host] = str(error)
     raise LaunchError(
         f"rank {position.rank} of {position.world_size} (started by {position.launcher}) did not reach rank 0 at "
-        f"{list_some(hosts)}, port {port}, within {timeout_s:.0f} s (dist.start_timeout_s): "
+        f"{list_some(hosts, MOST_LISTED)}, port {port}, within {timeout_s:.0f} s (dist.start_timeout_s): "
         f"{'; '.join(reasons.values())}. Check that all ranks were started, that rank 0 runs on this host, and that no "
         f"firewall is between; or set MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
     )
@@ -269,12 +270,13 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
     nodes = [(rank, guess_node(rank, os.environ)) for rank in missing[:MOST_LISTED]]
-    where = [f"{rank} on {node}" if node else rank for rank, node in nodes]
+    named = [f"{rank} on {node}" if node else rank for rank, node in nodes]
+    where = list_some([*named, *missing[MOST_LISTED:]], MOST_LISTED)
     raise LaunchError(
         f"{blame_environment(os.environ)}"
-        f"{len(missing)} of {size} ranks ({list_some([*where, *missing[MOST_LISTED:]])}) did not come to rank 0 on "
-        f"{socket.gethostname()} within {timeout_s:.0f} s (dist.start_timeout_s): see their output; check that all "
-        f"ranks were started with the same address, and that no firewall is between the nodes"
+        f"{len(missing)} of {size} ranks ({where}) did not come to rank 0 on {socket.gethostname()} within "
+        f"{timeout_s:.0f} s (dist.start_timeout_s): see their output; check that all ranks were started with the same "
+        f"address, and that no firewall is between the nodes"
     )
 
 
@@ -325,12 +327,6 @@ def seat_ranks(nodes: Sequence[Hashable]) -> list[list[Seat]]:
                     seats[rank].append(Seat(level, group[0], number, len(group)))
             teams, level = [[group[0] for group in team] for team in parts], level + 1
     return seats
-
-
-def list_some(values: Sequence[Any]) -> str:
-    """Return the first values in a line, and how many there are more."""
-    line = ", ".join(map(str, values[:MOST_LISTED]))
-    return line + (f" and {len(values) - MOST_LISTED} more" if len(values) > MOST_LISTED else "")
 
 
 def first_line(error: BaseException) -> str:

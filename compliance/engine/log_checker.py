@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.command import counted
+from common.command import counted, list_some
 from common.console import ACTIVITY
 from common.reference import FULL
 from common.rounds import HPC, TRAINING
@@ -40,7 +40,6 @@ from compliance.model.judging import (
     JudgedRun,
     add_judgement,
     few,
-    listed,
 )
 from compliance.model.layout import PowerPlace
 from compliance.model.report import Report
@@ -256,7 +255,7 @@ def _missing_as_one(findings: list[Finding], log: Log) -> list[Finding]:
     missing = [finding for finding in findings if _is_missing(finding)]
     if not missing:
         return findings
-    keys = listed([finding.key for finding in missing])
+    keys = list_some([finding.key for finding in missing])
     message = f"the log ends in line {log.line_count}, before run_start, without {keys}"
     together = missing[0]._replace(message=message, expected="a record of each key", cause="ORD05" if log.end else "")
     return [together, *(finding for finding in findings if not _is_missing(finding))]

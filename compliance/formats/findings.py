@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from common.command import clean, counted
+from common.command import clean, counted, list_some
 from common.rounds import TRAINING, label_round
 from common.values import group_pairs
 from compliance.formats.style import Style
@@ -40,7 +40,6 @@ from compliance.model.judging import (
     JudgedRun,
     choose_texts,
     first_text,
-    listed,
 )
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -216,7 +215,7 @@ def describe_official(report: Report) -> str:
     Of benchmarks that are not MLPerf's, only that they are not.
     """
     if plugins := list(dict.fromkeys(clean(run.plugin) for run in report.runs if run.plugin)):
-        return f"{listed(plugins)} (the committee's checker was not asked)"
+        return f"{list_some(plugins)} (the committee's checker was not asked)"
     if report.official is not None:
         return "" if report.verdict == INCOMPLETE else f"the committee's checker: {report.official.verdict}"
     kinds = (
@@ -241,7 +240,7 @@ def summary(report: Report, findings: list[Shown]) -> str:
     number = Counter(finding.severity for finding in report.set_aside)
     aside = ", ".join(counted(number[severity], severity) for severity in SEVERITIES[:3] if number[severity])
     aside = f"{aside} set aside by {clean(report.settings.path)}, which nobody named" if aside else ""
-    names = listed([clean(os.path.basename(path)) for path in report.unread])
+    names = list_some([clean(os.path.basename(path)) for path in report.unread])
     unread = f"not looked at: {counted(len(report.unread), 'file')} ({names})" if report.unread else ""
     unjudged = NOT_A_RESULT if describe_unjudged(report) and NOT_A_RESULT not in lacks else ""
     return "; ".join(filter(None, (words, aside, unread, unjudged, describe_official(report))))

@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from common.command import as_called, clean, counted
+from common.command import as_called, clean, counted, list_some
 from common.console import BOLD, CYAN, GREEN, RED, YELLOW, style_text
 from common.rounds import find_round
 from compliance.formats.findings import (
@@ -28,19 +28,7 @@ from compliance.formats.findings import (
 from compliance.formats.style import Style
 from compliance.formats.table import plain_text
 from compliance.formats.words import run_text, shown_path, write_location
-from compliance.model.judging import (
-    ERROR,
-    FAIL,
-    FAIL_ON,
-    INCOMPLETE,
-    NOTE,
-    PARTIAL,
-    PASS,
-    SKIPPED,
-    WARN,
-    WARNING,
-    listed,
-)
+from compliance.model.judging import ERROR, FAIL, FAIL_ON, INCOMPLETE, NOTE, PARTIAL, PASS, SKIPPED, WARN, WARNING
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
@@ -117,7 +105,7 @@ def _paint_verdict(text: str, color: str, style: Style) -> str:
 
 def _name_places(places: list[str], style: Style) -> str:
     """Return all places, or the first few and a count of the others."""
-    return listed(places, len(places) if style.verbose else FEW)
+    return list_some(places, len(places) if style.verbose else FEW)
 
 
 def _round_lines(report: Report, style: Style) -> list[str]:

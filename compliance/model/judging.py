@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -171,12 +171,6 @@ def few(findings: Iterable[Finding], most: int = 20) -> Iterator[Finding]:
     yield from kept[:most]
     if len(kept) > most:
         yield kept[most]._replace(message=f"and {len(kept) - most} more such findings, starting with this one")
-
-
-def listed(names: Sequence[object], most: int = 5) -> str:
-    """Return the first names, and how many more there are: `a, b and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
 
 
 def choose_texts(cases: Iterable[tuple[object, str]]) -> list[str]:

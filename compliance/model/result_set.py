@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from common.command import list_some
 from common.reference import FULL, Reference
 from common.rounds import HPC, TRAINING
 from common.values import identity, is_stated, shared_value, to_plain
 from compliance.benchmarks import describe_plugin
-from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, listed, lower_errors, worst
+from compliance.model.judging import FAIL, Case, Finding, JudgedRun, choose_texts, lower_errors, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace, list_results
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 
@@ -290,4 +291,4 @@ class Copies(Struct, frozen=True):
 
 def names_of(runs: Sequence[JudgedRun]) -> str:
     """Return the file names of runs, the first four of many."""
-    return listed([os.path.basename(run.path) for run in runs], 4)
+    return list_some([os.path.basename(run.path) for run in runs], 4)

@@ -16,13 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
+from common.command import list_some
 from common.reference import FULL
 from common.rounds import HPC, TRAINING
 from common.values import are_same, is_number
 from compliance.logs.log import METRICS, OTHERS_KEPT, STRUCTURE, Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import PROVENANCE, read_mark, variant_of
-from compliance.model.judging import NOTE, WARNING, Case, Finding, listed
+from compliance.model.judging import NOTE, WARNING, Case, Finding
 from compliance.rules.rule import LogRule, show
 
 TABLES: Final = {HPC: ("census.json", ""), TRAINING: ("census_training.json", " of round 4.1")}
@@ -198,7 +199,7 @@ class AsPublished(LogRule, strict_only=True):
         others = [finding for finding in findings if finding.severity == NOTE][MOST_NOTES:]
         yield from (finding for finding in findings if finding not in others)
         if others:
-            keys = listed(list(dict.fromkeys(note.key for note in others)))
+            keys = list_some(list(dict.fromkeys(note.key for note in others)))
             yield others[0]._replace(message=f"and {len(others)} more facts of published logs do not hold here: {keys}")
 
     def _compare(self, log: Log, facts: Facts, rounds: str) -> Iterator[Finding]:
@@ -228,7 +229,7 @@ class AsPublished(LogRule, strict_only=True):
                     new += [(record, name) for name in read_names([record]) - known]
         if new:
             latest = {name: record for record, name in sorted(new, key=lambda pair: (pair[0].order, pair[1]))}
-            names = listed([f"{name} of {record.key}" for name, record in latest.items()])
+            names = list_some([f"{name} of {record.key}" for name, record in latest.items()])
             yield self.finding_at(
                 log, next(iter(latest.values())), f"names in the metadata that no published log has: {names}"
             )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from common.benchmarks import PACKAGES
+from common.command import list_some
 from common.own_code import OWN_CODE
 from common.reference import FULL, Reference
 from common.settings.keys import (
@@ -33,7 +34,7 @@ from compliance.logs.run import (
     read_suite_version,
     variant_of,
 )
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
 from compliance.model.layout import FLAT, NAMED
 from compliance.rules.rule import LogRule, show
 
@@ -246,7 +247,7 @@ def _values_agree(logged: Any, stated: Any) -> bool:
 
 def _list_keys(keys: Iterable[str]) -> str:
     """Return the first keys, long ones cut, and how many more there are."""
-    return listed([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)
+    return list_some([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)
 
 
 class OwnCode(SuiteRule):

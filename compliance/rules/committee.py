@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from common.command import list_some
 from common.rounds import find_round
 from compliance.committee.rule_files import DISTRIBUTION, ROOT_FILE, UnreadableError, read_rule_file
 from compliance.committee.verdict import Refusal, judge_records
 from compliance.logs.log import Log
-from compliance.model.judging import COMMITTEE_RULE, NOTE, Case, Finding, listed
+from compliance.model.judging import COMMITTEE_RULE, NOTE, Case, Finding
 from compliance.rules.rule import LogRule
 
 
@@ -58,7 +59,7 @@ class Disclosed(LogRule, strict_only=True):
         keys = read_rule_file(case.rules_folder, f"{find_round(case.round).folder}/{ROOT_FILE}").keys
         missing = [key for key, rule in keys.items() if rule.required == "OPTIONAL" and key not in log.records]
         if missing:
-            yield self.finding(log.path, 0, f"not disclosed: {listed(missing, 20)}", "a record of each")
+            yield self.finding(log.path, 0, f"not disclosed: {list_some(missing, 20)}", "a record of each")
 
 
 def _judge(log: Log, folder: str, round_folder: str) -> list[Refusal]:

@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from common.command import list_some
 from common.reference import since
 from common.rounds import TRAINING
 from common.values import group_pairs, is_number
-from compliance.model.judging import ERROR, NOTE, OFFICIAL_RULE, WARNING, Finding, first_text, listed
+from compliance.model.judging import ERROR, NOTE, OFFICIAL_RULE, WARNING, Finding, first_text
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
@@ -219,14 +220,14 @@ class OfficialVerdict(Rule, strict_only=True):
         refused: the causes that fail in it. failing: names of logs that fail by the written rules, too, but may.
         """
         if failing:
-            rules = listed(list(dict.fromkeys(finding.rule for finding in refused)))
+            rules = list_some(list(dict.fromkeys(finding.rule for finding in refused)))
             message = f"the committee's checker refuses the whole result because of {failing} ({rules})"
             fix = f"Repair {failing}, or repeat the run; that tool does not accept every run that may fail."
             yield self.finding(refused[0].path, 0, message, refused[0].expected, refused[0].key, fix=fix)
             return
         kinds = group_pairs(((finding.rule, os.path.dirname(finding.path)), finding) for finding in refused)
         for (rule, _), findings in kinds.items():
-            first, keys = findings[0], listed(list(dict.fromkeys(finding.key for finding in findings if finding.key)))
+            first, keys = findings[0], list_some([*dict.fromkeys(finding.key for finding in findings if finding.key)])
             subject = f"{rule} ({keys})" if keys else rule
             more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
             message = f"the committee's checker refuses this: {subject}: {first.message}{more}"

@@ -8,12 +8,13 @@ from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from common.command import list_some
 from common.console import format_duration
 from common.reference import since
 from common.rounds import HPC, TRAINING, find_round, label_round
 from common.values import are_same, group_pairs
 from compliance.logs.fingerprint import EXACT_MS, alike, has_many_digits, match_values, same_times
-from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, choose_texts, listed
+from compliance.model.judging import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, JudgedRun, choose_texts
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import SEED_BYPASS
@@ -160,7 +161,7 @@ class SeedsOfTheirTime(SetRule, strict_only=True):
             yield self.finding(
                 run.path,
                 run.seeds[0][0],
-                f"the seeds are small numbers: {listed(sorted(numbers))}",
+                f"the seeds are small numbers: {list_some(sorted(numbers))}",
                 "seeds from a clock, or from system randomness",
                 "seed",
                 NOTE,
@@ -301,7 +302,7 @@ class UsedOnce(SubmissionsRule, strict_only=True):
             results.description.fields if results.description else {} for results in (copies.first, copies.second)
         )
         fields = [name for name in dict.fromkeys((*old, *new)) if not are_same(old.get(name), new.get(name))]
-        changes = listed([f"{name} {show(old.get(name))} -> {show(new.get(name))}" for name in fields])
+        changes = list_some([f"{name} {show(old.get(name))} -> {show(new.get(name))}" for name in fields])
         failing = names_of([run for _, run in pairs if run.verdict == FAIL])
         round_ = find_round(copies.second.round).version
         facts = (
@@ -378,4 +379,4 @@ def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
 
 def _name_pairs(pairs: list[Pair]) -> str:
     names = [f"{os.path.basename(second.path)} = {os.path.basename(first.path)}" for first, second in pairs]
-    return listed(names, SHOWN)
+    return list_some(names, SHOWN)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common.command import clean
+from common.command import clean, list_some
 from common.record import decode
 from common.values import is_number
 from compliance.logs.log import (
@@ -30,7 +30,7 @@ from compliance.logs.log import (
 )
 from compliance.logs.record import Record
 from compliance.logs.timeline import clock, epoch_number
-from compliance.model.judging import Case, Finding, listed
+from compliance.model.judging import Case, Finding
 from compliance.rules.rule import LogRule
 
 FORMAT: Final = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
@@ -150,7 +150,7 @@ def _find_restart(log: Log) -> Damage | None:
         timed = [record for record in run if record.key not in HEADER]
         if timed and timed[0].key == "run_start" and timed[-1].meta("status") == "success":
             complete.append((at, _minutes_between(timed[0].time_ms, timed[-1].time_ms)))
-    names = listed([f"run {at + 1}" for at, _ in complete]) or "none of them"
+    names = list_some([f"run {at + 1}" for at, _ in complete]) or "none of them"
     kept, minutes = complete[-1] if complete else (len(runs) - 1, None)
     command = _repair(log, f"sed -n '{firsts[kept]},{lasts[kept]}p'")
     which = f"run {kept + 1}" if len(complete) == 1 else f"the one that belongs to this result, such as run {kept + 1}"

@@ -13,10 +13,11 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 
+from common.command import list_some
 from common.tree import Tree
 from common.values import group_pairs
 from compliance.logs.run import SOURCES
-from compliance.model.judging import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import (
     BENCHMARKS,
     IMPLEMENTATIONS,
@@ -188,7 +189,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
         )
         for severity, lines in groups.items():
             path = posixpath.join(package.root, lines[0][0])
-            message = listed([line for _, line in lines], 4)
+            message = list_some([line for _, line in lines], 4)
             fix = "Restore the logs." if severity == ERROR else ""
             yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
 
@@ -238,7 +239,7 @@ class Reproducible(CodeRule):
             if any(file.lower().startswith("readme") for file in files) and any(map(is_script, files))
         ]
         if names:
-            where = f"{IMPLEMENTATIONS}/: {listed(sorted(names), 3)}"
+            where = f"{IMPLEMENTATIONS}/: {list_some(sorted(names), 3)}"
             message = f"the instructions for running {benchmark} on {system} are only in {where}"
             return self.finding(folder, 0, message, expected, severity=NOTE)
         return self.finding(folder, 0, f"no instructions for running {benchmark} on {system}", expected)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from common.command import counted
+from common.command import counted, list_some
 from common.reference import FULL
 from common.values import is_number
 from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Course, steps
@@ -18,7 +18,7 @@ from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import is_resumed
 from compliance.logs.timeline import samples_per_second
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, first_text, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, first_text
 from compliance.model.result_set import ResultSet, names_of
 from compliance.rules.bounds import read_table
 from compliance.rules.epochs import course_of, more
@@ -131,7 +131,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         seconds = dict.fromkeys((f"{min(lengths):.1f}", f"{max(lengths):.1f}"))
         usual_s = f"{others[len(others) // 2] / 1000:.1f} s"
         message = (
-            f"{'epochs' if odd[1:] else 'epoch'} {listed([show(epoch) for epoch in odd], 4)}"
+            f"{'epochs' if odd[1:] else 'epoch'} {list_some([show(epoch) for epoch in odd], 4)}"
             f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the median of the other"
             f" {counted(len(others), 'epoch')} is {usual_s}"
         )

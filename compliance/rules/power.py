@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from common.command import list_some
 from common.file_kind import PTDAEMON
 from common.record import POWER_START
 from common.values import group_pairs, is_integer
 from compliance.logs.power import ESTIMATE, equal_readings
-from compliance.model.judging import ERROR, FAIL, WARNING, Finding, JudgedRun, listed
+from compliance.model.judging import ERROR, FAIL, WARNING, Finding, JudgedRun
 from compliance.model.layout import POWER, WEAK, PowerPlace, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
@@ -40,7 +41,7 @@ class EveryRunMeasured(SetRule):
         severities, faults = _find_faults(results)
         missing = [name for name, texts in faults.items() if NO_FOLDER in texts]
         if missing:
-            message = f"power is missing for {len(missing)} of {len(results.runs)} runs: {listed(missing)}"
+            message = f"power is missing for {len(missing)} of {len(results.runs)} runs: {list_some(missing)}"
             severity = ERROR if any(severities[name] == ERROR for name in missing) else WARNING
             folder = posixpath.join(results.folder, POWER)
             yield self.finding(folder, 0, message, "a folder of power files for each run", severity=severity)
@@ -51,7 +52,7 @@ class EveryRunMeasured(SetRule):
                 yield self.finding(files.folder, 0, message, "a run for each folder", severity=WARNING)
             elif files.others:
                 names = [os.path.basename(path) for path in files.others]
-                message, fix = f"file names: unexpected {listed(names)}", ""
+                message, fix = f"file names: unexpected {list_some(names)}", ""
                 if PTDAEMON_NAME in names:
                     message, fix = f"{message}: {PTDAEMON_NAME} is the name of a log of PTDaemon", PTDAEMON
                 yield self.finding(files.folder, 0, message, "node_<i>.txt and sw_<i>.txt", "", WARNING, fix)
@@ -244,7 +245,7 @@ def _find_faults(results: ResultSet) -> tuple[dict[str, str], dict[str, list[str
                 faults[name].append(f"a {kind} file without a number crashes the official tool")
                 return dict.fromkeys(names, ERROR), faults
             if numbers != [*range(len(files))] if strict else not {*numbers} <= {*range(len(files))}:
-                faults[name].append(f"the {kind} files are numbered {listed(numbers)}")
+                faults[name].append(f"the {kind} files are numbered {list_some(numbers)}")
             file_counts.append(len(files))
     counted = [name for name in names if name in results.power] if strict else names
     for kind, file_counts in counts.items():

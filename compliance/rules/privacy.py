@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from common.command import list_some
 from common.values import group_pairs
 from compliance.logs.log import Log
 from compliance.logs.privacy import KINDS, MAIL, PASSWORD, Mention, Watch, secrets
-from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few, listed
+from compliance.model.judging import ERROR, NOTE, SKIPPED, WARNING, Case, Finding, few
 from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log, is_script
 from compliance.rules.rule import LogRule, PackageRule
 
@@ -96,7 +97,7 @@ class NothingPrivateInFiles(PackageRule, strict_only=True):
             yield self.finding(
                 path,
                 mention.line,
-                _mention_text(mention) + (f", one of {len(pairs)} lines: {listed(places)}" if pairs[1:] else ""),
+                _mention_text(mention) + (f", one of {len(pairs)} lines: {list_some(places)}" if pairs[1:] else ""),
                 "no personal data",
                 severity=NOTE if _names_author(path, mention) else WARNING,
             )

@@ -10,6 +10,7 @@ from math import isfinite
 from operator import eq
 from typing import Any
 
+from common.command import list_some
 from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
 from common.reference import Target
 from common.rounds import TRAINING
@@ -18,7 +19,7 @@ from compliance.logs.course import Course, find_unit
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import find_completion
-from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Case, Finding
 from compliance.rules.epochs import NumberedRule, more, numbers_lost
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
@@ -228,7 +229,7 @@ class StatusSuccess(LogRule, strict_only=True):
                 if name not in USUAL and tells_failure(name, value)
             ]
             if failures:
-                message = f"run_stop status is success, but it also says {listed(failures)}"
+                message = f"run_stop status is success, but it also says {list_some(failures)}"
                 ended = has_field(stop, "status") and str(stop.meta("ended")).casefold() in FAILURES
                 yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', ERROR if ended else WARNING)
         last, failure = log.last("run_stop"), log.oddities.get("failure")

@@ -7,9 +7,10 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from common.command import list_some
 from common.record import TOKEN
 from common.values import group_pairs
-from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few, listed
+from compliance.model.judging import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER, LINK, MOST, OTHER, PackageEntry
@@ -74,7 +75,7 @@ class RepositoryNames(RepositoryRule, strict_only=True):
         )
         hidden = [entry for entry in package.contents if entry.name.startswith(".") and _left_over(entry) != "mac"]
         if hidden:
-            message = f"names with a leading dot: {listed(sorted({entry.name for entry in hidden}))}"
+            message = f"names with a leading dot: {list_some(sorted({entry.name for entry in hidden}))}"
             yield self.finding(package.path(hidden[0]), 0, message, "plain names", severity=NOTE)
         fix = "Put the file itself there, a copy instead of the link."
         yield from few(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from posixpath import basename
 from typing import Any, Final
 
-from common.command import counted
+from common.command import counted, list_some
 from common.values import group_pairs, identity, is_stated, to_plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
@@ -24,7 +24,6 @@ from compliance.model.judging import (
     Finding,
     JudgedRun,
     first_text,
-    listed,
 )
 from compliance.model.layout import STRONG, WEAK, list_results, result_name
 from compliance.model.result_set import TIMES, ResultSet, names_of
@@ -119,7 +118,7 @@ def _missing_files(results: ResultSet) -> str:
     free = [f"result_{at}.txt" for at in range(count + len(present)) if f"result_{at}" not in present]
     # Some may lie elsewhere, or be of another result.
     is_certain = not results.loose and (not present or "result_0" in present)
-    missing = listed(free[:count], SHOWN) if is_certain else str(count)
+    missing = list_some(free[:count], SHOWN) if is_certain else str(count)
     return f": {missing} missing" if count else ""
 
 
@@ -168,7 +167,7 @@ class NoNumberMissing(RunsRule, strict_only=True):
         ]
         missing = [f"result_{number}" for gap in gaps for number in gap]
         if 0 < len(missing) <= len(numbers):
-            message = f"missing among the runs, by their numbers: {listed(missing, SHOWN)}"
+            message = f"missing among the runs, by their numbers: {list_some(missing, SHOWN)}"
             severity = "" if results.scaling == WEAK else NOTE  # in no published result of either kind
             yield self.finding(results.folder, 0, message, "numbers without gaps, from 0 or 1", severity=severity)
         instances = [show(run.instance) for run in results.runs if is_stated(run.instance)]
@@ -398,7 +397,7 @@ class SameCode(SetRule, strict_only=True):
             if lacking:
                 key = min(lacking.intersection(usual[0].settings), default="")
                 contradiction = ERROR if results.judged_as == "closed" else WARNING
-                message = f"no {listed(sorted(lacking), SHOWN)} in {names_of(odd)}; in other runs there is"
+                message = f"no {list_some(sorted(lacking), SHOWN)} in {names_of(odd)}; in other runs there is"
                 severity = contradiction if key else NOTE
                 yield self.finding(odd[0].path, 0, message, "the same keys in all runs", key, severity)
 
@@ -409,7 +408,9 @@ class SameCode(SetRule, strict_only=True):
         if parts:
             keys = " keys" if len(parts) > most else ""
             odd = _find_odd(next(iter(differing.values())))
-            yield self.finding_in(odd, key, f"{subject}: {listed(parts, most)}{keys}", "the same in all runs", severity)
+            yield self.finding_in(
+                odd, key, f"{subject}: {list_some(parts, most)}{keys}", "the same in all runs", severity
+            )
 
 
 def _find_differences(runs: Iterable[JudgedRun], read: Callable[[JudgedRun], Mapping[str, Any]]) -> dict[str, Groups]:

@@ -21,6 +21,7 @@ import msgspec
 from tqdm import tqdm
 
 from common.benchmarks import PACKAGES, ROOT, find_package, locate_package
+from common.command import list_some
 from common.data.manifest import ManifestEntry, describe_file
 from common.installed import list_shared_files
 from common.provenance import source_hash
@@ -29,7 +30,6 @@ from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.benchmarks import find_reference
 from compliance.logs.run import PER_RUN, Run, read_run, text_of
-from compliance.model.judging import listed
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, PROVENANCE_FILE, discover, name_below
 from compliance.model.package import LogRecord, Provenance, Redaction
 from submission.assemble.input_logs import AssemblyError, files_below
@@ -190,16 +190,16 @@ class Implementation:
         leaving = [path for path in files.values() if self._tree_of(path).leads_out(path)]
         if leaving:
             raise AssemblyError(
-                f"links lead out of {self.root}, and what they lead to would be published: {listed(leaving)}; copy "
+                f"links lead out of {self.root}, and what they lead to would be published: {list_some(leaving)}; copy "
                 "what belongs to the code, remove the others"
             )
         broken = [path for path in files.values() if not path.is_file()]
         if broken:
-            raise AssemblyError(f"cannot read {listed(broken)}: not a file; fix the link or remove it")
+            raise AssemblyError(f"cannot read {list_some(broken)}: not a file; fix the link or remove it")
         large = [path for path in files.values() if path.stat().st_size > MAX_FILE_BYTES]
         if large:
             raise AssemblyError(
-                f"larger than {MAX_FILE_BYTES >> 20} MiB: {listed(large)}; expected code, move data elsewhere"
+                f"larger than {MAX_FILE_BYTES >> 20} MiB: {list_some(large)}; expected code, move data elsewhere"
             )
         return files
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import describe_reason
+from common.command import describe_reason, list_some
 from common.file_kind import GZIPPED, explain_file
 from common.record import TOKEN
 from common.reference import OWN, ROUNDS
@@ -24,7 +24,7 @@ from compliance.logs.file_kind import GZIP
 from compliance.logs.privacy import personal
 from compliance.logs.run import Run, parse_run, text_of
 from compliance.model.grouping import find_scaling, group_runs, label_groups
-from compliance.model.judging import Case, listed
+from compliance.model.judging import Case
 from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, STRONG, natural
 from compliance.model.result_set import LIKE_A_LOG
 from compliance.rules.rule import show
@@ -90,7 +90,7 @@ def find_logs(path: Path, warnings: list[str]) -> list[Path]:
         raise AssemblyError(f"{path}: no logs: expected result_*.txt, *.txt, *.log or *.out; leave it out")
     if logs and misnamed:
         warnings.append(
-            f"not packed, because not named result_<i>.txt: {listed(misnamed)}; rename them, or give each by its name"
+            f"not packed, because not named result_<i>.txt: {list_some(misnamed)}; rename them, or give each by name"
         )
     return logs or misnamed
 
@@ -164,7 +164,7 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             open_ended.append(f"{log.path} ({log.run.killed})" if log.run.killed else log.path)
     if open_ended:
         problems.append(
-            f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
+            f"no run_stop in {list_some(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
             "use --unfinished to submit it as a failed run"
         )
     if problems:
@@ -183,9 +183,9 @@ def check_one_system(logs: Sequence[tuple[Path, Run]]) -> None:
     for kind, groups in kinds.items():
         if len(groups) > 1:
             named = zip(label_groups(groups), groups, strict=True)
-            texts = listed(
+            texts = list_some(
                 [
-                    f"{label} in {listed([paths[id(run)] for run in group], 1)} ({group[0].benchmark})"
+                    f"{label} in {list_some([paths[id(run)] for run in group], 1)} ({group[0].benchmark})"
                     for label, group in named
                 ]
             )
@@ -201,7 +201,7 @@ def check_places(logs: Iterable[InputLog], named: Sequence[Path], warnings: list
         folders = group_pairs((path.parent, path) for path in paths)
         if len({folder if len(inside) > 1 else folder.parent for folder, inside in folders.items()}) < 2:
             continue
-        texts = listed([f"{len(inside)} in {folder}" for folder, inside in folders.items()])
+        texts = list_some([f"{len(inside)} in {folder}" for folder, inside in folders.items()])
         if not {*paths} <= {*named}:
             raise AssemblyError(
                 f"the {benchmark} logs lie in several folders, which may be of several results: {texts}. Give the "
@@ -221,8 +221,8 @@ def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
         kinds = group_pairs((identity(value), f"{show(value)} in {path}") for value, path in values)
         if len(kinds) > 1:
             raise AssemblyError(
-                f"the runs differ in {key}: {listed([texts[0] for texts in kinds.values()], 2)}. The runs of a result "
-                "differ in their seed alone: give those of one result"
+                f"the runs differ in {key}: {list_some([texts[0] for texts in kinds.values()], 2)}. The runs of a "
+                "result differ in their seed alone: give those of one result"
             )
     runs = [run for _, run in logs]
     reference = reference_of(runs[0].benchmark, runs[0].variant)
@@ -231,7 +231,7 @@ def check_one_result(logs: Sequence[tuple[Path, Run]], scaling: str) -> None:
     if scaling == STRONG and len(runs) > required:
         reason = f"a time-to-train result has {required} runs"
     if reason:
-        names = listed([str(path) for path, _ in logs], 2 * required)
+        names = list_some([str(path) for path, _ in logs], 2 * required)
         raise AssemblyError(
             f"{len(runs)} logs of {runs[0].benchmark} are not one result: {reason}: {names}. Give the runs of one "
             f"result alone, without those of others or of trials; for {required} runs that overlapped add --scaling "

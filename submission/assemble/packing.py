@@ -11,6 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final, Literal
 
+from common.command import list_some
 from common.config import to_yaml
 from common.errors import UsageError
 from common.files import LOG_NAME
@@ -22,7 +23,7 @@ from compliance.cli import refuse_missing
 from compliance.engine.log_checker import Options
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
-from compliance.model.judging import ERROR, WARNING, listed
+from compliance.model.judging import ERROR, WARNING
 from compliance.model.layout import (
     MAX_FILE_BYTES,
     POWER,
@@ -212,7 +213,7 @@ class Packing:
         """Raise AssemblyError for placeholders in the description; a warning in a draft, and of mini runs."""
         fields, path = self.description.fields, self.assembly.system
         if names := [name for name in (*FIELDS, SYSTEM_TYPE) if is_placeholder(str(fields.get(name, "")))]:
-            problem = f"placeholders in {path}: {listed(names)}"
+            problem = f"placeholders in {path}: {list_some(names)}"
             if not (self.assembly.draft or self.mini):
                 raise AssemblyError(
                     f"{problem}; state the facts (`python -m submission.system --check {path}` lists what is open), or "
@@ -236,10 +237,10 @@ class Packing:
         )
         if errors and not self.mini:
             paths = group_pairs((run.benchmark, run.path) for run in runs)
-            kinds = [f"{listed(paths[benchmark], 1)} of {benchmark}" for benchmark in sorted(paths, key=str)]
+            kinds = [f"{list_some(paths[benchmark], 1)} of {benchmark}" for benchmark in sorted(paths, key=str)]
             mixed = f"; leave out logs that are not of this system ({', '.join(kinds)})" if len(kinds) > 1 else ""
             raise AssemblyError(
-                f"{path}: {listed(errors)}{mixed}. Correct it (`python -m submission.system --check {path} --logs "
+                f"{path}: {list_some(errors)}{mixed}. Correct it (`python -m submission.system --check {path} --logs "
                 "LOGS` says how), or use --draft and correct it in the package later; nothing was written"
             )
         self.warnings += [f"{path}: {text}" for text in errors + warnings]
@@ -386,7 +387,7 @@ def _power_folder(log: Path) -> str:
 
 
 def _list_names(paths: Iterable[str]) -> str:
-    return listed([os.path.basename(path) for path in paths])
+    return list_some([os.path.basename(path) for path in paths])
 
 
 def _read_log_copy(path: Path, redacted: bool) -> bytes:

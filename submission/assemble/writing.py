@@ -14,11 +14,11 @@ from shutil import rmtree
 
 from tqdm import tqdm
 
+from common.command import list_some
 from common.files import remove_leftovers, whole_file
 from common.tree import Tree
 from compliance.logs.file_kind import InflateError, pieces
 from compliance.logs.privacy import secrets
-from compliance.model.judging import listed
 from compliance.model.layout import PROVENANCE_FILE, UNFINISHED
 from submission.assemble import implementation
 from submission.assemble.implementation import PackageFile
@@ -118,8 +118,8 @@ def _refuse_secrets(items: Sequence[PackageFile]) -> None:
     ]
     if leaks:
         raise AssemblyError(
-            f"secrets would be published: {listed(leaks)}. Revoke them, take them from variables or files outside the "
-            "code, and assemble again; nothing was written"
+            f"secrets would be published: {list_some(leaks)}. Revoke them, take them from variables or files outside "
+            "the code, and assemble again; nothing was written"
         )
 
 

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Literal
 
-from common.command import clean, counted
+from common.command import clean, counted, list_some
 from common.console import print_warning
 from common.ending import TARGET_MET, read_ending
 from common.errors import UsageError
@@ -28,7 +28,7 @@ from compliance.formats.findings import shortage
 from compliance.formats.style import Style
 from compliance.formats.table import output_width
 from compliance.logs.run import Run, read_run
-from compliance.model.judging import FAIL, INCOMPLETE, PASSING, listed
+from compliance.model.judging import FAIL, INCOMPLETE, PASSING
 from compliance.model.layout import SYSTEMS, WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -317,7 +317,7 @@ def advise_pruning(results: ResultSet, least: int) -> str:
     kept = find_best_count(clocks, least)
     if kept == len(runs):
         return "prune none: fewer models are not more models/min"
-    names = listed([run.path.rsplit("/", 1)[-1] for run in runs[kept:]], 8)
+    names = list_some([run.path.rsplit("/", 1)[-1] for run in runs[kept:]], 8)
     return (
         f"move {names} to pruned_results: {kept} models are {compute_rate(clocks[:kept]):.4g} models/min instead of "
         f"{compute_rate(clocks):.4g}"

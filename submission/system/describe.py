@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from common.command import counted, suggest_name
+from common.command import counted, list_some, suggest_name
 from common.errors import LaunchError, UsageError
 from common.measure.power_sources import is_watts
 from common.ranks.launch import RankPosition
@@ -30,7 +30,7 @@ from compliance.engine.inputs import initial_case
 from compliance.engine.judging import start_judging
 from compliance.engine.log_checker import Options
 from compliance.logs.run import Run
-from compliance.model.judging import Case, JudgedRun, add_judgement, listed
+from compliance.model.judging import Case, JudgedRun, add_judgement
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
@@ -314,7 +314,7 @@ def read_nodes(paths: Sequence[Path]) -> list[Node]:
                 "--this-node there. Nothing is written"
             )
     if (parts := sum(node.parts for node in nodes)) < total:
-        hosts = listed([node.host for node in nodes], 10)
+        hosts = list_some([node.host for node in nodes], 10)
         raise LaunchError(
             f"{files}: {counted(len(nodes), 'node')} ({hosts}), which are {parts} of the {total} nodes or ranks that "
             "the launcher started; add the lines of the others. Nothing is written"

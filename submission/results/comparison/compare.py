@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from common.command import UsageError, clean
+from common.command import UsageError, clean, list_some
 from common.measure.fom import read_measurement
 from common.reference import FULL
 from common.rounds import HPC, label_round
@@ -19,7 +19,7 @@ from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
-from compliance.model.judging import ERROR, NOT_A_RESULT, JudgedRun, listed
+from compliance.model.judging import ERROR, NOT_A_RESULT, JudgedRun
 from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
 from submission.results.comparison.sides import (
@@ -159,7 +159,7 @@ def _describe_side(side: Side) -> dict[str, Any]:
 def _describe_verdict(side: Side) -> str:
     """Return the verdict and the rules that fail."""
     errors = (finding for finding in side.results.decisive_findings() if finding.severity == ERROR)
-    rules = listed(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
+    rules = list_some(list(dict.fromkeys(finding.rule for finding in errors if not finding.cause)))
     return f"{side.row.verdict} ({rules})" if rules else side.row.verdict
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from statistics import StatisticsError, fmean
 from typing import Any, Final
 
-from common.command import counted
+from common.command import counted, list_some
 from common.errors import UsageError
 from common.values import are_same, identity, is_number
 from compliance.engine.log_checker import Options
 from compliance.logs.fingerprint import same_times
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
-from compliance.model.judging import JudgedRun, listed
+from compliance.model.judging import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.model.score import TimeToTrain, staging_clock
 from compliance.rcp.means import olympic_mean
@@ -113,7 +113,7 @@ def explain_same_logs(a: Side, b: Side) -> str:
     if not names:
         return ""
     says = "compares them with themselves" if len(names) == len(a.runs) else "shows too little difference"
-    logs = f"the same {counted(len(names), 'log')} ({listed(names)})"
+    logs = f"the same {counted(len(names), 'log')} ({list_some(names)})"
     return f"A ({a.path}) and B ({b.path}) hold {logs}, so this {says}; give the folder of the other runs"
 
 

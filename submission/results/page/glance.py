@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from common.command import clean, counted
+from common.command import clean, counted, list_some
 from common.rounds import label_round
 from common.values import group_pairs
 from compliance.formats.findings import Shown, lowered
@@ -388,8 +388,8 @@ def _name_files(entries: Sequence[Shown]) -> str:
         for entry in entries
         if entry.finding.line or entry.finding.path.endswith((".txt", ".txt.gz"))
     )
-    names = [os.path.basename(path) for path in paths]
-    return "" if not names else f"{clean(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: "
+    names = [clean(os.path.basename(path)) for path in paths]
+    return f"{list_some(names, 1)}: " if names else ""
 
 
 def draw_failures(failures: Sequence[Failure], site: Site) -> Html:

@@ -28,18 +28,12 @@ FACTS: Final = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
 """What a `RankPosition` may not know."""
 
 
-class Address(NamedTuple):
-    """Where rank 0 opens the store in which the ranks meet: MASTER_ADDR and MASTER_PORT."""
-
-    host: str
-    port: int
-
-
 @dataclass(frozen=True)
 class RankPosition:
     """The position of this process: its rank among all, its rank on its node, and its node among the nodes.
 
-    None: not set by the launcher.
+    address: where rank 0 opens the store in which the ranks meet: MASTER_ADDR and MASTER_PORT. None: not set by the
+    launcher.
     """
 
     launcher: str
@@ -49,7 +43,7 @@ class RankPosition:
     local_size: int | None = None
     node_rank: int | None = None
     nodes: int | None = None
-    address: Address | None = None
+    address: tuple[str, int] | None = None
 
     def require_facts(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
@@ -237,11 +231,10 @@ def _check_known(environ: Mapping[str, str]) -> None:
 
 def complete_position(position: RankPosition, world_size: int, neighbours: Neighbours) -> RankPosition:
     """Return the position with its gaps filled by what the ranks of its node say of themselves."""
-    position = replace(position, world_size=world_size)
-    if None not in (position.local_rank, position.local_size, position.node_rank, position.nodes):
-        return position
-    local_rank, local_size, node_rank, nodes, *_ = neighbours
-    return replace(position, local_rank=local_rank, local_size=local_size, node_rank=node_rank, nodes=nodes)
+    if None in (position.local_rank, position.local_size, position.node_rank, position.nodes):
+        local_rank, local_size, node_rank, nodes, *_ = neighbours
+        position = replace(position, local_rank=local_rank, local_size=local_size, node_rank=node_rank, nodes=nodes)
+    return replace(position, world_size=world_size)
 
 
 def guess_node(rank: int, environ: Mapping[str, str]) -> str:
@@ -336,13 +329,13 @@ def _check_position(position: RankPosition, launcher: Launcher, environ: Mapping
             )
 
 
-def _find_address(environ: Mapping[str, str], slurm: bool) -> Address | None:
+def _find_address(environ: Mapping[str, str], slurm: bool) -> tuple[str, int] | None:
     """Return MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step; None if the environment has neither."""
     host, port = environ.get("MASTER_ADDR"), _read_number(environ, "MASTER_PORT", least=1)
     if host and port is not None:
         if port >= 65_536:
             raise LaunchError(f"MASTER_PORT is {port}, expected a port from 1 to 65535")
-        return Address(host.removeprefix("[").removesuffix("]"), port)  # an address of IPv6 has brackets in URLs only
+        return host.removeprefix("[").removesuffix("]"), port  # an address of IPv6 has brackets in URLs only
     if host or port is not None:
         raise LaunchError("only one of MASTER_ADDR and MASTER_PORT is set: set both, or unset both")
     nodes, job = environ.get("SLURM_STEP_NODELIST"), _read_number(environ, "SLURM_JOB_ID")
@@ -351,7 +344,7 @@ def _find_address(environ: Mapping[str, str], slurm: bool) -> Address | None:
         return None
     step = _read_number(environ, "SLURM_STEP_ID") or 0
     try:
-        return Address(next(list_hosts(nodes)), PORTS[(job + 7919 * step) % len(PORTS)])
+        return next(list_hosts(nodes)), PORTS[(job + 7919 * step) % len(PORTS)]
     except (ValueError, StopIteration):
         raise LaunchError(
             f"SLURM_STEP_NODELIST is {nodes!r}, expected a list such as nid[001-004,007]: "

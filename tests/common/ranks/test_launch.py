@@ -7,7 +7,6 @@ import pytest
 from common.errors import LaunchError
 from common.ranks.launch import (
     LAUNCHERS,
-    Address,
     Neighbours,
     RankPosition,
     complete_position,
@@ -112,12 +111,12 @@ CRAY = SRUN | {
     "PALS_RANKID": "5",
     "PALS_NODEID": "1",
 }
-STEP = Address("nid001", 24567)
+STEP = ("nid001", 24567)
 
 
 PLACES = {
     "nothing": ({"HOME": "/home/me"}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
-    "torchrun": (TORCHRUN, RankPosition("torchrun", 5, 8, 1, 4, 1, 2, Address("nid001", 29500))),
+    "torchrun": (TORCHRUN, RankPosition("torchrun", 5, 8, 1, 4, 1, 2, ("nid001", 29500))),
     "torchrun, one process": (
         TORCHRUN
         | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
@@ -126,7 +125,7 @@ PLACES = {
     ),
     "set by hand": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
-        RankPosition("environment", 1, 2, address=Address("a", 1)),
+        RankPosition("environment", 1, 2, address=("a", 1)),
     ),
     "sbatch without srun": (SBATCH, RankPosition("single", 0, 1, 0, 1, 0, 1)),
     "srun": (SRUN, RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP)),
@@ -137,11 +136,11 @@ PLACES = {
     "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP)),
     "srun, position set by hand in the script": (
         SRUN | {"RANK": "9", "WORLD_SIZE": "11", "LOCAL_RANK": "1", "MASTER_ADDR": "nid001", "MASTER_PORT": "4000"},
-        RankPosition("environment", 9, 11, 1, 3, 2, 3, Address("nid001", 4000)),
+        RankPosition("environment", 9, 11, 1, 3, 2, 3, ("nid001", 4000)),
     ),
     "srun, one torchrun per node": (
         SRUN | TORCHRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
-        RankPosition("torchrun", 5, 8, 1, 4, 1, 2, Address("nid001", 29500)),
+        RankPosition("torchrun", 5, 8, 1, 4, 1, 2, ("nid001", 29500)),
     ),
     "srun --pty bash": (
         SRUN
@@ -195,11 +194,11 @@ PLACES = {
     ),
     "an address of IPv6, as in a URL": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"},
-        RankPosition("environment", 1, 2, address=Address("::1", 1)),
+        RankPosition("environment", 1, 2, address=("::1", 1)),
     ),
     "Kubeflow PyTorchJob": (
         {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"},
-        RankPosition("environment", 1, 4, address=Address("job-master-0", 23456)),
+        RankPosition("environment", 1, 4, address=("job-master-0", 23456)),
     ),
     "srun --distribution=arbitrary: rank 0 may be anywhere": (
         SRUN | {"SLURM_DISTRIBUTION": "arbitrary"},
@@ -207,7 +206,7 @@ PLACES = {
     ),
     "the last port": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65535"},
-        RankPosition("environment", 1, 2, address=Address("a", 65535)),
+        RankPosition("environment", 1, 2, address=("a", 65535)),
     ),
     "a job of one rank": ({"RANK": "0", "WORLD_SIZE": "1"}, RankPosition("environment", 0, 1, 0, 1, 0, 1)),
     "empty values": ({"RANK": "", "WORLD_SIZE": ""}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
@@ -280,7 +279,7 @@ def test_steps_of_a_job_meet_elsewhere():
     positions = [
         find_rank_position(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}) for job in "12" for step in "01"
     ]
-    ports = {position.address.port for position in positions}
+    ports = {position.address[1] for position in positions}
     assert len(ports) == 4 and all(20_000 <= port < 30_000 for port in ports)
 
 

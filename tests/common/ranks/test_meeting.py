@@ -19,7 +19,7 @@ import torch.distributed as td
 from common import network
 from common.errors import LaunchError
 from common.ranks import groups, meeting
-from common.ranks.launch import Address, Neighbours, RankPosition
+from common.ranks.launch import Neighbours, RankPosition
 
 TIMEOUT_S = 20
 
@@ -58,7 +58,7 @@ def meet(ranks, port, size=2, timeout_s=TIMEOUT_S, host="localhost"):
     """Let the ranks meet, and return what each got: the store or the error."""
 
     def meet_others(rank):
-        position = RankPosition("environment", rank, size, address=Address(host, port))
+        position = RankPosition("environment", rank, size, address=(host, port))
         try:
             store, _ = meeting.open_store(position, timeout_s)
             meeting.claim_rank(store, rank, size)

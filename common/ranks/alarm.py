@@ -239,12 +239,12 @@ class Alarm:
         """Return the failure of another rank if `error` follows from it, or which ranks are lost or late; else it."""
         if isinstance(error, EndingError | FloatingPointError):
             return error
-        cause = f"lost the store of the ranks at {self.stores.host}, where rank 0 is, or the network to it"
         with contextlib.suppress(RuntimeError):  # the store ended with rank 0
             if failure := self._find_failure():
                 return Stopped(failure)
-            if not (is_lost(error) or is_late(error)):
-                return error
+        if not (is_lost(error) or is_late(error)):
+            return error
+        with contextlib.suppress(RuntimeError):
             own_call = f"{ROLL} {self._rank}"
             if self._leave_note(own_call) == own_call:
                 cause = self._call_roll(error)
@@ -255,10 +255,11 @@ class Alarm:
                     return Stopped(failure)
                 time.sleep(LOOK_EVERY_S / 5)
             return error
-        if not (is_lost(error) or is_late(error)):
-            return error
         self.has_lost_main = True
-        cause = f"{cause}; see rank 0's output, and its node's kernel log ({self._explain_wait(error)})"
+        cause = (
+            f"lost the store of the ranks at {self.stores.host}, where rank 0 is, or the network to it; see rank 0's "
+            f"output, and its node's kernel log ({self._explain_wait(error)})"
+        )
         return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
 
     def _call_roll(self, error: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,14 +17,13 @@ from common.command import (
     UsageError,
     clean,
     counted,
-    list_some,
     run_command,
     suggest_name,
 )
 from common.console import print_warning
 from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
-from compliance.formats.findings import alone, describe_unjudged
+from compliance.formats.findings import alone, describe_unjudged, describe_unread
 from compliance.formats.markdown import markdown_text
 from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
@@ -157,7 +155,8 @@ def _show_results(arguments: argparse.Namespace) -> int:
     if arguments.sort:
         results = sort_rows(results, RESULT_COLUMNS, arguments.sort)
         runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)
-    summary = Summary(results, changes, runs, arguments.columns, _list_not_looked_at(reports[0]))
+    unread = [*filter(None, [describe_unread(reports[0])]), *describe_unjudged(reports[0])]
+    summary = Summary(results, changes, runs, arguments.columns, unread)
     if arguments.format == "csv":
         _write_tables(summary.format_csv(), arguments)
     elif arguments.format == "table":
@@ -165,13 +164,6 @@ def _show_results(arguments: argparse.Namespace) -> int:
     else:
         write_text(summary.format_json() if arguments.format == "json" else summary.format_markdown(), arguments.output)
     return 0
-
-
-def _list_not_looked_at(report: Report) -> list[str]:
-    """Return sentences on the files and results that were not judged."""
-    names = list_some([clean(os.path.basename(path)) for path in report.unread])
-    texts = [f"not looked at: {counted(len(report.unread), 'file')} ({names})"] if report.unread else []
-    return [*texts, *describe_unjudged(report)]
 
 
 def _name_columns(arguments: argparse.Namespace) -> list[str]:

@@ -191,6 +191,12 @@ def describe_unjudged(report: Report) -> list[str]:
     ]
 
 
+def describe_unread(report: Report) -> str:
+    """Return which files were not looked at; "" if there are none."""
+    names = list_some([clean(os.path.basename(path)) for path in report.unread])
+    return f"not looked at: {counted(len(report.unread), 'file')} ({names})" if report.unread else ""
+
+
 def describe_limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
     settings = report.settings
@@ -240,10 +246,8 @@ def summary(report: Report, findings: list[Shown]) -> str:
     number = Counter(finding.severity for finding in report.set_aside)
     aside = ", ".join(counted(number[severity], severity) for severity in SEVERITIES[:3] if number[severity])
     aside = f"{aside} set aside by {clean(report.settings.path)}, which nobody named" if aside else ""
-    names = list_some([clean(os.path.basename(path)) for path in report.unread])
-    unread = f"not looked at: {counted(len(report.unread), 'file')} ({names})" if report.unread else ""
     unjudged = NOT_A_RESULT if describe_unjudged(report) and NOT_A_RESULT not in lacks else ""
-    return "; ".join(filter(None, (words, aside, unread, unjudged, describe_official(report))))
+    return "; ".join(filter(None, (words, aside, describe_unread(report), unjudged, describe_official(report))))
 
 
 def shortage(report: Report) -> str:

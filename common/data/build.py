@@ -99,13 +99,9 @@ class Journal:
 
     def has_files(self, names: tuple[str, ...]) -> bool:
         """Tell whether these files are finished and on disk in full size."""
-        return all(name in self.finished and self._file_size(name) == self.finished[name].bytes for name in names)
-
-    def _file_size(self, name: str) -> int | None:
-        try:
-            return (self.folder / name).stat().st_size
-        except OSError:
-            return None
+        with suppress(OSError, KeyError):
+            return all((self.folder / name).stat().st_size == self.finished[name].bytes for name in names)
+        return False
 
     @contextmanager
     def open_part(self, heading: Heading, task: int, tasks: int) -> Iterator[Part]:

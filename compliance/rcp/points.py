@@ -207,7 +207,7 @@ def load_committee_points(
             {
                 "name": name,
                 "batch_size": entry["BS"],
-                "epochs": _read_epochs(entry),
+                "epochs": entry.get("samples to converge") or entry["Epochs to converge"],
                 "hyperparameters": entry["Hyperparams"],
             }
             for name, entry in table.items()
@@ -220,10 +220,6 @@ def load_committee_points(
         return ()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: no table of convergence points ({error!r:.200})") from error
-
-
-def _read_epochs(entry: Mapping[str, Any]) -> Any:
-    return entry["samples to converge"] if "samples to converge" in entry else entry["Epochs to converge"]
 
 
 def locate_table(reference: Reference) -> Path:

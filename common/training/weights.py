@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from common.command import CommandParser, any_path, run_command
+from common.command import CommandParser, any_path, check_new, run_command
 from common.config import rebuild
 from common.file_kind import SAFETENSORS, explain_file
 from common.files import check_regular, whole_file
@@ -172,8 +172,8 @@ def _convert_keys(section: dict[str, Any]) -> dict[Any, Any]:
 
 
 def write_weights(path: Path, weights: Weights) -> None:
-    """Write an export, whole or not at all; CheckpointError for an existing file, a missing folder, a full disk."""
-    check_new(path)
+    """Write an export, whole or not at all; UsageError for a file that exists, CheckpointError for a full disk."""
+    check_new("weights", path)
     metadata = {
         "benchmark": weights.benchmark,
         "epochs_done": "" if weights.epochs is None else str(weights.epochs),
@@ -188,14 +188,6 @@ def write_weights(path: Path, weights: Weights) -> None:
             save_file(tensors, part, metadata)
     except SafetensorError as error:  # which a full disk raises, too
         raise CheckpointError(f"{path}: cannot be written ({error})") from error
-
-
-def check_new(path: Path) -> None:
-    """Raise CheckpointError for a file that would be replaced, and for one in a folder that does not exist."""
-    if path.exists():
-        raise CheckpointError(f"{path}: the file already exists; name another")
-    if not path.parent.is_dir():
-        raise CheckpointError(f"{path}: there is no folder {path.parent}; make it first")
 
 
 __all__ = ["load_network"]
@@ -241,7 +233,7 @@ def export_weights(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
     if weights.suffix != ENDING:
         raise CheckpointError(f"{weights}: expected a name that ends in {ENDING}, by which it is known")
-    check_new(weights)
+    check_new("weights", weights)
     loaded = read_weights(checkpoint)
     if loaded.interface is None:
         print(

@@ -29,7 +29,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, Self
 
 import torch.distributed as td
 
@@ -75,24 +75,6 @@ class LostRanksError(EndingError):
     """Ranks are lost, or too late; the message names them."""
 
 
-class Stores(NamedTuple):
-    """The store of the ranks. connect: connects once more, for a thread that waits, since that keeps others from it.
-
-    host, port: of the store; port 0: it is one of this process, which has no connections to other ranks.
-    """
-
-    store: Any
-    connect: Callable[[], Any]
-    host: str = "this host"
-    port: int = 0
-
-    def with_prefix(self, prefix: str) -> Stores:
-        """Return the same for keys of their own."""
-        return self._replace(
-            store=td.PrefixStore(prefix, self.store), connect=lambda: td.PrefixStore(prefix, self.connect())
-        )
-
-
 class Alarm:
     """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
@@ -101,27 +83,31 @@ class Alarm:
     alone. outer: for a part, whose process goes on after a failure, the alarm of all ranks, which goes first.
     all_unwound: whether all ranks had unwound after a failure. progress: what the training is at, in words; for the
     signs of life. work: what its ranks do, before an error that is shown. pulse: what else is to be done every PULSE_S.
-    speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main: whether it is.
+    speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main: whether it is. server: host and
+    port of the store; port 0: it is one of this process, which has no connections to other ranks.
     """
 
     progress = work = ""
     speaks, has_lost_main = True, False
+    server = ("this host", 0)
     pulse: Callable[[], None] | None = None
 
     def __init__(
         self,
-        stores: Stores,
+        store: td.Store,
         rank: int,
         world_size: int,
         expected: tuple[type[BaseException], ...] = (),
         outer: Alarm | None = None,
     ) -> None:
-        self.stores, self._store, self._former = stores, AnsweringStore(stores.store, STORE_S), open_sockets()
+        self.store, self._store, self._former = store, AnsweringStore(store, STORE_S), open_sockets()
         self._rank, self._world_size, self._outer = rank, world_size, outer
         self._grace_s, self.all_unwound = PART_GRACE_S if outer else GRACE_S, False
         first_rank = rank - rank % world_size
         self._ranks = range(first_rank, first_rank + world_size)
         self._expected = (*expected, EndingError, LaunchError)
+        if outer:
+            self.speaks, self.server = outer.speaks, outer.server
         self._unwound = threading.Event()
         self._watcher = threading.Thread(target=self._watch_news, name="alarm", daemon=True)
         self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
@@ -257,7 +243,7 @@ class Alarm:
             return error
         self.has_lost_main = True
         cause = (
-            f"lost the store of the ranks at {self.stores.host}, where rank 0 is, or the network to it; see rank 0's "
+            f"lost the store of the ranks at {self.server[0]}, where rank 0 is, or the network to it; see rank 0's "
             f"output, and its node's kernel log ({self._explain_wait(error)})"
         )
         return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
@@ -314,7 +300,7 @@ class Alarm:
 
     def _read_news(self) -> str:
         """Wait for a note, or for OVER; answer a roll call, and heed a signal that another rank got, before it."""
-        store = self.stores.connect()
+        store = self.store.clone()  # connects once more, since a thread that waits keeps others from its store
         for key in NEWS:
             store.wait([key], UNLIMITED)
             news = _decode_news(store.get(key))
@@ -340,13 +326,13 @@ class Alarm:
             self.has_lost_main = True
             self._first = Ending(
                 FAILED,
-                f"rank 0 at {self.stores.host}: lost without an error message; see its output and the launcher's",
+                f"rank 0 at {self.server[0]}: lost without an error message; see its output and the launcher's",
             )
         if self._unwound.is_set() or self._job_ends:
             return
         self._failure = STOP.failure = Stopped(self._first)
-        if self.stores.port:
-            cut = call_in_thread(partial(end_collectives, self._former, self.stores.port))
+        if self.server[1]:
+            cut = call_in_thread(partial(end_collectives, self._former, self.server[1]))
             wait([cut], LOOK_EVERY_S)  # it may hang as well
         if not self._unwound.wait(self._grace_s):
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")

@@ -8,7 +8,6 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import torch
@@ -18,7 +17,7 @@ from common.device import choose_device, find_device_type, identify_only_device
 from common.errors import LaunchError
 from common.network import find_route
 from common.processes import bound_cores, find_death_signal, usable_cores
-from common.ranks.alarm import LOOK_EVERY_S, Alarm, Stores
+from common.ranks.alarm import LOOK_EVERY_S, Alarm
 from common.ranks.control import Rendezvous
 from common.ranks.dist import MOST_CONNECTED, Dist, check_sharing, join_ranks
 from common.ranks.groups import check_open_files
@@ -76,18 +75,18 @@ def _connect_ranks(
     position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...], failure: Exception | None
 ) -> Iterator[Dist]:
     server, world_size = open_store(position, config.start_timeout_s)
-    connect_again = partial(td.TCPStore, server.host, server.port, is_master=False, wait_for_workers=False)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
-    stores = Stores(server, connect_again, server.host, server.port).with_prefix(prefix)
+    shared = td.PrefixStore(prefix, server)
     check_open_files(position.rank, world_size, world_size <= MOST_CONNECTED)
     # That of this process answers; another's may be stopped, or cut off.
-    store = stores.store if position.rank == 0 else AnsweringStore(stores.store, ANSWER_S)
+    store = shared if position.rank == 0 else AnsweringStore(shared, ANSWER_S)
     try:
         claim_rank(store, position.rank, world_size)
     except td.DistError as error:
-        raise LaunchError(f"rank {position.rank} lost the store of the ranks at {stores.host} ({error})") from error
-    alarm = Alarm(stores, position.rank, world_size, expected)
+        raise LaunchError(f"rank {position.rank} lost the store of the ranks at {server.host} ({error})") from error
+    alarm = Alarm(shared, position.rank, world_size, expected)
+    alarm.server = server.host, server.port
     try:
         with alarm:
             if failure:
@@ -104,7 +103,7 @@ def _connect_ranks(
             alarm.speaks = position.local_rank == (1 if position.node_rank == 0 else 0)
             device = choose_device(kind, *position.require_facts()[1:3], neighbours.devices)
             seats = [Seat(*seat) for seat in neighbours.seats]
-            rendezvous = Rendezvous(stores.store, seats, address)
+            rendezvous = Rendezvous(shared, seats, address)
             ranks = join_ranks(position, rendezvous, device, config, alarm)
             yield ranks
             ranks.leave()

@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, Final
 
 import torch.distributed as td
 
 from common.ending import FAILED, Ending, EndingError
 from common.errors import LaunchError
-from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm, Stores
+from common.ranks.alarm import LOOKS_PER_S, PULSE_S, Alarm
 from common.ranks.dist import Dist
 from common.ranks.groups import leave_group
 from common.ranks.meeting import AnsweringStore
@@ -56,10 +55,8 @@ class Parts:
         self._dist, self._alarm, self._expected, self._turns = dist, dist.alarm, expected, 0
         self._pulses = 0
         dist.find_nodes()  # for the pieces of work, when no rank may call all others
-        own = td.HashStore()
-        stores = self._alarm.stores if self._alarm else Stores(own, lambda: own)
-        self._stores = stores._replace(connect=cache(stores.connect)).with_prefix("parts")
-        self._store: Any = AnsweringStore(self._stores.store, LOST_S)
+        self._shared = td.PrefixStore("parts", self._alarm.store if self._alarm else td.HashStore())
+        self._store: Any = AnsweringStore(self._shared, LOST_S)
         self._roll = Roll(self._store, dist.world_size)
         dist.close()
         dist.leave = self._leave_last
@@ -86,15 +83,14 @@ class Parts:
         An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises
         LaunchError if a rank does not come back.
         """
-        stores = self._stores.with_prefix(f"alarm/{name}")
-        alarm = Alarm(stores, self._dist.rank, self.size, self._expected, self._alarm)
+        store = td.PrefixStore(f"alarm/{name}", self._shared)
+        alarm = Alarm(store, self._dist.rank, self.size, self._expected, self._alarm)
         alarm.work = f"{name}: "
-        alarm.speaks = self._alarm is None or self._alarm.speaks
         try:
             with alarm:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.
                 self.meet_ranks(f"part/{name}", self.size)
-                first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._stores.store)
+                first, store = self.number * self.size, td.PrefixStore(f"ranks/{name}", self._shared)
                 dist = self._dist.rejoin_ranks(range(first, first + self.size), store, alarm)
                 yield dist
                 dist.barrier()

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import torch.distributed as td
 
 from common.ending import Ending
-from common.ranks.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
+from common.ranks.alarm import Alarm, LostRanksError, Stopped, describe_main_thread
 from common.ranks.groups import is_lost
 from common.ranks.meeting import AnsweringStore
 from common.stop import STOP
@@ -36,12 +36,11 @@ ENDS_DURING_A_CALL = """
 import time
 from datetime import timedelta
 from torch.distributed import TCPStore
-from common.ranks.alarm import Alarm, Stores
+from common.ranks.alarm import Alarm
 
 brief = timedelta(seconds=10)
 store = TCPStore("localhost", 0, 1, is_master=True, wait_for_workers=False, timeout=brief)
-connect = lambda: TCPStore("localhost", store.port, is_master=False, wait_for_workers=False, timeout=brief)
-with Alarm(Stores(store, connect), 0, 1):
+with Alarm(store, 0, 1):
     time.sleep(0.3)
 """
 
@@ -74,7 +73,7 @@ def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys):
     try:
         raise error
     except type(error):
-        assert Alarm(Stores(store, lambda: store), 0, 2).report_error(error).exit_status == 1
+        assert Alarm(store, 0, 2).report_error(error).exit_status == 1
     told = capsys.readouterr().err
     if text:
         found = re.search(
@@ -92,7 +91,7 @@ def test_a_busy_rank_is_named_when_another_waited_too_long():
         store.set(f"answer/{rank}", json.dumps([f"nid{rank}", time.time(), "", doing, rank == 0]))
     with (
         pytest.raises(LostRanksError, match=r"not all came to the same point: rank 1 on nid1 \(\d s ago, read in g"),
-        Alarm(Stores(store, lambda: store), 0, 2).first_failure(),
+        Alarm(store, 0, 2).first_failure(),
     ):
         raise td.DistStoreError("wait timeout after 6000ms")
 
@@ -113,7 +112,7 @@ def test_a_rank_whose_collective_has_failed_is_not_the_busy_one(monkeypatch):
 
     with ThreadPoolExecutor(1) as pool:
         seen = pool.submit(look)
-        Alarm(Stores(store, lambda: store), 0, 2).report_error(ValueError("mine"))
+        Alarm(store, 0, 2).report_error(ValueError("mine"))
     assert seen.result()[1]
 
 
@@ -130,7 +129,7 @@ def test_a_store_that_does_not_answer_is_lost():
 def test_a_stranger_cannot_leave_a_result(how):
     store = td.HashStore()
     store.set("news/0", json.dumps([how, "\x1b[31mred", 1]))
-    with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2).first_failure():
+    with pytest.raises(Stopped) as found, Alarm(store, 0, 2).first_failure():
         raise ValueError("a consequence")
     assert found.value.ending == Ending("failed", "rank 1: [31mred")
 
@@ -139,29 +138,29 @@ def test_an_unreadable_note_is_shown_by_one_rank(capsys):
     store = td.HashStore()
     store.set("news/0", "\x80 no note")
     for rank in (1, 0):
-        assert Alarm(Stores(store, lambda: store), rank, 2).report_error(ValueError("a consequence")).exit_status == 1
+        assert Alarm(store, rank, 2).report_error(ValueError("a consequence")).exit_status == 1
     told = capsys.readouterr().err
     assert told.startswith("rank 0: stopped because of an unreadable note") and told.count("\n") == 1
 
 
 def test_an_error_after_another_rank_has_left_is_shown(capsys):
     store = td.HashStore()
-    with Alarm(Stores(store, lambda: store), 1, 1):
+    with Alarm(store, 1, 1):
         pass
-    assert Alarm(Stores(store, lambda: store), 0, 1, (ValueError,)).report_error(ValueError("mine")).exit_status == 1
+    assert Alarm(store, 0, 1, (ValueError,)).report_error(ValueError("mine")).exit_status == 1
     assert capsys.readouterr().err == "rank 0: error: mine\n"
 
 
 def test_ranks_that_have_seen_the_loss_diverge_say_so():
     """The others see it, too, and perhaps a moment before."""
     store, diverged = td.HashStore(), FloatingPointError("the loss is nan")
-    endings = [Alarm(Stores(store, lambda: store), rank, 2).report_error(diverged) for rank in (1, 0)]
+    endings = [Alarm(store, rank, 2).report_error(diverged) for rank in (1, 0)]
     assert [ending.how for ending in endings] == ["diverged", "diverged"]
 
 
 def test_the_failure_of_the_job_outlives_a_part(monkeypatch):
     monkeypatch.setattr(STOP, "failure", job := Stopped(Ending("failed", "rank 3: no space")))
     store = td.HashStore()
-    with Alarm(Stores(store, lambda: store), 0, 1):
+    with Alarm(store, 0, 1):
         pass
     assert STOP.failure is job

@@ -14,7 +14,7 @@ import torch.distributed as td
 
 from common.ending import Ending
 from common.ranks import parts
-from common.ranks.alarm import Alarm, Stopped, Stores
+from common.ranks.alarm import Alarm, Stopped
 from common.ranks.dist import Dist, make_single_dist
 from common.ranks.launch import RankPosition
 from common.ranks.parts import Parts
@@ -51,7 +51,7 @@ def test_a_signal_of_one_rank_stops_all(monkeypatch):
     monkeypatch.setattr("common.ranks.alarm.ROLL_S", 0.1)
     store, asked = td.HashStore(), []
     monkeypatch.setattr(STOP, "ask_to_stop", asked.append)
-    alarm = Alarm(Stores(store, lambda: store), 0, 1)
+    alarm = Alarm(store, 0, 1)
     with alarm:
         for number in (signal.SIGUSR1, signal.SIGTERM):
             alarm.pass_on_stop(number)
@@ -60,7 +60,7 @@ def test_a_signal_of_one_rank_stops_all(monkeypatch):
             time.sleep(0.01)
     assert asked == [signal.SIGUSR1], "the first one counts"
     store.set("news/0", "stop by signal 9")
-    with Alarm(Stores(store, lambda: store), 0, 1):
+    with Alarm(store, 0, 1):
         end = time.monotonic() + 30
         while len(asked) < 2 and time.monotonic() < end:
             time.sleep(0.01)
@@ -72,7 +72,7 @@ class Rank(Dist):
 
     def __init__(self, rank, store):
         super().__init__(RankPosition("test", rank, 2, rank, 2, 0, 1), torch.device("cpu"))
-        self.alarm = Alarm(Stores(store, lambda: store), rank, 2)
+        self.alarm = Alarm(store, rank, 2)
 
     def rejoin_ranks(self, chosen, store, alarm):
         return make_single_dist()
@@ -81,7 +81,7 @@ class Rank(Dist):
 def test_a_rank_shows_that_it_lives_again_after_a_time_out(monkeypatch):
     monkeypatch.setattr("common.ranks.alarm.PULSE_S", 0.01)
     store, failing = td.HashStore(), [1, 0, 1, 1, 0]
-    alarm = Alarm(Stores(store, lambda: store), 0, 1)
+    alarm = Alarm(store, 0, 1)
 
     def pulse():
         if failing and failing.pop():

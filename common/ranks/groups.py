@@ -36,12 +36,6 @@ def check_open_files(rank: int, world_size: int, connected: bool) -> None:
         )
 
 
-DEFAULTS: Final = {
-    # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
-    "TORCH_FR_BUFFER_SIZE": "2000",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-}
-"""Of the environment: settings of torch."""
 LOST: Final = (
     "Connection reset by peer",
     "Connection closed by peer",
@@ -60,8 +54,9 @@ def find_backend(device: torch.device) -> str:
 
 def begin_group(rank: int, world_size: int, store: Any, device: torch.device, timeout: timedelta) -> Any:
     """Connect the ranks that find each other in the store, and return their group, which is torch's default one."""
-    for name, value in DEFAULTS.items():
-        os.environ.setdefault(name, value)
+    # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
     td.init_process_group(find_backend(device), store=store, rank=rank, world_size=world_size, timeout=timeout)
     if device.type != "cpu":
         td.all_reduce(torch.zeros(1, device=device))  # connect now, where the error is explained

@@ -82,15 +82,16 @@ class Alarm:
     connect, since it ends the collectives that begin after it. expected: the errors that are shown by their message
     alone. outer: for a part, whose process goes on after a failure, the alarm of all ranks, which goes first.
     all_unwound: whether all ranks had unwound after a failure. progress: what the training is at, in words; for the
-    signs of life. work: what its ranks do, before an error that is shown. pulse: what else is to be done every PULSE_S.
-    speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main: whether it is. server: host and
-    port of the store; port 0: it is one of this process, which has no connections to other ranks.
+    signs of life. work: what its ranks do, before an error that is shown. pulse: what else is to be done every PULSE_S;
+    it gets the number of the time. speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main:
+    whether it is. server: host and port of the store; port 0: it is one of this process, which has no connections to
+    other ranks.
     """
 
     progress = work = ""
     speaks, has_lost_main = True, False
     server = ("this host", 0)
-    pulse: Callable[[], None] | None = None
+    pulse: Callable[[int], None] | None = None
 
     def __init__(
         self,
@@ -294,7 +295,7 @@ class Alarm:
                 if beat % (LIFE_S // PULSE_S) == 0:
                     self._store.set(f"life/{self._rank}", self._describe_life())
                 if self.pulse:
-                    self.pulse()
+                    self.pulse(beat)
             if self._unwound.wait(PULSE_S):
                 return
 

@@ -53,7 +53,6 @@ class Parts:
         self.size, self.number, self.count = size, dist.rank // size, dist.world_size // size
         self.is_main = dist.rank % size == 0
         self._dist, self._alarm, self._expected, self._turns = dist, dist.alarm, expected, 0
-        self._pulses = 0
         dist.find_nodes()  # for the pieces of work, when no rank may call all others
         self._shared = td.PrefixStore("parts", self._alarm.store if self._alarm else td.HashStore())
         self._store: Any = AnsweringStore(self._shared, LOST_S)
@@ -128,16 +127,15 @@ class Parts:
         """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
         any(done() for _ in STOP.poll(most_s, 0.005, max(LONGEST_WAIT_S, self._dist.world_size / LOOKS_PER_S)))
 
-    def _show_life(self) -> None:
+    def _show_life(self, beat: int) -> None:
         """Pass on a request to stop, show that this rank lives, and on rank 0 look for ranks that are lost."""
         if STOP.number and self._alarm:
             self._alarm.pass_on_stop(STOP.number)
-        if self._pulses % round(BEAT_S / PULSE_S) == 0:
+        if beat % round(BEAT_S / PULSE_S) == 0:
             self._roll.answer(self._dist.rank)
             if self._dist.rank == 0 and self._alarm and (lost := self._roll.find_lost()) is not None:
                 cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
                 self._alarm.end_job(Ending(FAILED, cause))
-        self._pulses += 1
 
 
 class Roll:

@@ -83,7 +83,7 @@ def test_a_rank_shows_that_it_lives_again_after_a_time_out(monkeypatch):
     store, failing = td.HashStore(), [1, 0, 1, 1, 0]
     alarm = Alarm(store, 0, 1)
 
-    def pulse():
+    def pulse(_):
         if failing and failing.pop():
             raise RuntimeError("wait timeout after 10000ms")
         store.add("pulses", 1)

@@ -71,10 +71,6 @@ class Stopped(EndingError):
     """Another rank has failed, or was asked to stop."""
 
 
-class LostRanksError(EndingError):
-    """Ranks are lost, or too late; the message names them."""
-
-
 class Alarm:
     """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
@@ -235,7 +231,7 @@ class Alarm:
             own_call = f"{ROLL} {self._rank}"
             if self._leave_note(own_call) == own_call:
                 cause = self._call_roll(error)
-                return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
+                return EndingError(Ending(FAILED, cause), f"error: {cause}")
             end = time.monotonic() + 2 * ROLL_S
             while time.monotonic() < end:  # until the rank that called has left its note
                 if failure := self._find_failure():
@@ -247,7 +243,7 @@ class Alarm:
             f"lost the store of the ranks at {self.server[0]}, where rank 0 is, or the network to it; see rank 0's "
             f"output, and its node's kernel log ({self._explain_wait(error)})"
         )
-        return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
+        return EndingError(Ending(FAILED, cause), f"error: {cause}")
 
     def _call_roll(self, error: BaseException) -> str:
         """Return which ranks do not answer, or what those do that wait for none."""

@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 
 import torch.distributed as td
 
-from common.ending import Ending
-from common.ranks.alarm import Alarm, LostRanksError, Stopped, describe_main_thread
+from common.ending import Ending, EndingError
+from common.ranks.alarm import Alarm, Stopped, describe_main_thread
 from common.ranks.groups import is_lost
 from common.ranks.meeting import AnsweringStore
 from common.stop import STOP
@@ -90,7 +90,7 @@ def test_a_busy_rank_is_named_when_another_waited_too_long():
     for rank, doing in enumerate(("all_reduce in f (x.py:1)", "read in g (y.py:2)")):
         store.set(f"answer/{rank}", json.dumps([f"nid{rank}", time.time(), "", doing, rank == 0]))
     with (
-        pytest.raises(LostRanksError, match=r"not all came to the same point: rank 1 on nid1 \(\d s ago, read in g"),
+        pytest.raises(EndingError, match=r"not all came to the same point: rank 1 on nid1 \(\d s ago, read in g"),
         Alarm(store, 0, 2).first_failure(),
     ):
         raise td.DistStoreError("wait timeout after 6000ms")

@@ -46,11 +46,8 @@ class RankPosition:
     address: tuple[str, int] | None = None
 
     def require_facts(self) -> tuple[int, int, int, int, int]:
-        """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
-        facts = tuple(getattr(self, name) for name in FACTS)
-        if None in facts:
-            raise LaunchError(f"{self.launcher} does not set the position of this process: {self}")
-        return facts
+        """Return world_size, local_rank, local_size, node_rank and nodes of a position that was completed."""
+        return tuple(getattr(self, name) for name in FACTS)
 
 
 class Neighbours(NamedTuple):

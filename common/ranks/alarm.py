@@ -232,11 +232,9 @@ class Alarm:
             if self._leave_note(own_call) == own_call:
                 cause = self._call_roll(error)
                 return EndingError(Ending(FAILED, cause), f"error: {cause}")
-            end = time.monotonic() + 2 * ROLL_S
-            while time.monotonic() < end:  # until the rank that called has left its note
+            for _ in STOP.poll(2 * ROLL_S, first_pause_s=0.1):  # until the rank that called has left its note
                 if failure := self._find_failure():
                     return Stopped(failure)
-                time.sleep(LOOK_EVERY_S / 5)
             return error
         self.has_lost_main = True
         cause = (
@@ -247,9 +245,7 @@ class Alarm:
 
     def _call_roll(self, error: BaseException) -> str:
         """Return which ranks do not answer, or what those do that wait for none."""
-        end = time.monotonic() + ROLL_S
-        while time.monotonic() < end and self._store.add("answers", 0) < self._world_size:
-            time.sleep(LOOK_EVERY_S / 5)
+        any(self._store.add("answers", 0) >= self._world_size for _ in STOP.poll(ROLL_S))
         answers = [self._read_life(f"answer/{rank}", rank) for rank in self._ranks]
         reason = self._explain_wait(error)
         if silent := [rank for rank, answer in zip(self._ranks, answers, strict=True) if answer is None]:

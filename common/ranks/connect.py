@@ -21,14 +21,14 @@ from common.ranks.alarm import LOOK_EVERY_S, Alarm
 from common.ranks.control import Rendezvous
 from common.ranks.dist import MOST_CONNECTED, Dist, check_sharing, join_ranks
 from common.ranks.groups import check_open_files
-from common.ranks.launch import RankPosition, complete_position, find_rank_position
+from common.ranks.launch import RankPosition, find_rank_position
 from common.ranks.meeting import (
     ANSWER_S,
     AnsweringStore,
     Facts,
-    Seat,
     choose_interface,
     claim_rank,
+    complete_position,
     find_address,
     introduce_ranks,
     open_store,
@@ -102,8 +102,7 @@ def _connect_ranks(
             position = complete_position(position, world_size, neighbours)
             alarm.speaks = position.local_rank == (1 if position.node_rank == 0 else 0)
             device = choose_device(kind, *position.require_facts()[1:3], neighbours.devices)
-            seats = [Seat(*seat) for seat in neighbours.seats]
-            rendezvous = Rendezvous(shared, seats, address)
+            rendezvous = Rendezvous(shared, neighbours.seats, address)
             ranks = join_ranks(position, rendezvous, device, config, alarm)
             yield ranks
             ranks.leave()

@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from common.errors import LaunchError
 from common.slurm import count_tasks, list_hosts
@@ -48,24 +48,6 @@ class RankPosition:
     def require_facts(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes of a position that was completed."""
         return tuple(getattr(self, name) for name in FACTS)
-
-
-class Neighbours(NamedTuple):
-    """What rank 0 tells a rank of the others.
-
-    local_rank, local_size, node_rank, nodes: by the names of the hosts. sharing: ranks on the node with the same cores.
-    devices: how many there are on the node, if each of its ranks sees one alone. reached_at: the address by which other
-    nodes reached rank 0; "" if there are none. seats: of the rank in the control plane.
-    """
-
-    local_rank: int
-    local_size: int
-    node_rank: int
-    nodes: int
-    sharing: int
-    devices: int
-    reached_at: str
-    seats: list[tuple[int, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -224,14 +206,6 @@ def _check_known(environ: Mapping[str, str]) -> None:
                 "program does not know: set RANK and WORLD_SIZE to them, MASTER_ADDR (rank 0's host) and MASTER_PORT "
                 "(a free port there); or unset them to run as a single process"
             )
-
-
-def complete_position(position: RankPosition, world_size: int, neighbours: Neighbours) -> RankPosition:
-    """Return the position with its gaps filled by what the ranks of its node say of themselves."""
-    if None in (position.local_rank, position.local_size, position.node_rank, position.nodes):
-        local_rank, local_size, node_rank, nodes, *_ = neighbours
-        position = replace(position, local_rank=local_rank, local_size=local_size, node_rank=node_rank, nodes=nodes)
-    return replace(position, world_size=world_size)
 
 
 def guess_node(rank: int, environ: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -31,7 +32,7 @@ from common.command import list_some
 from common.errors import LaunchError
 from common.network import find_interface, find_loopback, own_addresses, parse_address
 from common.processes import call_in_thread
-from common.ranks.launch import Neighbours, RankPosition, blame_environment, guess_node
+from common.ranks.launch import RankPosition, blame_environment, guess_node
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0
@@ -237,6 +238,41 @@ class Facts(NamedTuple):
     remote: str
 
 
+class Seat(NamedTuple):
+    """The place of a rank in a group of `size` ranks. level, leader: of the group; its leader is its first rank."""
+
+    level: int
+    leader: int
+    number: int
+    size: int
+
+
+class Neighbours(NamedTuple):
+    """What rank 0 tells a rank of the others.
+
+    local_rank, local_size, node_rank, nodes: by the names of the hosts. sharing: ranks on the node with the same cores.
+    devices: how many there are on the node, if each of its ranks sees one alone. reached_at: the address by which other
+    nodes reached rank 0; "" if there are none. seats: of the rank in the control plane.
+    """
+
+    local_rank: int
+    local_size: int
+    node_rank: int
+    nodes: int
+    sharing: int
+    devices: int
+    reached_at: str
+    seats: list[Seat]
+
+
+def complete_position(position: RankPosition, world_size: int, neighbours: Neighbours) -> RankPosition:
+    """Return the position with its gaps filled by what the ranks of its node say of themselves."""
+    if None in (position.local_rank, position.local_size, position.node_rank, position.nodes):
+        local_rank, local_size, node_rank, nodes, *_ = neighbours
+        position = replace(position, local_rank=local_rank, local_size=local_size, node_rank=node_rank, nodes=nodes)
+    return replace(position, world_size=world_size)
+
+
 def introduce_ranks(store: Any, facts: Facts, size: int, timeout_s: float) -> Neighbours:
     """Tell the store the facts of this rank; return what rank 0 says after all ranks have come.
 
@@ -298,15 +334,6 @@ def _publish_neighbours(store: Any) -> None:
             own = [local_rank, len(node), number, len(nodes), cores[facts.cores], devices, reached_at]
             text = json.dumps([*own, seats[facts.rank]], separators=(",", ":"))
             store.set(f"neighbours of {facts.rank}", text)
-
-
-class Seat(NamedTuple):
-    """The place of a rank in a group of `size` ranks. level, leader: of the group; its leader is its first rank."""
-
-    level: int
-    leader: int
-    number: int
-    size: int
 
 
 def seat_ranks(nodes: Sequence[Hashable]) -> list[list[Seat]]:

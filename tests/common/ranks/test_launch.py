@@ -5,14 +5,7 @@ import random
 import pytest
 
 from common.errors import LaunchError
-from common.ranks.launch import (
-    LAUNCHERS,
-    Neighbours,
-    RankPosition,
-    complete_position,
-    find_rank_position,
-    guess_node,
-)
+from common.ranks.launch import LAUNCHERS, RankPosition, find_rank_position, guess_node
 from common.slurm import count_tasks, count_tasks_without_srun, list_hosts
 
 TORCHRUN = {
@@ -310,18 +303,6 @@ def test_the_likely_node_of_a_rank():
     step = {"SLURM_STEP_NODELIST": "nid[1-3]", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
     assert [guess_node(rank, step) for rank in (0, 3, 4, 10, 11)] == ["nid1", "nid1", "nid2", "nid3", ""]
     assert guess_node(5, {"LOCAL_WORLD_SIZE": "4"}) == "node 1" and guess_node(5, {}) == ""
-
-
-def test_the_ranks_of_a_node_fill_the_gaps():
-    """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
-    neighbours = [(rank // 2, 3 - rank % 2, rank % 2, 2, 1, 1, "", []) for rank in range(5)]
-    settled = [
-        complete_position(RankPosition("pmix", rank, None), 5, Neighbours(*neighbours[rank])).require_facts()
-        for rank in range(5)
-    ]
-    assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
-    told = RankPosition("torchrun", 5, 8, 1, 4, 1, 2)
-    assert complete_position(told, 8, Neighbours(5, 8, 0, 1, 8, 1, "", [])) == told
 
 
 def test_tasks_that_srun_did_not_start_are_counted():

@@ -19,7 +19,8 @@ import torch.distributed as td
 from common import network
 from common.errors import LaunchError
 from common.ranks import groups, meeting
-from common.ranks.launch import Neighbours, RankPosition
+from common.ranks.launch import RankPosition
+from common.ranks.meeting import Neighbours, complete_position
 
 TIMEOUT_S = 20
 
@@ -167,6 +168,18 @@ def test_addresses_that_reach_the_other_machines(routes, addresses):
     meeting._publish_neighbours(store)
     reached_at = [Neighbours(*json.loads(store.get(f"neighbours of {rank}"))).reached_at for rank in range(len(routes))]
     assert list(map(meeting.find_address, facts, reached_at)) == addresses
+
+
+def test_the_ranks_of_a_node_fill_the_gaps():
+    """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
+    neighbours = [(rank // 2, 3 - rank % 2, rank % 2, 2, 1, 1, "", []) for rank in range(5)]
+    settled = [
+        complete_position(RankPosition("pmix", rank, None), 5, Neighbours(*neighbours[rank])).require_facts()
+        for rank in range(5)
+    ]
+    assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
+    told = RankPosition("torchrun", 5, 8, 1, 4, 1, 2)
+    assert complete_position(told, 8, Neighbours(5, 8, 0, 1, 8, 1, "", [])) == told
 
 
 def test_the_interface_of_an_address(monkeypatch):

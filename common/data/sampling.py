@@ -5,7 +5,7 @@ takes a contiguous share of it, so that the number of ranks decides only where t
 
     batching = Batching(global_batch_size=64, accumulation=2)
     for batch in batching.batches(draw_permutation(n, seed, epoch), rank, world_size):
-        ...  # batch.parts: the indices of this rank, batch.global_size: what the sum of losses is divided by
+        ...  # batch.parts: the indices of this rank
 
 If each node has staged a shard, `shard_order` can replace `draw_permutation`: each node's part of every global batch
 then comes from its own shard.
@@ -129,12 +129,10 @@ class RankBatch:
 
     step: number of the global batch in its epoch, from 0.
     parts: indices for each accumulation step, which may be none; the last has some if the rank has any at all.
-    global_size: samples of the global batch, over all ranks and parts.
     """
 
     step: int
     parts: tuple[np.ndarray, ...]
-    global_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,7 @@ class Batching:
             global_batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
             rank_batch = take_share(global_batch, rank, world_size)
             parts = tuple(take_share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
-            yield RankBatch(step, parts, len(global_batch))
+            yield RankBatch(step, parts)
 
 
 def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:

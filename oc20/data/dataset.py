@@ -367,4 +367,4 @@ class BalancedBatching(Batching):
             whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
             dealt = balance_parts(self.weights[whole], world_size * self.accumulation)
             mine = dealt[rank * self.accumulation : (rank + 1) * self.accumulation]
-            yield RankBatch(step, tuple(whole[part] for part in sorted(mine, key=len)), len(whole))
+            yield RankBatch(step, tuple(whole[part] for part in sorted(mine, key=len)))

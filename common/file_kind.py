@@ -28,7 +28,6 @@ class FileKind(NamedTuple):
 
 
 _UNPACK: Final = "Unpack it: `{} FILE`, then use what it contains."
-_BUNZIP: Final = _UNPACK.format("tar xf` or `bunzip2 -k")
 _DVC: Final = "Fetch the content: `dvc pull FILE`."
 _STORAGE: Final = "mlpstorage judges it: `mlpstorage reports reportgen`, see github.com/mlcommons/storage."
 INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."

@@ -53,6 +53,7 @@ class Parts:
         self.size, self.number, self.count = size, dist.rank // size, dist.world_size // size
         self.is_main = dist.rank % size == 0
         self._dist, self._alarm, self._expected, self._turns = dist, dist.alarm, expected, 0
+        self._passed_on = False
         dist.find_nodes()  # for the pieces of work, when no rank may call all others
         self._shared = td.PrefixStore("parts", self._alarm.store if self._alarm else td.HashStore())
         self._store: Any = AnsweringStore(self._shared, LOST_S)
@@ -129,8 +130,9 @@ class Parts:
 
     def _show_life(self, beat: int) -> None:
         """Pass on a request to stop, show that this rank lives, and on rank 0 look for ranks that are lost."""
-        if STOP.number and self._alarm:
+        if STOP.number and not self._passed_on and self._alarm:
             self._alarm.pass_on_stop(STOP.number)
+            self._passed_on = True
         if beat % round(BEAT_S / PULSE_S) == 0:
             self._roll.answer(self._dist.rank)
             if self._dist.rank == 0 and self._alarm and (lost := self._roll.find_lost()) is not None:

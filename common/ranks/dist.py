@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Final, Protocol, Self
 
 import torch
@@ -38,7 +39,7 @@ from common.ranks.control import (
     pack_bytes,
     parse_json,
 )
-from common.ranks.groups import begin_group, explain_connecting, find_backend, leave_group
+from common.ranks.groups import begin_group, explain_connecting, leave_group
 from common.ranks.launch import RankPosition
 from common.ranks.meeting import seat_ranks
 from common.settings.machine import DistConfig
@@ -101,7 +102,6 @@ class Dist:
         self.records_reduction, self.reduces_in_backward = config.record_reduction, group is not None
         self.leave: Callable[[], None] = self.barrier
         self._nodes: list[int] = []
-        self._leaders: Dist | None = None
         self._formed = 0
 
     def barrier(self) -> None:
@@ -229,8 +229,6 @@ class Dist:
 
         Between two ranks at most one tensor is under way in each direction.
         """
-        if not self._group:
-            raise ValueError("this process has no connections to other ranks for tensors")
         group = self._group
         sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
         operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]
@@ -322,10 +320,13 @@ class Dist:
 
         A collective call, expensive the first time.
         """
-        if self._leaders is None:
-            nodes = self.find_nodes()
-            self._leaders = self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
-        return self._leaders if self.local_rank == 0 else None
+        group = self._leaders
+        return group if self.local_rank == 0 else None
+
+    @cached_property
+    def _leaders(self) -> Dist:
+        nodes = self.find_nodes()
+        return self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
 
     def group(self, size: int) -> Dist:
         """Return the Dist of this rank's group of `size` consecutive ranks: ranks 0 to size - 1, and so on.
@@ -370,7 +371,7 @@ class Dist:
         chosen, nodes = chosen if self.rank in chosen else [self.rank], self.find_nodes()
         timeout, group = timeout or timedelta(seconds=self._config.timeout_s), None
         self._formed += 1
-        with explain_connecting(self.rank, find_backend(self.device)):
+        with explain_connecting(self.rank, self.device):
             name, own = f"group{self._formed}/{chosen[0]}", [nodes[rank] for rank in chosen]
             plane = self._plane.form_part(chosen.index(self.rank), own, name, timeout)
             if connected and self._group:
@@ -418,7 +419,7 @@ class Dist:
 
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
-        self._leaders = None
+        vars(self).pop("_leaders", None)
         self._plane.close()
         if self._group:
             leave_group(self._group)
@@ -429,7 +430,7 @@ def join_ranks(
 ) -> Dist:
     """Connect the ranks that meet, and return their Dist; LaunchError if they cannot."""
     world_size, timeout, group = position.require_facts()[0], timedelta(seconds=config.timeout_s), None
-    with explain_connecting(position.rank, find_backend(device)):
+    with explain_connecting(position.rank, device):
         plane = ControlPlane(position.rank, rendezvous, timeout)
         if device.type != "cpu" or world_size <= MOST_CONNECTED:
             group = begin_group(position.rank, world_size, rendezvous.store, device, timeout)

@@ -47,17 +47,13 @@ LOST: Final = (
 """What torch says when another process has ended without a word: gloo, the ranks' store, NCCL, and `call_within`."""
 
 
-def find_backend(device: torch.device) -> str:
-    """Return the name of torch's backend for tensors on a device."""
-    return str(td.get_default_backend_for_device(device.type))
-
-
 def begin_group(rank: int, world_size: int, store: Any, device: torch.device, timeout: timedelta) -> Any:
     """Connect the ranks that find each other in the store, and return their group, which is torch's default one."""
     # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
-    td.init_process_group(find_backend(device), store=store, rank=rank, world_size=world_size, timeout=timeout)
+    backend = td.get_default_backend_for_device(device.type)
+    td.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     if device.type != "cpu":
         td.all_reduce(torch.zeros(1, device=device))  # connect now, where the error is explained
     return td.group.WORLD
@@ -101,7 +97,7 @@ def _is_of_ranks(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def explain_connecting(rank: int, backend: str) -> Iterator[None]:
+def explain_connecting(rank: int, device: torch.device) -> Iterator[None]:
     """Explain the errors of torch inside the `with`, where the ranks connect to each other: raise LaunchError."""
     try:
         yield
@@ -110,8 +106,9 @@ def explain_connecting(rank: int, backend: str) -> Iterator[None]:
             raise
         interface = os.environ.get(INTERFACE) or "of the address of this host name, see /etc/hosts"
         raise LaunchError(
-            f"rank {rank} on {socket.gethostname()} met the other ranks, but cannot connect to them ({backend}). "
-            f"gloo uses the interface {interface}. Check that it reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl "
-            f"NCCL_SOCKET_IFNAME and NCCL_DEBUG=WARN), that no firewall is between (all ports above 1023), and that "
-            f"all ranks come within dist.timeout_s. torch says: {first_line(error)}"
+            f"rank {rank} on {socket.gethostname()} met the other ranks, but cannot connect to them "
+            f"({td.get_default_backend_for_device(device.type)}). gloo uses the interface {interface}. Check that it "
+            f"reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl NCCL_SOCKET_IFNAME and NCCL_DEBUG=WARN), that no "
+            f"firewall is between (all ports above 1023), and that all ranks come within dist.timeout_s. torch says: "
+            f"{first_line(error)}"
         ) from error

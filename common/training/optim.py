@@ -247,19 +247,16 @@ class KerasSGD(Optimizer):
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
             with torch.no_grad():
-                self.update_group(group, *_with_gradients(group))
+                parameters, gradients = _with_gradients(group)
+                velocities = _list_states(self, "velocity", parameters)
+                if FUSED_SGD.enabled and isinstance(group["lr"], Tensor):
+                    from common.training import sgd_kernel  # an optional package, slow to import
 
-    def update_group(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        """Update parameters of a group by their gradients."""
-        velocities = _list_states(self, "velocity", parameters)
-        if FUSED_SGD.enabled and isinstance(group["lr"], Tensor):
-            from common.training import sgd_kernel  # an optional package, slow to import
-
-            sgd_kernel.update_weights(parameters, velocities, gradients, group["lr"], group["momentum"])
-        else:
-            torch._foreach_mul_(velocities, group["momentum"])
-            torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
-            torch._foreach_add_(parameters, velocities)
+                    sgd_kernel.update_weights(parameters, velocities, gradients, group["lr"], group["momentum"])
+                else:
+                    torch._foreach_mul_(velocities, group["momentum"])
+                    torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
+                    torch._foreach_add_(parameters, velocities)
 
 
 class Lamb(Optimizer):
@@ -340,23 +337,29 @@ class Lamb(Optimizer):
         )
 
 
-class Muon(KerasSGD):
+class Muon(Optimizer):
     """SGD with orthogonalised momentum: each weight matrix moves equally far along all singular directions.
 
     A convolution kernel counts as a matrix with one row per output channel, a bias as one row.
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; Bernstein and Newhouse 2024, arXiv:2409.20325.
     """
 
-    def update_group(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        """Update parameters of a group by their gradients."""
-        sums = _list_states(self, "sum", parameters)
-        torch._foreach_mul_(sums, group["momentum"])
-        torch._foreach_add_(sums, gradients)
-        ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # Nesterov momentum
-        for pairs in _by_matrix(parameters, ahead).values():
-            moves = make_orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
-            for (parameter, _), move in zip(pairs, moves, strict=True):
-                parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, momentum: float) -> None:
+        super().__init__(parameters, {"lr": lr, "momentum": momentum})
+
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            with torch.no_grad():
+                parameters, gradients = _with_gradients(group)
+                sums = _list_states(self, "sum", parameters)
+                torch._foreach_mul_(sums, group["momentum"])
+                torch._foreach_add_(sums, gradients)
+                ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # Nesterov momentum
+                for pairs in _by_matrix(parameters, ahead).values():
+                    moves = make_orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
+                    for (parameter, _), move in zip(pairs, moves, strict=True):
+                        parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
 def make_orthogonal(matrices: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # torch takes a second to import, and the commands that make 
 T = TypeVar("T")
 
 RAM_DISK: Final = Path("/dev/shm")
+LEAST_SHARED: Final = 2**20
+"""Bytes of a list that is worth sharing."""
 
 
 class LazySequence(Sequence[T]):
@@ -60,10 +62,10 @@ def share_names(names: Sequence[str], ranks: Dist) -> Sequence[str]:
 def share_bytes(content: bytes, ranks: Dist) -> memoryview:
     """Return rank 0's bytes on all ranks, read-only: a collective call.
 
-    The ranks of a node have them in memory once if their /dev/shm is the same and has room for them.
+    The ranks of a node have many bytes in memory once, if their /dev/shm is the same and has room for them.
     """
     size, job = ranks.broadcast_json([len(content), uuid.uuid4().hex])
-    if size == 0 or ranks.nodes == ranks.world_size:
+    if size < LEAST_SHARED or ranks.nodes == ranks.world_size:
         return memoryview(ranks.broadcast_bytes(content))
     import torch
 

@@ -223,7 +223,7 @@ def leaders(dist, folder):
 
 def memory(dist, folder):
     """Check that names are in memory once per node, or in that of each rank where the nodes' memory does not do."""
-    names, own, missing = ["train/\u00e9\udc80", "", "x" * 5000], node_memory.RAM_DISK, folder / "missing"
+    names, own, missing = ["train/\u00e9\udc80", "", "x" * 2**20], node_memory.RAM_DISK, folder / "missing"
     full = mock.Mock(side_effect=OSError(errno.ENOSPC, "full"))
     for ram_disk, allocate in (own, os.posix_fallocate), (missing if dist.rank % 2 else own, mock.Mock()), (own, full):
         with mock.patch.object(node_memory, "RAM_DISK", ram_disk), mock.patch("os.posix_fallocate", allocate):
@@ -235,7 +235,7 @@ def memory(dist, folder):
         inodes = dist.broadcast_json(dist.gather_json([line[4] for line in lines]))
         if allocate is os.posix_fallocate:
             alike = [inodes[node * dist.local_size] for node in range(dist.nodes) for _ in range(dist.local_size)]
-            assert inodes == alike and len({inode for pair in inodes for inode in pair}) == 2 * dist.nodes
+            assert inodes == alike and len({inode for row in inodes for inode in row}) == dist.nodes
         else:
             assert not any(inodes)
         del shared

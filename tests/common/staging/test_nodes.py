@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from common.data import node_memory
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan
@@ -33,7 +34,7 @@ class Rank:
     """One of four ranks, as 2 nodes of 2 ranks and as 4 nodes; each node has a folder of its own."""
 
     def __init__(self, folder):
-        plan.CHUNK_BYTES = CHUNK_BYTES
+        plan.CHUNK_BYTES, node_memory.LEAST_SHARED = CHUNK_BYTES, 1
         os.umask(0o022)  # others must not be able to write to what is prepared in a stage_dir
         self.rank, self.folder, self.source = int(os.environ["RANK"]), folder, folder / "source"
         names = [(name, i) for name, n in SAMPLES.items() for i in range(n)]

@@ -20,7 +20,7 @@ from common.data.manifest import read_variant_and_digest
 from common.errors import UsageError
 from common.files import is_foreign, suggest_folder
 from common.reference import SPLITS
-from cosmoflow.data.raw import UniverseError, open_universe
+from cosmoflow.data.raw import open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat, read_sample
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, find_side
 from cosmoflow.data.values import read_contents
@@ -125,7 +125,7 @@ def cut_universe(grid: int, sample_size: int, samples: SampleFormat, item: Item,
     path, stem = item.source
     with open_universe(path) as universe:
         if universe.grid != grid:
-            raise UniverseError(f"{path}: `full` has {universe.grid} voxels per side, the others have {grid}")
+            raise BadItemError(f"{path}: `full` has {universe.grid} voxels per side, the others have {grid}")
         samples.write_universe(folder / stem, universe.read_slabs(sample_size), universe.labels)
 
 

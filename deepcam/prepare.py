@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from common.command import UsageError
 from common.commands.prepare import PrepareCommand, add_build_command, build_and_compare, build_and_report, read_first
-from common.data.build import BuildError, DatasetPlan, Item
+from common.data.build import BadItemError, BuildError, DatasetPlan, Item
+from common.data.hdf5 import open_hdf5
 from common.data.manifest import read_variant_and_digest
 from common.files import suggest_folder, whole_file
 from common.reference import OWN
 from deepcam.data import netcdf, snapshot, values
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
 from deepcam.data.netcdf import Names
-from deepcam.data.snapshot import SnapshotError
 from deepcam.data.values import StatsError, read_contents
 from deepcam.reference import CHANNELS
 from deepcam.split import SPLITS
@@ -141,10 +141,10 @@ def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
 
 
 def import_item(names: Names, shape_HWC: tuple[int, ...], item: Item, folder: Path) -> None:
-    """Write the snapshot of a NetCDF file; SnapshotError if it cannot be used."""
+    """Write the snapshot of a NetCDF file; BadItemError if it cannot be used."""
     data_HWC, labels_HW = netcdf.read_sample(item.source, names)
     if data_HWC.shape != shape_HWC:
-        raise SnapshotError(f"{item.source} has samples of {data_HWC.shape[:2]} pixels, the others {shape_HWC[:2]}")
+        raise BadItemError(f"{item.source} has samples of {data_HWC.shape[:2]} pixels, the others {shape_HWC[:2]}")
     snapshot.write_snapshot(folder / item.files[0], data_HWC, labels_HW)
 
 
@@ -164,10 +164,10 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
 
 
 def _read_shape(path: Path) -> tuple[int, int, int]:
-    with snapshot.open_hdf5(path) as file:
+    with open_hdf5(path) as file:
         shape: tuple[int, int, int] = snapshot.hdf5_array(file, snapshot.DATA).shape
     if len(shape) != 3 or shape[2] != len(CHANNELS):
-        raise SnapshotError(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
+        raise BadItemError(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
     return shape
 
 
@@ -227,7 +227,7 @@ validation and test, run `python -m deepcam.split` first; if it has no stats.h5,
     SPLITS,
     read_contents,
     files=(values.NAME,),
-    errors=(SnapshotError, StatsError),
+    errors=(BadItemError, StatsError),
     inside=verify_singles,
     pairs=[("data-*.npy", "label-*.npy")],
 )

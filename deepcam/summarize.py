@@ -13,14 +13,14 @@ import torch
 
 from common.command import CommandParser, run_command
 from common.console import open_bar, print_error
-from common.data.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
+from common.data.build import DATASET_ERRORS, ERRORS_SHOWN, BadItemError, BuildError
+from common.data.hdf5 import open_hdf5
 from common.files import explain_lost_link, suggest_folder
 from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from deepcam.data import snapshot, values
-from deepcam.data.snapshot import SnapshotError
 from deepcam.data.values import Stats, StatsError
 from deepcam.reference import CHANNELS
 
@@ -100,10 +100,10 @@ def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarra
 def _measure_file(path: Path) -> np.ndarray | str:
     """Return the measures of a snapshot, or an error message."""
     try:
-        with snapshot.open_hdf5(path) as file:
+        with open_hdf5(path) as file:
             height, width = (*snapshot.hdf5_array(file, snapshot.DATA).shape, 0, 0)[:2]
         data_HWC, _ = snapshot.read_arrays(path, (height, width, len(CHANNELS)))
-    except (SnapshotError, OSError) as error:
+    except (BadItemError, OSError) as error:
         return str(error)
     measures = measure_channels(data_HWC)
     if not np.isfinite(measures).all():

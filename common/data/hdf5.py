@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from math import prod
 from pathlib import Path
@@ -9,7 +12,11 @@ from typing import Any, Final
 
 import h5py
 
+from common.data.arrays import ArrayError
+from common.data.build import BadItemError
 from common.file_kind import HDF5, explain_file
+from common.files import check_regular
+from common.tree import RefusedFileError
 
 HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 """Errors that h5py raises for damaged files, depending on where the damage is."""
@@ -84,7 +91,48 @@ def _check_filters(plan: Any, name: str) -> None:
         )
 
 
-def explain_unopened(path: Path, error: Exception) -> str:
-    """Return why a file was not opened: it is of another kind, or damaged."""
-    fix = "copy, fetch or make it again"
-    return f"{path}: " + (explain_file(path, HDF5) or f"not a readable HDF5 file ({error}); {fix}")
+@contextmanager
+def open_hdf5(path: Path, opened: Any = None) -> Iterator[Any]:
+    """Open an HDF5 file, and close it at the end of the `with`; BadItemError if it is not one, OSError for no file.
+
+    opened: the file object to read, for HDF5 itself opens no file that has no name.
+    """
+    check_regular(path)
+    try:
+        file = h5py.File(opened or path, "r", locking=False)  # nobody writes to it; not all file systems have locks
+    except HDF5_ERRORS as error:
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # shorter than HDF5's message
+        damage = f"not a readable HDF5 file ({error}); copy, fetch or make it again"
+        raise BadItemError(f"{path}: {explain_file(path, HDF5) or damage}") from error
+    with file:
+        yield file
+
+
+def get_dataset(file: Any, name: str, path: Path) -> Any:
+    """Return the dataset of a name in an open file of this path; BadItemError if there is none that can be read."""
+    title = f"{path}: `{name}`"
+    with name_damage(title):
+        dataset = find_dataset(file, name)
+        if dataset is None:
+            there: list[str] = []
+            file.visit(there.append)
+            raise BadItemError(f"{title} is missing; the file has: {', '.join(map(str, there)) or 'nothing'}")
+        return dataset
+
+
+@contextmanager
+def name_damage(name: str) -> Iterator[None]:
+    """Turn errors about content into a BadItemError that names file and key; system errors pass unchanged."""
+    try:
+        yield
+    except (BadItemError, RefusedFileError):
+        raise
+    except RefusedDataError as error:
+        raise BadItemError(f"{name} is not read: {error}") from error
+    except ArrayError as error:
+        raise BadItemError(f"{name}: {error.problem}") from error
+    except HDF5_ERRORS as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise BadItemError(f"{name} is damaged ({error}); fetch the file again") from error

@@ -21,17 +21,13 @@ import h5py
 import numpy as np
 
 from common.data.build import BadItemError
-from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, explain_unopened, find_dataset
-from common.files import check_regular, whole_file
+from common.data.hdf5 import get_dataset, name_damage, open_hdf5
+from common.files import whole_file
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.simulation import REDSHIFTS, Prior
 
 PUBLISHED_NAMES = {"omega_m": "Omega_m", "n_s": "N_spec", "h_0": "H_0"}
 """Of parameters whose published name is another one."""
-
-
-class UniverseError(BadItemError):
-    """A raw universe cannot be used; the message names file, key and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +45,14 @@ class RawUniverse:
     def read_slabs(self, thickness: int) -> Iterator[np.ndarray]:
         """Yield the counts in slabs along the first axis: int16 (thickness, grid, grid, 4).
 
-        UniverseError for damaged chunks, and for negative counts, which an overflow of int16 leaves.
+        BadItemError for damaged chunks, and for negative counts, which an overflow of int16 leaves.
         """
         for start in range(0, self.grid, thickness):
-            rows = f"{self.path}: `full`, rows {start} to {start + thickness - 1}"
-            try:
+            rows = f"{self.path}: `full` in rows {start} to {start + thickness - 1}"
+            with name_damage(rows):
                 slab = np.asarray(self.counts[start : start + thickness], "<i2")
-            except HDF5_ERRORS as error:
-                raise UniverseError(f"{rows}: damaged ({error}); fetch the file again") from error
             if slab.min() < 0:
-                raise UniverseError(f"{rows}: negative particle counts, down to {slab.min()}; expected 0 or more")
+                raise BadItemError(f"{rows}: negative particle counts, down to {slab.min()}; expected 0 or more")
             yield slab
 
 
@@ -66,43 +60,23 @@ class RawUniverse:
 def open_universe(path: Path) -> Iterator[RawUniverse]:
     """Open a universe, and close it at the end of the `with`.
 
-    UniverseError unless it is an HDF5 file with int16 counts (N, N, N, 4) and four finite labels in [-1, 1].
+    BadItemError unless it is an HDF5 file with int16 counts (N, N, N, 4) and four finite labels in [-1, 1].
     """
-    try:
-        check_regular(path)
-        file = h5py.File(path, "r")
-    except HDF5_ERRORS as error:
-        raise UniverseError(explain_unopened(path, error)) from error
-    with file:
-        counts = _open_dataset(file, "full", path)
+    with open_hdf5(path) as file:
+        counts = get_dataset(file, "full", path)
         shape = counts.shape
         if len(shape) != 4 or shape[3] != CHANNELS or len(set(shape[:3])) != 1:
-            raise UniverseError(f"{path}: `full` has the shape {shape} where (N, N, N, {CHANNELS}) was expected")
+            raise BadItemError(f"{path}: `full` has the shape {shape} where (N, N, N, {CHANNELS}) was expected")
         if counts.dtype.kind != "i" or counts.dtype.itemsize != 2:
-            raise UniverseError(f"{path}: `full` has the type {counts.dtype} where int16 was expected")
-        stored = _open_dataset(file, "unitPar", path)
-        try:
-            labels: np.ndarray = np.asarray(stored[()], np.float32)
-        except HDF5_ERRORS as error:
-            raise UniverseError(f"{path}: `unitPar` is damaged or not numeric ({error})") from error
+            raise BadItemError(f"{path}: `full` has the type {counts.dtype} where int16 was expected")
+        with name_damage(f"{path}: `unitPar`"):
+            labels: np.ndarray = np.asarray(get_dataset(file, "unitPar", path)[()], np.float32)
         if labels.shape != (4,) or not np.all(np.abs(labels) <= 1):  # NaN compares false
-            raise UniverseError(
+            raise BadItemError(
                 f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected: scale physical "
                 "values, each by the whole range of its parameter in the simulations"
             )
         yield RawUniverse(path, labels, shape[0], counts)
-
-
-def _open_dataset(file: Any, key: str, path: Path) -> Any:
-    try:
-        item = find_dataset(file, key)
-    except RefusedDataError as error:
-        raise UniverseError(f"{path}: {error}") from error
-    except HDF5_ERRORS as error:
-        raise UniverseError(f"{path}: `{key}` is damaged ({error}); fetch the file again") from error
-    if item is None:
-        raise UniverseError(f"{path}: no dataset `{key}`; the file has: {', '.join(sorted(file)) or 'nothing'}")
-    return item
 
 
 def write_universe(path: Path, counts: np.ndarray, labels: np.ndarray, prior: Prior) -> None:

@@ -27,13 +27,12 @@ from h5py import h5d, h5p, h5s, h5t
 from common.console import open_bar
 from common.data.arrays import ALIGNMENT, ArrayError, StoredArray, npy_array, write_npy
 from common.data.build import BadItemError, BuildError, Item, Journal
-from common.data.hdf5 import find_dataset
+from common.data.hdf5 import get_dataset, name_damage, open_hdf5
 from common.data.manifest import Manifest
 from common.data.values import Identity, Survey
 from common.files import follow_no_link, new_file, write_whole_file
 from common.processes import in_threads
 from deepcam.data import snapshot, values
-from deepcam.data.snapshot import SnapshotError
 from deepcam.data.values import NAME, read_range
 
 DATA: Final = "data"
@@ -51,16 +50,13 @@ class SingleFile:
 
 
 def locate_arrays(path: Path) -> SingleFile:
-    """Locate the arrays of a file; SnapshotError if it is damaged or malformed, OSError if it cannot be read."""
-    with snapshot.open_hdf5(path) as file:
+    """Locate the arrays of a file; BadItemError if it is damaged or malformed, OSError if it cannot be read."""
+    with open_hdf5(path) as file:
         data, labels = _locate_array(file, DATA, 4), _locate_array(file, LABELS, 3)
-        with snapshot.name_errors(f"{path}: `{NAMES}`"):
-            dataset = find_dataset(file, NAMES)
-            if dataset is None:
-                raise KeyError(NAMES)
-            names = tuple(dataset.asstr()[()])
+        with name_damage(f"{path}: `{NAMES}`"):
+            names = tuple(get_dataset(file, NAMES, path).asstr()[()])
     if data.shape[:3] != labels.shape or len(names) != labels.shape[0]:
-        raise SnapshotError(
+        raise BadItemError(
             f"{path}: `{DATA}` has the shape {data.shape}, `{LABELS}` {labels.shape}, and there are {len(names):,} "
             f"names; expected equal numbers; make the file again by deepcam.prepare"
         )
@@ -70,7 +66,7 @@ def locate_arrays(path: Path) -> SingleFile:
 def _locate_array(file: Any, key: str, axes: int) -> StoredArray:
     array = snapshot.hdf5_array(file, key)
     if not isinstance(array, StoredArray) or len(array.shape) != axes:
-        raise SnapshotError(
+        raise BadItemError(
             f"{file.filename}: `{key}` has the shape {array.shape}; expected {axes} axes, contiguous and "
             f"uncompressed; make the file again by deepcam.prepare"
         )
@@ -187,7 +183,7 @@ class SingleFileFormat:
             for source, data, labels in self.read_stored(item, folder):
                 try:
                     data_HWC, labels_HW = snapshot.read_arrays(source, self.shape_HWC)
-                except (SnapshotError, FileNotFoundError) as error:
+                except (BadItemError, FileNotFoundError) as error:
                     errors.append(str(error))
                     continue
                 put(data, data_HWC)
@@ -259,7 +255,7 @@ def _find_differences(
                 problems.append(f"{path}, row {row}: not the recorded {name}; {_how_to_fix(folder / record)}")
             else:
                 add_sample(path, f"row {row} ({name})", expected, arrays)
-    except (ArrayError, SnapshotError, OSError) as error:
+    except (ArrayError, BadItemError, OSError) as error:
         problems.append(str(error))
     return problems
 

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from common.data.hdf5 import find_dataset
+from common.data.build import BadItemError
+from common.data.hdf5 import find_dataset, name_damage, open_hdf5
 from common.file_kind import HDF5, HEAD_BYTES, NETCDF, explain_kind, find_kind
 from common.tree import open_regular
-from deepcam.data import snapshot
-from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
+from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.values import FILL
 
 CLASSIC_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, struct.error)
@@ -41,7 +41,7 @@ class Names(NamedTuple):
 def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
     """Return the channels, float32 (H, W, C), and the labels, uint8 (H, W), of a file with one time.
 
-    Packed numbers (scale_factor, add_offset) are unpacked. SnapshotError for a damaged file, and for a variable that is
+    Packed numbers (scale_factor, add_offset) are unpacked. BadItemError for a damaged file, and for a variable that is
     missing or has no numbers, another shape than the first one, or pixels without a value; OSError if it is unreadable.
     """
     with _open_variables(path) as find:
@@ -49,7 +49,7 @@ def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
         stored, attributes = find(names.labels)
     for name, field in zip(names.channels, fields, strict=True):
         if field.shape != fields[0].shape:
-            raise SnapshotError(
+            raise BadItemError(
                 f"{path}: `{name}` has the shape {field.shape}, but `{names.channels[0]}` {fields[0].shape}; expected "
                 "the same for all channels"
             )
@@ -58,7 +58,7 @@ def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
     numbers = _select_pixels(title, stored)
     _check_values(title, numbers, attributes)
     if (fractions := numbers % 1 != 0).any():
-        raise SnapshotError(
+        raise BadItemError(
             f"{title} is not a label: it has {numbers[fractions][0]:g}; expected 0, 1 or 2 at each pixel: name the "
             "variable of the labels by --labels NAME"
         )
@@ -80,9 +80,9 @@ def _unpack_field(title: str, stored: np.ndarray, attributes: Mapping[str, Any])
 def _select_pixels(title: str, values: np.ndarray) -> np.ndarray:
     """Return the numbers without axes of length one before the last two, such as that of time."""
     if values.dtype.kind not in "iuf":
-        raise SnapshotError(f"{title} has the type {values.dtype}; expected numbers")
+        raise BadItemError(f"{title} has the type {values.dtype}; expected numbers")
     if values.ndim < 2 or values.size != np.prod(values.shape[-2:]) or not values.size:
-        raise SnapshotError(
+        raise BadItemError(
             f"{title} has the shape {values.shape}; expected (latitude, longitude) of one time: write a file for each "
             "time, as `cdo splitsel,1` does"
         )
@@ -90,13 +90,13 @@ def _select_pixels(title: str, values: np.ndarray) -> np.ndarray:
 
 
 def _check_values(title: str, values_HW: np.ndarray, attributes: Mapping[str, Any]) -> None:
-    """Raise SnapshotError if pixels have no value: a mark of that, or no plausible number."""
+    """Raise BadItemError if pixels have no value: a mark of that, or no plausible number."""
     wrong = ~(np.abs(values_HW.astype(np.float64)) < FILL)  # NaN compares false
     for name in MISSING:
         wrong |= values_HW == _read_number(attributes, name, np.nan)
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        raise SnapshotError(
+        raise BadItemError(
             f"{title} has no value at {wrong.sum():,} of {wrong.size:,} pixels: {values_HW[row, column]:g} in row "
             f"{row}, column {column}; expected a number at each: interpolate them, or leave the file out"
         )
@@ -109,29 +109,29 @@ def _read_number(attributes: Mapping[str, Any], name: str, default: float) -> fl
 
 @contextmanager
 def _open_variables(path: Path) -> Iterator[Callable[[str], Variable]]:
-    """Yield a function that returns the variable of a name; SnapshotError if there is none."""
+    """Yield a function that returns the variable of a name; BadItemError if there is none."""
     if not path.exists():
-        raise SnapshotError(f"{path} is missing, or a link to nothing; fetch it again, or remove the link")
+        raise BadItemError(f"{path} is missing, or a link to nothing; fetch it again, or remove the link")
     with open(open_regular(path), "rb") as file:
         start = file.read(HEAD_BYTES)
         kind = find_kind(start)
         if kind is None or kind.name not in (HDF5, NETCDF):
             beginning = f"it begins with {start[:4]!r}; fetch it again" if start else "it is empty; fetch it again"
             problem = explain_kind(start, NETCDF) or beginning
-            raise SnapshotError(f"{path} is not NetCDF, neither classic nor NetCDF-4: {problem}")
+            raise BadItemError(f"{path} is not NetCDF, neither classic nor NetCDF-4: {problem}")
         if kind.name == HDF5:
-            with snapshot.open_hdf5(path) as hdf5:
+            with open_hdf5(path) as hdf5:
                 yield lambda name: _read_hdf5(path, hdf5, name)
             return
         if start[3] not in (1, 2):  # 32-bit and 64-bit offsets; 5 (64-bit data) is not read
-            raise SnapshotError(f"{path} is NetCDF of version {start[3]}; write it again by `nccopy -k nc4`")
+            raise BadItemError(f"{path} is NetCDF of version {start[3]}; write it again by `nccopy -k nc4`")
         from scipy.io import netcdf_file  # takes long to import
 
         file.seek(0)
         try:
             classic = netcdf_file(file, mmap=False)
         except CLASSIC_ERRORS as error:
-            raise SnapshotError(f"{path}: not a readable NetCDF file ({error}); fetch it again") from error
+            raise BadItemError(f"{path}: not a readable NetCDF file ({error}); fetch it again") from error
         yield lambda name: _read_classic(path, classic, name)
 
 
@@ -143,15 +143,15 @@ def _read_classic(path: Path, file: Any, name: str) -> Variable:
 
 
 def _read_hdf5(path: Path, file: Any, name: str) -> Variable:
-    with snapshot.name_errors(f"{path}: `{name}`"):
+    with name_damage(f"{path}: `{name}`"):
         dataset = find_dataset(file, name)
         if dataset is None:
             raise _report_missing(path, name, list(file))
         return np.asarray(dataset[()]), dict(dataset.attrs)
 
 
-def _report_missing(path: Path, name: str, others: Sequence[str]) -> SnapshotError:
-    return SnapshotError(
+def _report_missing(path: Path, name: str, others: Sequence[str]) -> BadItemError:
+    return BadItemError(
         f"{path} has no variable `{name}`; it has: {', '.join(others) or 'none'}. Name yours by --variable "
         "CHANNEL=NAME or --labels NAME"
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,21 +21,16 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from common.data.arrays import ArrayError, StoredArray, npy_array
+from common.data.arrays import StoredArray, npy_array
 from common.data.build import BadItemError
-from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, explain_unopened, find_dataset
-from common.files import check_regular, whole_file
-from common.tree import RefusedFileError
+from common.data.hdf5 import get_dataset, name_damage, open_hdf5
+from common.files import whole_file
 from deepcam.reference import CLASSES
 
 DATA: Final = "climate/data"
 LABELS: Final = "climate/labels_0"
 NPY_DATA, NPY_LABEL, NPY = "data-", "label-", ".npy"
 """How the names of both files of numpy begin and end."""
-
-
-class SnapshotError(BadItemError):
-    """A file has no usable snapshot; the message names file and key, what was expected and how to fix it."""
 
 
 def find_snapshots(folder: Path) -> list[str]:
@@ -73,8 +67,8 @@ class SnapshotBuffer:
         if array.shape != (height, width, channels):
             raise _wrong_shape(name, array.shape, (height, width, channels))
         if array.dtype != np.dtype("<f4"):
-            raise SnapshotError(f"{name} has the type {array.dtype} where float32 was expected; write it again")
-        with name_errors(name):
+            raise BadItemError(f"{name} has the type {array.dtype} where float32 was expected; write it again")
+        with name_damage(name):
             if self.channels is None and isinstance(array, StoredArray):
                 array.read_values(self.data_HWC, self.direct)
                 return
@@ -89,15 +83,15 @@ class SnapshotBuffer:
         if array.shape != self.labels_HW.shape:
             raise _wrong_shape(name, array.shape, self.labels_HW.shape)
         if array.dtype.kind not in "biuf":
-            raise SnapshotError(f"{name} has the type {array.dtype} where numbers were expected; write it again")
-        with name_errors(name):
+            raise BadItemError(f"{name} has the type {array.dtype} where numbers were expected; write it again")
+        with name_damage(name):
             for rows, block in _map_blocks(array, self.direct):
                 labels = self.labels_HW[rows]
                 with np.errstate(invalid="ignore"):  # of NaN, which is found below
                     labels[...] = block
                 if labels.max(initial=0) >= len(CLASSES) or not np.array_equal(labels, block):
                     wrong = block[~np.isin(block, range(len(CLASSES)))].flat[0]
-                    raise SnapshotError(
+                    raise BadItemError(
                         f"{name} has the label {wrong}; expected 0, 1 or 2: {', '.join(CLASSES)}; fetch it again, or "
                         "remove this snapshot"
                     )
@@ -106,7 +100,7 @@ class SnapshotBuffer:
 def read_into(path: Path, buffer: SnapshotBuffer) -> None:
     """Read the snapshot of a file into `buffer`.
 
-    SnapshotError for a damaged file, a missing dataset, a wrong type or shape, and invalid labels;
+    BadItemError for a damaged file, a missing dataset, a wrong type or shape, and invalid labels;
     FileNotFoundError and other OSErrors if the file cannot be read.
     """
     with open_hdf5(path) as file:
@@ -122,42 +116,20 @@ def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray
 
 
 def read_npy(data: Path, label: Path, buffer: SnapshotBuffer) -> None:
-    """Read a snapshot from two files into `buffer`; SnapshotError if they are invalid, OSError if unreadable."""
+    """Read a snapshot from two files into `buffer`; BadItemError if they are invalid, OSError if unreadable."""
     for path, take in ((data, buffer.take_data), (label, buffer.take_labels)):
-        with name_errors(str(path)):
+        with name_damage(str(path)):
             take(npy_array(path), str(path))
-
-
-@contextmanager
-def open_hdf5(path: Path, opened: Any = None) -> Iterator[Any]:
-    """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one, OSError for no file.
-
-    opened: the file object to read, for HDF5 itself opens no file that has no name.
-    """
-    check_regular(path)
-    try:
-        file = h5py.File(opened or path, "r", locking=False)  # nobody writes to it; not all file systems have locks
-    except HDF5_ERRORS as error:
-        if isinstance(error, OSError) and error.errno:
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # shorter than HDF5's message
-        raise SnapshotError(explain_unopened(path, error)) from error
-    with file:
-        yield file
 
 
 def hdf5_array(file: Any, key: str, path: Path | None = None) -> Any:
     """Return the dataset of an open file: a StoredArray if it is contiguous, else the h5py.Dataset.
 
-    path: of the file if it was not opened by its path. SnapshotError if the file has no dataset of this name.
+    path: of the file if it was not opened by its path. BadItemError if the file has no dataset of this name.
     """
     path = path or Path(file.filename)
-    name = f"{path}: `{key}`"
-    with name_errors(name):
-        dataset = find_dataset(file, key)
-        if dataset is None:
-            there: list[str] = []
-            file.visit(there.append)
-            raise SnapshotError(f"{name} is missing; the file has: {', '.join(map(str, there)) or 'nothing'}")
+    dataset = get_dataset(file, key, path)
+    with name_damage(f"{path}: `{key}`"):
         if (offset := dataset.id.get_offset()) is None:
             return dataset  # in chunks, compressed, or never written
         return StoredArray(path, offset, dataset.shape, dataset.dtype)
@@ -167,25 +139,8 @@ def _map_blocks(array: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
     return array.read_blocks(direct) if isinstance(array, StoredArray) else iter([(slice(None), array[()])])
 
 
-def _wrong_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:
+def _wrong_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> BadItemError:
     sides = "data.height, data.width and data.channels to match the files"
     if len(shape) == 3 and shape[2:] == expected[2:]:
         sides = f"data.height={shape[0]} data.width={shape[1]}"
-    return SnapshotError(f"{name} has the shape {shape} where {expected} was expected: set {sides}, or name other data")
-
-
-@contextmanager
-def name_errors(name: str) -> Iterator[None]:
-    """Turn errors about content into a SnapshotError that names file and key; system errors pass unchanged."""
-    try:
-        yield
-    except (SnapshotError, RefusedFileError):
-        raise
-    except RefusedDataError as error:
-        raise SnapshotError(f"{name} is not read: {error}") from error
-    except ArrayError as error:
-        raise SnapshotError(f"{name}: {error.problem}") from error
-    except HDF5_ERRORS as error:
-        if isinstance(error, OSError) and error.errno:
-            raise
-        raise SnapshotError(f"{name} is damaged ({error}); fetch the file again") from error
+    return BadItemError(f"{name} has the shape {shape} where {expected} was expected: set {sides}, or name other data")

@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from common.data.arrays import npy_array
-from common.data.hdf5 import HDF5_ERRORS, find_dataset
+from common.data.hdf5 import HDF5_ERRORS, find_dataset, open_hdf5
 from common.data.values import Bounds, Content, Flaw, Identity, Values
 from common.files import check_regular, whole_file
 from common.tree import open_regular
@@ -173,7 +173,7 @@ def read_contents(folder: Path) -> Callable[[str, Path, str], Iterator[tuple[str
         if len(file.parts) < 2:
             return
         if file.suffix == ".h5":
-            with open(open_regular(path), "rb") as opened, snapshot.open_hdf5(path, opened) as snapshots:
+            with open(open_regular(path), "rb") as opened, open_hdf5(path, opened) as snapshots:
                 data, labels = (snapshot.hdf5_array(snapshots, key, path) for key in (snapshot.DATA, snapshot.LABELS))
                 buffer = SnapshotBuffer(np.empty(data.shape, np.float32), np.empty(labels.shape, np.uint8))
                 buffer.take_data(data, f"{path}: `{snapshot.DATA}`")

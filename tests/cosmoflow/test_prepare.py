@@ -228,9 +228,9 @@ def damage_chunk(path):
 DAMAGES = {
     "truncated": (truncate, "not a readable HDF5 file"),
     "no HDF5": (damage_text, "this is a web page (perhaps of a login), not an HDF5 file"),
-    "chunk": (damage_chunk, "`full`, rows 4 to 7: damaged"),
-    "no counts": (damage_with("full", None), "no dataset `full`; the file has: unitPar"),
-    "no labels": (damage_with("unitPar", None), "no dataset `unitPar`"),
+    "chunk": (damage_chunk, "`full` in rows 4 to 7 is damaged"),
+    "no counts": (damage_with("full", None), "`full` is missing; the file has: unitPar"),
+    "no labels": (damage_with("unitPar", None), "`unitPar` is missing"),
     "shape": (damage_with("full", np.zeros((GRID, GRID, 4), "<i2")), "`full` has the shape (8, 8, 4)"),
     "grid": (damage_with("full", np.zeros((4, 4, 4, 4), "<i2")), "4 voxels per side, the others have 8"),
     "type": (damage_with("full", np.zeros((GRID, GRID, GRID, 4), "f4")), "the type float32 where int16 was expected"),
@@ -239,7 +239,7 @@ DAMAGES = {
     "range": (damage_with("unitPar", [0.3, 0.8, 0.96, 70.0]), "where four numbers in [-1, 1] were expected"),
     "number": (damage_with("unitPar", [0.1, 0.2, 0.3]), "where four numbers in [-1, 1] were expected"),
     "link": (damage_with("full", h5py.ExternalLink("other.h5", "full")), "`full` is a link, which is not followed"),
-    "text": (damage_with("unitPar", "0 0 0 0"), "`unitPar` is damaged or not numeric"),
+    "text": (damage_with("unitPar", "0 0 0 0"), "`unitPar` is damaged"),
 }
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.build import BadItemError
 from common.data.prefetch import read_batches
-from deepcam.data.snapshot import SnapshotError
 from tests.deepcam.data.test_dataset import CPU, STEMS, H, W, dataset, write
 
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")
@@ -41,7 +41,7 @@ def test_dali_gives_the_batches_of_the_native_pipeline(folder, options):
 @pytest.mark.exhaustive
 def test_wrong_files_have_a_clear_error(folder):
     np.save(folder / f"{STEMS[4]}.npy", np.zeros((H, W, 15), np.float32))
-    with pytest.raises(SnapshotError, match=rf"{STEMS[4]}.npy has the shape \(16, 32, 15\)"):
+    with pytest.raises(BadItemError, match=rf"{STEMS[4]}.npy has the shape \(16, 32, 15\)"):
         batches(folder, "dali")
 
 

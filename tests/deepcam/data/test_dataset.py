@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.build import BadItemError
 from common.data.prefetch import read_batches
 from common.data.sampling import Batching, draw_permutation, sample_seed, shard_assignment, shard_order, take_share
 from common.settings.machine import StagingConfig
 from common.settings.run import TrainConfig
 from deepcam.data import snapshot
 from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, augment_batch
-from deepcam.data.snapshot import NPY_DATA, NPY_LABEL, SnapshotError
+from deepcam.data.snapshot import NPY_DATA, NPY_LABEL
 from deepcam.data.values import Stats
 from deepcam.reference import CHANNELS
 from deepcam.settings import Config
@@ -121,11 +122,11 @@ def test_damaged_npy_files_are_named(tmp_path):
         (good.replace(b"(16, 32", b"(32, 16"), r"has the shape \(32, 16, 16\) where \(16, 32, 16\)"),
     ):
         data.write_bytes(damaged)
-        with pytest.raises(SnapshotError, match=f"{re.escape(str(data))}.* {message}"):
+        with pytest.raises(BadItemError, match=f"{re.escape(str(data))}.* {message}"):
             samples.read(0)
     data.write_bytes(good)
     np.save(label, SAMPLES[0][1] - 1)
-    with pytest.raises(SnapshotError, match=rf"{label.name} has the label -1; expected 0, 1 or 2"):
+    with pytest.raises(BadItemError, match=rf"{label.name} has the label -1; expected 0, 1 or 2"):
         samples.read(0)
 
 
@@ -134,10 +135,10 @@ def test_a_big_file_that_is_damaged_is_named(tmp_path):
     (path,) = samples.paths(6)
     with h5py.File(path, "a") as file:
         file["labels"][6, 0, 0] = 9
-    with pytest.raises(SnapshotError, match=r"train.h5, row 6 of `labels` has the label 9"):
+    with pytest.raises(BadItemError, match=r"train.h5, row 6 of `labels` has the label 9"):
         samples.read(6)
     os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(SnapshotError, match=r"train.h5.*ends after"):
+    with pytest.raises(BadItemError, match=r"train.h5.*ends after"):
         samples.read(5)
 
 

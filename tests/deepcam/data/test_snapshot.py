@@ -4,8 +4,9 @@ import h5py
 import numpy as np
 import pytest
 
+from common.data.build import BadItemError
 from deepcam.data import snapshot
-from deepcam.data.snapshot import DATA, LABELS, SnapshotError
+from deepcam.data.snapshot import DATA, LABELS
 from deepcam.data.values import VECTORS, Stats, StatsError, read_range, read_stats, write_stats
 from deepcam.fetch import SNAPSHOT
 from deepcam.reference import CHANNELS
@@ -80,7 +81,7 @@ def test_labels_that_are_no_class_are_refused(path, value, kind, shown):
     labels = Y.astype(kind)
     labels[3, 4] = value
     change(path, LABELS, labels)
-    with pytest.raises(SnapshotError, match=rf"14-03-2.h5: `climate/labels_0` has the label {shown}; expected 0, 1"):
+    with pytest.raises(BadItemError, match=rf"14-03-2.h5: `climate/labels_0` has the label {shown}; expected 0, 1"):
         read(path)
 
 
@@ -101,14 +102,14 @@ def test_labels_that_are_no_class_are_refused(path, value, kind, shown):
 )
 def test_other_shapes_and_types_are_refused(path, key, values, message):
     change(path, key, values)
-    with pytest.raises(SnapshotError, match=message):
+    with pytest.raises(BadItemError, match=message):
         read(path)
 
 
 def test_channels_that_the_file_lacks_are_refused(path):
     change(path, DATA, X[..., :9])
     assert np.array_equal(read(path, channels=(8,))[0], X[..., 8:9])
-    with pytest.raises(SnapshotError, match=r"shape \(32, 48, 9\) where \(32, 48, 10\)"):
+    with pytest.raises(BadItemError, match=r"shape \(32, 48, 9\) where \(32, 48, 10\)"):
         read(path, channels=(9,))
 
 
@@ -116,12 +117,12 @@ def test_damaged_files_are_named(path):
     good = path.read_bytes()
     for data in (b"", b"no HDF5", good[: len(good) // 2], good[:-1]):
         path.write_bytes(data)
-        with pytest.raises(SnapshotError, match=r"14-03-2.h5.*fetch or make it again"):
+        with pytest.raises(BadItemError, match=r"14-03-2.h5.*fetch or make it again"):
             read(path)
     path.write_bytes(good)
     with h5py.File(path, "a") as file:
         del file[LABELS]
-    with pytest.raises(SnapshotError, match=r"`climate/labels_0` is missing; the file has: climate, climate/data"):
+    with pytest.raises(BadItemError, match=r"`climate/labels_0` is missing; the file has: climate, climate/data"):
         read(path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"14-03-2.h5"):
@@ -135,7 +136,7 @@ def test_damaged_chunks_are_named(path):
     data = bytearray(path.read_bytes())
     data[where.byte_offset : where.byte_offset + where.size] = bytes(where.size)
     path.write_bytes(data)
-    with pytest.raises(SnapshotError, match=r"`climate/data` is damaged .*fetch the file again"):
+    with pytest.raises(BadItemError, match=r"`climate/data` is damaged .*fetch the file again"):
         read(path)
 
 
@@ -147,7 +148,7 @@ def test_what_is_in_other_files_is_not_read(path, tmp_path, key):
         del file[key]
         outside = [(str(tmp_path / "secret.txt"), 0, values.nbytes)]
         file.create_dataset(key, values.shape, values.dtype, external=outside)
-    with pytest.raises(SnapshotError, match=rf"14-03-2.h5: `{key}` is not read: .*not all in this file"):
+    with pytest.raises(BadItemError, match=rf"14-03-2.h5: `{key}` is not read: .*not all in this file"):
         read(path)
 
 

@@ -115,10 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="PATH",
         help="logs, or folders of logs, to compare with",
     )
-    parser.add_argument("--timeout", help=argparse.SUPPRESS)  # an option until 0.3
     args = parser.parse_args(argv)
-    if args.timeout is not None:
-        parser.error("--timeout is no option any more: --this-node prints lines on each node, and --merge reads them")
     return run_command(lambda: _check_file(args) if args.check else _describe(args), (OSError, LaunchError))
 
 

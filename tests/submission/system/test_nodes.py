@@ -211,8 +211,3 @@ def test_many_differences_stay_short():
     _, [difference] = merge_fields(nodes)
     assert collect_notes([difference], 1000)["hw_notes"][0].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
     assert difference.format_warning([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")
-
-
-def test_the_former_way_is_answered_with_the_present_one(call):
-    said = call(main, "--timeout", "3", status=2).err
-    assert "--this-node prints lines on each node, and --merge reads them" in said

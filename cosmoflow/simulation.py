@@ -79,9 +79,9 @@ class Box:
 
     def __post_init__(self) -> None:
         if self.grid < 1 or self.particles < 2 or self.particles % 2:
-            raise ValueError(f"need grid >= 1 and an even number of particles per side, not {self}")
+            raise UsageError(f"need grid >= 1 and an even number of particles per side, not {self}")
         if self.length_mpc_h is not None and not self.length_mpc_h > 0:
-            raise ValueError(f"length_mpc_h must be positive or null, not {self.length_mpc_h}")
+            raise UsageError(f"length_mpc_h must be positive or null, not {self.length_mpc_h}")
 
     def length(self, h_0: float) -> float:
         """The side of the box in Mpc/h."""
@@ -274,10 +274,7 @@ class Recipe:
     validation: int
 
     def __post_init__(self) -> None:
-        try:
-            _ = self.box
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        _ = self.box  # which raises UsageError
 
     @property
     def box(self) -> Box:

@@ -51,8 +51,7 @@ class Recipe:
 
     def simulate_trajectory(self, seed: int, split: int, trajectory: int) -> Iterator[extxyz.ExtxyzFrame]:
         """Yield the frames of a trajectory; those with an even number relax."""
-        with extxyz.importing_ase():
-            from oc20 import simulation
+        from oc20 import simulation  # needs ase
 
         rng = np.random.default_rng([seed, split, trajectory])
         run = simulation.simulate(self.size, self.frames, trajectory % 2 == 0, rng)

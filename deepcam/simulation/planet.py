@@ -20,6 +20,8 @@ from typing import Final
 
 import numpy as np
 
+from common.errors import UsageError
+
 EARTH_RADIUS_M: Final = 6.371e6
 ROTATION_PER_S: Final = 7.292e-5
 GRAVITY: Final = 9.80665  # m/s²
@@ -38,15 +40,15 @@ class Planet:
     """A sphere `size` times smaller than the Earth that turns as fast, on a grid of `height` x `width` cells.
 
     Storms keep their kilometres, so that a coarse grid of a small planet resolves them as a fine grid of a large one.
-    The continents are the same for every grid and size. ValueError for a grid or a size that makes no planet.
+    The continents are the same for every grid and size. UsageError for a grid or a size that makes no planet.
     """
 
     def __init__(self, height: int, width: int, size: float = 1.0) -> None:
         if not 1 <= size <= SMALLEST:
-            raise ValueError(f"size must be from 1 (the Earth) to {SMALLEST:g} (rivers still have room), not {size:g}")
+            raise UsageError(f"size must be from 1 (the Earth) to {SMALLEST:g} (rivers still have room), not {size:g}")
         cell_km = 2e-3 * np.pi * EARTH_RADIUS_M / size / min(2 * height, width)
         if width % 2 or cell_km > COARSEST_KM:
-            raise ValueError(
+            raise UsageError(
                 f"need an even width and cells of at most {COARSEST_KM:g} km, to see storms, not {height} x {width} "
                 f"cells of {cell_km:.0f} km: give more cells, or a larger size"
             )

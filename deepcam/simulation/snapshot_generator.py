@@ -12,12 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from common.errors import UsageError
 from deepcam.reference import HEIGHT, WIDTH
 from deepcam.simulation.detection import CYCLONE, RIVER, label_weather
 from deepcam.simulation.planet import Planet, Plume, Sky, Storm, separation_km
+from deepcam.split import SPLITS
 
-SPLITS: Final = ("train", "validation", "test")
 FIRST_YEAR: Final = 1980
 STEPS: Final = 8  # a day
 STRIDE_DAYS: Final = 79  # shares no factor with DAYS: a year visits each day once, and 5 snapshots all seasons
@@ -37,10 +36,7 @@ class Recipe:
     test: int
 
     def __post_init__(self) -> None:
-        try:
-            Planet(self.height, self.width, self.size)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        Planet(self.height, self.width, self.size)  # which raises UsageError
 
     @property
     def samples(self) -> dict[str, int]:

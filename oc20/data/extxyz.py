@@ -82,8 +82,7 @@ def names_of(number: int) -> tuple[str, str]:
 
 def write_pair(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
     """Write a pair of files with these frames."""
-    with importing_ase():
-        from ase.io.extxyz import write_extxyz
+    from ase.io.extxyz import write_extxyz
 
     xyz, txt = (folder / name for name in names_of(number))
     with (

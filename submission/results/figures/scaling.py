@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from common.rounds import find_usage, label_round
+from common.rounds import find_usage, label_round, sort_versions
 from common.values import group_pairs
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import PADDING, Point, Scale, make_log_scale
@@ -255,7 +255,7 @@ STEPS: Final = 40
 def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
     """Draw the best score of each round on the clock of all rounds: with staging. Empty without two of a suite."""
     of_suites = group_pairs((find_usage(round_), round_) for round_ in {each.row.round for each in sets})
-    suites = {usage: sorted(rounds, key=_order_rounds) for usage, rounds in of_suites.items() if len(rounds) > 1}
+    suites = {usage: sort_versions(rounds) for usage, rounds in of_suites.items() if len(rounds) > 1}
     sets = [each for each in sets if each.row.usage in suites]
     winners = _find_best(sets)
     if not winners:
@@ -279,13 +279,6 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str) -> Html:
         )
     items = mark_items([each for results in winners.values() for each in results.values()])
     return figure.finish_figure(tall * (row + 1) + 14, items)
-
-
-def _order_rounds(name: str) -> tuple[float, str]:
-    try:
-        return float(name.rpartition("-")[2]), name
-    except ValueError:
-        return 0.0, name
 
 
 def _find_best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]]:
@@ -332,9 +325,9 @@ def _draw_best(
 
 def _describe_best(winners: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
     for (weak, title, division), results in sorted(winners.items()):
-        several = sorted(results.values(), key=lambda each: _order_rounds(each.row.round))
         values = ", ".join(
-            f"{label_round(each.row.round)}: {format_number(each.row.score_with_staging, 3)}" for each in several
+            f"{label_round(name)}: {format_number(results[name].row.score_with_staging, 3)}"
+            for name in sort_versions(results)
         )
         yield f"{title}, {division}, {TITLES[weak]}: {values}."
 

@@ -20,7 +20,8 @@ from deepcam.data.values import NAME
 from deepcam.reference import CHANNELS, CLASSES, MINIS, TARGET
 from deepcam.simulation.detection import CYCLONE, RIVER
 from deepcam.simulation.planet import Planet
-from deepcam.simulation.snapshot_generator import PRESETS, SPLITS, Recipe, name_of
+from deepcam.simulation.snapshot_generator import PRESETS, Recipe, name_of
+from deepcam.split import SPLITS
 from deepcam.summarize import summarize_folder
 
 SNAPSHOTS: Final = 3

@@ -9,7 +9,7 @@ import math
 import struct
 import sys
 from collections.abc import Hashable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -19,7 +19,7 @@ MOST: Final = 10**9
 """More nodes, or accelerators or processors of a node, no system has."""
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[Any]:
     """Tell whether `value` is a finite int or float; not a bool, nor an int beyond the range of floats."""
     if type(value) is int:
         return LEAST <= value <= LARGEST

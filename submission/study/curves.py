@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
-from common.values import group_pairs
+from common.values import group_pairs, is_number
 from submission.results.figures.labels import format_amount
 from submission.results.fits.laws import TWO_VARIABLES, Law, Observation, fit_law
 from submission.results.fits.least_squares import NoFitError
@@ -108,11 +108,6 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
 def order_variables(law: str, x: Variable, by: Variable) -> tuple[Variable, ...]:
     """Return what the variables of a law are, in its order."""
     return {"joint": (by, x), "isoflop": (x, by)}.get(law, (x,))
-
-
-def is_number(value: Value) -> TypeGuard[float | int]:
-    """Return whether a value has a place on an axis of numbers."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _explain_unfit(run: StudyRun, spec: CurveSpec) -> str:

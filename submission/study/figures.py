@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, cycle, islice
 from typing import Final
 
+from common.values import is_number
 from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, make_log_scale, make_scale
 from submission.results.figures.labels import LINE, fit_text, format_amount
 from submission.results.figures.panel import (
@@ -21,7 +22,7 @@ from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
 from submission.results.page.export import render_standalone
 from submission.results.page.html import Html
-from submission.study.curves import Curve, CurveLine, CurvePoint, is_number
+from submission.study.curves import Curve, CurveLine, CurvePoint
 from submission.study.records import figure_name, list_figures
 
 LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 24, 40, 320, 58

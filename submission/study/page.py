@@ -16,6 +16,7 @@ import msgspec
 from common.command import clean, counted
 from common.files import write_whole_file
 from common.tree import ANYWHERE
+from common.values import is_number
 from compliance.formats.table import Column, make_table, plain_text
 from submission.results.csv_files import csv_records
 from submission.results.figures.labels import format_amount
@@ -31,7 +32,7 @@ from submission.results.page.html import (
     theme_switch,
 )
 from submission.results.quantity_tables import format_number
-from submission.study.curves import Curve, is_number, order_variables
+from submission.study.curves import Curve, order_variables
 from submission.study.figures import draw_best_sizes, draw_curve, draw_files
 from submission.study.records import QUANTITIES, CurveSpec, StudyResult, StudyRun, Value, figure_name, list_figures
 

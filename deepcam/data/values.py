@@ -20,9 +20,10 @@ import h5py
 import numpy as np
 
 from common.data.arrays import npy_array
-from common.data.hdf5 import HDF5_ERRORS, find_dataset, open_hdf5
+from common.data.build import BadItemError
+from common.data.hdf5 import get_dataset, name_damage, open_hdf5
 from common.data.values import Bounds, Content, Flaw, Identity, Values
-from common.files import check_regular, whole_file
+from common.files import whole_file
 from common.tree import open_regular
 from deepcam.data import snapshot
 from deepcam.data.snapshot import SnapshotBuffer
@@ -90,16 +91,13 @@ def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
         raise StatsError(
             f"{path} is missing: make it from the training snapshots by `python -m deepcam.summarize {path.parent}`"
         )
-    check_regular(path)
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with open_hdf5(path) as file:
             values = {
                 name: _read_numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names
             }
-    except StatsError:
-        raise
-    except HDF5_ERRORS as error:
-        raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
+    except BadItemError as error:
+        raise StatsError(f"{error}; {_how_to_fix(path)}") from error
     for channel, low, high in zip(CHANNELS, values["minval"], values["maxval"], strict=True):
         if not -FILL < low < high < FILL:  # NaN compares false
             raise StatsError(
@@ -111,10 +109,9 @@ def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _read_numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:
     key = f"{GROUP}/{name}"
-    dataset = find_dataset(file, key)
-    if dataset is None:
-        raise StatsError(f"{path}: `{key}` is missing; {_how_to_fix(path)}")
-    values = np.asarray(dataset[()], np.float64)
+    dataset = get_dataset(file, key, path)
+    with name_damage(f"{path}: `{key}`"):
+        values = np.asarray(dataset[()], np.float64)
     if values.size != np.prod(shape, dtype=int):
         raise StatsError(
             f"{path}: `{key}` has the shape {dataset.shape} where {shape} was expected; {_how_to_fix(path)}"

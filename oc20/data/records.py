@@ -113,7 +113,13 @@ class LmdbShard:
         length = self._file.read_value(LENGTH)
         if length is None:
             raise FrameError(f"{path} has no key `length`{_explain_no_length(self._file)}")
-        self._length = _read_length(length, path)
+        try:
+            self._length, _ = load_pickle(length, NAMES.__contains__)
+        except PickleError as error:
+            raise FrameError(f"{path}, key length: {error}") from error
+        if type(self._length) is not int or self._length < 0:
+            found = type(self._length).__name__
+            raise FrameError(f"{path}, key length: expected a number, found a {found}; make it again")
 
     def __len__(self) -> int:
         return self._length
@@ -158,16 +164,6 @@ def _describe_value(value: bytes) -> str:
         return f"pickled objects of {content.name!a}"
     names = f" ({', '.join(map(ascii, list(content)[:3]))[:80]} …)" if type(content) is dict else ""
     return f"pickled {'dictionaries' if names else 'values'}{names}"
-
-
-def _read_length(data: bytes, path: Path) -> int:
-    try:
-        length, _ = load_pickle(data, NAMES.__contains__)
-    except PickleError as error:
-        raise FrameError(f"{path}, key length: {error}") from error
-    if type(length) is not int or length < 0:
-        raise FrameError(f"{path}, key length: expected a number, found a {type(length).__name__}; make it again")
-    return length
 
 
 def decode_frame(data: bytes) -> Frame:

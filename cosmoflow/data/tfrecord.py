@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from common.data.build import BadItemError
 from common.file_kind import HEAD_BYTES, TFRECORD, explain_kind
 from common.files import write_whole_file
 from common.spatial.grid import Block
@@ -46,7 +47,7 @@ AGAIN: Final = "copy, fetch or make it again"
 _PORTION: Final = 1 << 16  # bytes that are read at once of what is skipped
 
 
-class RecordError(ValueError):
+class RecordError(BadItemError):
     """A file has no usable sample; the message names the file, the byte and what was expected there."""
 
 

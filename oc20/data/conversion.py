@@ -47,8 +47,6 @@ from common.values import group_pairs
 from oc20.data import compact, dataset, extxyz, records
 from oc20.data.dataset import Metadata
 from oc20.data.extxyz import Pair
-from oc20.data.lmdb_file import LmdbError
-from oc20.data.records import FrameError
 from oc20.graphs import (
     MOST_NEIGHBOURS,
     SAME_PLACE_ANGSTROM,
@@ -155,7 +153,6 @@ FORMATS: Final[Mapping[str, FrameFormat]] = {
     "lmdb-new": FrameFormat("lmdb", ".lmdb", partial(records.write_frames, layout="pyg2")),
     "compact": FrameFormat("compact", ".bin", compact.write_frames, share=1 / 7),
 }
-BROKEN: Final = (LmdbError, FrameError)
 
 
 @dataclass(frozen=True)
@@ -201,11 +198,8 @@ class Converted:
         return self.path.stat().st_size / FORMATS[self.format].share
 
     def read_frames(self) -> Iterator[Frame]:
-        try:
-            shard = dataset.SHARDS[self.format](self.path)
-            yield from map(shard.read_frame, range(len(shard)))
-        except BROKEN as error:
-            raise BadItemError(str(error)) from error
+        shard = dataset.SHARDS[self.format](self.path)
+        yield from map(shard.read_frame, range(len(shard)))
 
 
 FrameSource = Published | Converted
@@ -272,8 +266,6 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
     shard, log, part_sizes = (folder / name for name in names)
     try:
         format.write(shard, note_sizes())
-    except BROKEN as error:
-        raise BadItemError(str(error)) from error
     except lmdb.Error as error:
         # LMDB reports a write that a full disk cuts short as an input/output error.
         needed = sum(BYTES_PER_ATOM * atoms + BYTES_PER_EDGE * edges for atoms, edges, *_ in sizes)

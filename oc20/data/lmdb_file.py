@@ -17,6 +17,7 @@ import weakref
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from common.data.build import BadItemError
 from common.file_kind import LMDB, explain_file
 from common.tree import open_regular
 
@@ -36,7 +37,7 @@ TREE: Final = struct.Struct("<IHHQQQQQ")
 META_BYTES: Final = PAGE.size + 24 + 2 * TREE.size + 16
 
 
-class LmdbError(ValueError):
+class LmdbError(BadItemError):
     """A file is not an LMDB file, or is damaged; the message says which and how to fix it."""
 
 

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from common.data.build import BadItemError
 from common.file_kind import PICKLE, find_kind
 from common.files import whole_file
 from oc20.data.lmdb_file import LmdbFile
@@ -65,7 +66,7 @@ FORM: Final = {
 """Types and shapes of a frame's arrays."""
 
 
-class FrameError(ValueError):
+class FrameError(BadItemError):
     """A frame is damaged, incomplete or invalid; the message says where, what was expected and how to fix it."""
 
 

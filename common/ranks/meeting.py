@@ -39,8 +39,6 @@ PATIENCE_S: Final = 2.0
 """For a connection to a host."""
 ANSWER_S: Final = 30.0
 """For the first answers of rank 0's store, which 10,000 ranks may ask at once."""
-MOST_WAITING: Final = 4
-"""Threads that wait for a store, before no call is begun any more."""
 T = TypeVar("T")
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 FAN_OUT: Final = 8
@@ -155,22 +153,10 @@ class AnsweringStore:
     """A store whose calls raise RuntimeError after some seconds; torch's wait forever for a server that is stopped."""
 
     def __init__(self, store: Any, seconds: float) -> None:
-        self._store, self._seconds, self._waiting = store, seconds, 0
+        self._store, self._seconds = store, seconds
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            self._waiting += 1
-            try:
-                return getattr(self._store, name)(*arguments)
-            finally:
-                self._waiting -= 1
-
-        def call_in_time(*arguments: Any) -> Any:
-            if self._waiting > MOST_WAITING:
-                raise td.DistStoreError("the store of the ranks does not answer")
-            return call_within(self._seconds, partial(call, *arguments))
-
-        return call_in_time
+        return lambda *arguments: call_within(self._seconds, partial(getattr(self._store, name), *arguments))
 
 
 def _open_by_mpi(position: RankPosition, timeout_s: float) -> tuple[td.TCPStore, int]:

@@ -196,7 +196,7 @@ class Alarm:
         """Leave news unless there are such or final ones; return those that are there, None if there is no store."""
         with contextlib.suppress(RuntimeError):
             for key in NEWS:
-                winner = _decode_news(self._store.compare_set(key, "", note))
+                winner = self._store.compare_set(key, "", note).decode(errors="replace")  # it may be open to others
                 if not winner.startswith(PASSING) or winner.split()[0] == note.split()[0]:
                     return winner
         return None
@@ -204,7 +204,7 @@ class Alarm:
     def _find_failure(self) -> Ending | None:
         """Return the failure of which there is a note in the store."""
         for key in itertools.takewhile(lambda key: self._store.check([key]), NEWS):
-            news = _decode_news(self._store.get(key))
+            news = self._store.get(key).decode(errors="replace")
             if news != OVER and not news.startswith(PASSING):
                 return _read_note(news)
         return None
@@ -296,7 +296,7 @@ class Alarm:
         store = self.store.clone()  # connects once more, since a thread that waits keeps others from its store
         for key in NEWS:
             store.wait([key], UNLIMITED)
-            news = _decode_news(store.get(key))
+            news = store.get(key).decode(errors="replace")
             if news.startswith(ROLL):
                 store.set(f"answer/{self._rank}", self._describe_life())
                 store.add("answers", 1)
@@ -352,10 +352,6 @@ def _describe_frame(innermost: FrameType) -> tuple[str, bool]:
             where = f"{frame.f_code.co_qualname} ({os.path.basename(frame.f_code.co_filename)}:{line})"
             return f"{call} in {where}" if call else where, waits
     return call or "the end of the program", waits
-
-
-def _decode_news(content: bytes) -> str:
-    return content.decode(errors="replace")  # of a store that may be open to others
 
 
 def _read_note(news: str) -> Ending:

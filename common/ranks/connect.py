@@ -8,7 +8,6 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from typing import Final
 
 import torch
 import torch.distributed as td
@@ -19,7 +18,7 @@ from common.network import find_route
 from common.processes import bound_cores, find_death_signal, usable_cores
 from common.ranks.alarm import LOOK_EVERY_S, Alarm
 from common.ranks.control import Rendezvous
-from common.ranks.dist import MOST_CONNECTED, Dist, check_sharing, join_ranks
+from common.ranks.dist import DEFAULTS, MOST_CONNECTED, Dist, check_sharing, join_ranks
 from common.ranks.groups import check_open_files
 from common.ranks.launch import RankPosition, find_rank_position
 from common.ranks.meeting import (
@@ -36,13 +35,12 @@ from common.ranks.meeting import (
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
-_DEFAULTS: Final = DistConfig()
 _connections = itertools.count()
 
 
 @contextlib.contextmanager
 def connect(
-    config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = (), failure: Exception | None = None
+    config: DistConfig = DEFAULTS, expected: tuple[type[BaseException], ...] = (), failure: Exception | None = None
 ) -> Iterator[Dist]:
     """Yield the Dist of this process among all that its launcher started; the end is a barrier.
 

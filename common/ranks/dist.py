@@ -45,7 +45,7 @@ from common.ranks.meeting import seat_ranks
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
-_DEFAULTS: Final = DistConfig()
+DEFAULTS: Final = DistConfig()
 _ALONE: Final = ControlPlane(0, Rendezvous(None, (), ""), UNLIMITED)
 MOST_CONNECTED: Final = 256
 """Ranks on CPUs that all connect with each other."""
@@ -85,7 +85,7 @@ class Dist:
         self,
         position: RankPosition,
         device: torch.device,
-        config: DistConfig = _DEFAULTS,
+        config: DistConfig = DEFAULTS,
         plane: ControlPlane = _ALONE,
         group: Any = None,
     ) -> None:
@@ -229,10 +229,11 @@ class Dist:
 
         Between two ranks at most one tensor is under way in each direction.
         """
-        group = self._group
         sending = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
-        operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in sending]
-        operations += [td.P2POp(td.irecv, _as_bytes(tensor), group=group, group_peer=rank) for rank, tensor in received]
+        operations = [td.P2POp(td.isend, tensor, group=self._group, group_peer=rank) for rank, tensor in sending]
+        operations += [
+            td.P2POp(td.irecv, _as_bytes(tensor), group=self._group, group_peer=rank) for rank, tensor in received
+        ]
         works = td.batch_isend_irecv(operations) if operations else []
 
         def wait() -> None:

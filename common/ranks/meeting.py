@@ -291,8 +291,7 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
     if any(store.add("here", 0) >= size for _ in STOP.poll(timeout_s, longest_pause_s=0.2)):
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
-    nodes = [(rank, guess_node(rank, os.environ)) for rank in missing[:MOST_LISTED]]
-    named = [f"{rank} on {node}" if node else rank for rank, node in nodes]
+    named = [" on ".join(filter(None, (f"{rank}", guess_node(rank, os.environ)))) for rank in missing[:MOST_LISTED]]
     where = list_some([*named, *missing[MOST_LISTED:]], MOST_LISTED)
     raise LaunchError(
         f"{blame_environment(os.environ)}"

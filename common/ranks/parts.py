@@ -33,8 +33,6 @@ of Slurm): so time is left for them to unwind, which may take GRACE_S. Not less,
 checkpoint may let no other thread run meanwhile. Other signals come early, and nothing kills soon after them."""
 LONGEST_WAIT_S: Final = 0.5
 """Between two looks of a rank that waits for others."""
-DIGITS: Final = 9
-"""Of the number of a piece of work, at most."""
 
 
 class PartError(EndingError):
@@ -72,7 +70,7 @@ class Parts:
         if self.is_main:
             self._store.set(turn, str(pieces if STOP.number else self._store.add("taken", 1) - 1))
         self._wait_until(lambda: bool(self._store.check([turn])))
-        text = self._store.get(turn)[:DIGITS]
+        text = self._store.get(turn)[:9]
         piece = int(text) if text.isdigit() else pieces  # strangers may reach the store
         return piece if piece < pieces else None
 

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 import torch.distributed as td
 
 from common import network
@@ -212,8 +213,8 @@ def test_errors_of_the_groups_say_what_to_look_at(interface, monkeypatch):
         pytest.raises(
             LaunchError, match=f"rank 3 on .* cannot connect to them .gloo.*{hint}.*firewall.*says: refused$"
         ),
-        groups.explain_connecting(3, "gloo"),
+        groups.explain_connecting(3, torch.device("cpu")),
     ):
         raise RuntimeError("refused\nmore")
-    with pytest.raises(ValueError, match="mine"), groups.explain_connecting(3, "gloo"):
+    with pytest.raises(ValueError, match="mine"), groups.explain_connecting(3, torch.device("cpu")):
         raise ValueError("mine")

@@ -21,7 +21,7 @@ from common.precision import Precision
 from common.ranks.dist import Dist
 from common.reference import NoTarget, Target
 from common.settings.run import TrainConfig
-from common.stop import STOP
+from common.stop import STOP, signal_name
 from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, Progress, StepRecord
@@ -171,6 +171,8 @@ class Loop:
                 self._take_quality(wait=True)
             while state.position.epoch < self.epochs and not self.meets_target():
                 stopped_by = self._train_epoch()
+                if not stopped_by:  # all ranks look for a signal that any of them got
+                    stopped_by = signal_name(int(self.dist.all_reduce(torch.tensor(STOP.number), "max")))
                 last = state.position.epoch == self.epochs
                 self._take_quality(wait=last or bool(stopped_by))
                 if not stopped_by and (stopped_by := self.callbacks.find_stop(self.dist)):
@@ -204,8 +206,7 @@ class Loop:
         begin = time.perf_counter()
         samples, wait_s, stopped_by = self._make_steps()
         train_s = time.perf_counter() - begin
-        steps = self.count_steps(epoch)
-        if stopped_by and self.state.position.step < steps:
+        if stopped_by:
             return stopped_by
         if self.meets_target():
             return ""  # with the weights of the epoch before; the current ones were not evaluated
@@ -213,6 +214,7 @@ class Loop:
         self._take_quality(wait=True)  # the epoch before
         if self.meets_target():
             return ""
+        steps = self.count_steps(epoch)
         samples_per_s = samples / train_s
         loss = self.state.loss / self.state.weight
         rate = self.rate(epoch, steps - 1, self.problem.steps(epoch))
@@ -223,7 +225,7 @@ class Loop:
         self.progress.show_evaluation()
         self.log.start("eval_start", epoch_num=number)
         self._begin_evaluation()
-        return stopped_by
+        return ""
 
     def _begin_evaluation(self) -> None:
         """Evaluate the network, or have it evaluated while training goes on."""
@@ -276,7 +278,7 @@ class Loop:
         steps, whole_steps = self.count_steps(epoch), self.problem.steps(epoch)
         self.problem.model.train()
         self.progress.begin_epoch(epoch + 1, steps, first_step)
-        samples, wait_s, stopped_by = 0, 0.0, ""
+        samples, wait_s = 0, 0.0
         polls = Polls(self.dist)
         self._steps_before, self._reported_at = self.steps_before(epoch), time.perf_counter()
         with contextlib.closing(self.problem.batches(epoch, first_step)) as read, self.profiler as profiler:
@@ -305,7 +307,7 @@ class Loop:
                         break
                 self.progress.show_step(loss)
                 profiler.step_done()
-        return samples, wait_s, stopped_by
+        return samples, wait_s, ""
 
     def _seed_generators(self) -> None:
         """Seed this rank's generators for its next step.

@@ -70,17 +70,17 @@ def share_bytes(content: bytes, ranks: Dist) -> memoryview:
     import torch
 
     leaders, path = ranks.find_leaders(), RAM_DISK / f"mlperf-hpc-{job}-{ranks.node_rank}"
+    made = _open_file(path, "x+b") if leaders else None
     try:
-        file = _open_file(path, "x+b") if leaders else None
         ranks.barrier()
-        file = file if leaders else _open_file(path, "r+b")
+        file = made if leaders else _open_file(path, "r+b")
         ranks.barrier()
     finally:
-        if leaders:
+        if made:
             path.unlink(missing_ok=True)  # while it is empty, so that a killed job leaves nothing large
     try:
-        if file and leaders:
-            os.posix_fallocate(file.fileno(), 0, size)
+        if made:
+            os.posix_fallocate(made.fileno(), 0, size)
     except OSError:
         file = None
     lacking = int(ranks.all_reduce(torch.tensor(file is None, dtype=torch.int32), "max"))

@@ -348,7 +348,7 @@ def _describe_frame(innermost: FrameType) -> tuple[str, bool]:
             call, waits = "backward", True
         elif module.startswith(f"{__package__}."):
             call = call if name.startswith("_") else name
-        elif package != "torch" and package not in sys.stdlib_module_names:
+        elif package != "torch" and package not in sys.stdlib_module_names and module != "common.processes":
             where = f"{frame.f_code.co_qualname} ({os.path.basename(frame.f_code.co_filename)}:{line})"
             return f"{call} in {where}" if call else where, waits
     return call or "the end of the program", waits

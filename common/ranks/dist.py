@@ -317,12 +317,12 @@ class Dist:
         return self._nodes
 
     def find_leaders(self) -> Dist | None:
-        """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
+        """Return the Dist of the first ranks of all nodes; None on all other ranks.
 
         A collective call, expensive the first time.
         """
-        group = self._leaders
-        return group if self.local_rank == 0 else None
+        group, nodes = self._leaders, self.find_nodes()
+        return group if nodes.index(self.node_rank) == self.rank else None
 
     @cached_property
     def _leaders(self) -> Dist:

@@ -278,6 +278,20 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
     ]
 
 
+def test_a_request_to_stop_during_an_evaluation_is_heard_after_it(tmp_path):
+    """And not in the next epoch: a system that preempts a job gives it seconds."""
+
+    class Stopping(Evaluator):
+        def begin(self):
+            super().begin()
+            ask_to_stop()
+
+    run = run_of(tmp_path, target=1e-9, epochs=4)
+    run.evaluator = Stopping(run.problem, run.precision)
+    assert run.fit() == Ending(STOPPED, "SIGUSR1", 1)
+    assert resume(tmp_path, target=1e-9, epochs=4)[1] == Position(1, 0)
+
+
 @pytest.mark.parametrize(("stop_at", "max_steps"), [((1, 2), 11), ((0, 3), 7), ((1, 0), 9)])
 def test_a_run_ends_after_the_steps_that_it_may_make(tmp_path, stop_at, max_steps):
     """Seven steps an epoch: the last one is cut, and evaluated, at the rate of a whole one; a stop changes nothing."""

@@ -226,7 +226,7 @@ def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_pat
     safetensors = pytest.importorskip("safetensors")
     numbers = STATE["model"]["layer.weight"].numpy().tobytes()
     path, weights = checkpoints.save(Position(3, 0), STATE), tmp_path / "out" / "weights.safetensors"
-    assert export([str(path), str(weights)]) == 1 and "make it first" in capsys.readouterr().err
+    assert export([str(path), str(weights)]) == 2 and "make it first" in capsys.readouterr().err
     weights.parent.mkdir()
     assert export([str(path), str(weights)]) == 0
     assert "6 numbers" in capsys.readouterr().out
@@ -239,5 +239,5 @@ def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_pat
             "interface": "null",
             "weights_sha256": hashlib.sha256(b"layer.weight\0torch.float32\0[2, 3]\0" + numbers).hexdigest(),
         }
-    assert export([str(path), str(weights)]) == 1
+    assert export([str(path), str(weights)]) == 2
     assert "already exists" in capsys.readouterr().err

@@ -143,8 +143,7 @@ def _read_runs(folder: str) -> dict[str, int]:
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(Tree.at(package).read(package / "benchmark_meta.py", MOST_BYTES))
-        assignments = (node for node in tree.body if isinstance(node, ast.Assign))
-        literals = [node.value for node in assignments if ast.unparse(node.targets[0]) == RUNS]
+        literals = [node.value for node in tree.body if isinstance(node, ast.Assign) and _names(node) == RUNS]
         counts = ast.literal_eval(literals[0])["training"]
         return {
             name: runs
@@ -153,3 +152,7 @@ def _read_runs(folder: str) -> dict[str, int]:
         }
     except (OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, RecursionError, MemoryError):
         return {}
+
+
+def _names(node: ast.Assign) -> str:
+    return node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""

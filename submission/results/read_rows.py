@@ -134,12 +134,6 @@ def row_of(results: ResultSet, report: Report) -> Row:
     required = results.reference.runs if results.reference else None
     count, is_detailed = len(results.runs), any(run.detailed for run in results.runs)
     verdict = report.verdict_of(results)
-    described = results.description or SystemDescription("", "")
-    run = results.runs[0] if results.runs else Run("")
-    nodes, each = described.count("number_of_nodes"), described.count("accelerators_per_node")
-    if nodes is None:
-        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
-    processors = described.count("host_processors_per_node")
     return Row(
         verdict=NOT_JUDGED if results.not_judged and verdict in PASSING else verdict,
         round=results.round,
@@ -159,13 +153,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
         plugin=results.plugin,
         operations=ResultOperations() if results.not_judged or not is_detailed else rate_result(results),
-        availability=described.text("status") or _common_value(results, "submission_status"),
-        nodes=nodes,
-        processor=described.text("host_processor_model_name"),
-        processors=None if nodes is None or processors is None else nodes * processors,
-        accelerator=described.text("accelerator_model_name"),
-        accelerators=None if nodes is None or each is None else nodes * each,
-        framework=described.text("framework"),
+        **_describe_machine(results),
         **_describe_outcome(results),
     )
 
@@ -174,6 +162,25 @@ def _common_value(results: ResultSet, key: str) -> str:
     """Return the value of a submission key if all logs agree, else ""."""
     texts = (run.submission.get(key) for run in results.runs)
     return str(shared_value((text for text in texts if isinstance(text, str)), ""))
+
+
+def _describe_machine(results: ResultSet) -> dict[str, Any]:
+    """Return the fields of a row about the system."""
+    described = results.description or SystemDescription("", "")
+    run = results.runs[0] if results.runs else Run("")
+    nodes, each = described.count("number_of_nodes"), described.count("accelerators_per_node")
+    if nodes is None:
+        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
+    processors = described.count("host_processors_per_node")
+    return {
+        "availability": described.text("status") or _common_value(results, "submission_status"),
+        "nodes": nodes,
+        "processor": described.text("host_processor_model_name"),
+        "processors": None if nodes is None or processors is None else nodes * processors,
+        "accelerator": described.text("accelerator_model_name"),
+        "accelerators": None if nodes is None or each is None else nodes * each,
+        "framework": described.text("framework"),
+    }
 
 
 def _describe_outcome(results: ResultSet) -> dict[str, Any]:

@@ -210,12 +210,6 @@ def _draw_header(
         ("Findings", summary(report, all_shown(report)).partition(": ")[2]),
     ]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts]
-    short = any(line.row.incomplete for line in lines)
-    provenances = [provenance_of(package.root)[0] for package in report.packages]
-    declared = any(provenance is not None and not provenance.complete for provenance in provenances)
-    labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
-    labels += ["MINI"] if any(run.mini for run in report.runs) else []
-    labels += ["NOT MLPERF"] if any(run.plugin for run in report.runs) else []
     meaning = MEANING[report.verdict] if result_sets(report) else f"{ALONE} {MEANING[report.verdict]}"
     return element(
         "header",
@@ -227,7 +221,7 @@ def _draw_header(
             element("a", meaning, href=f"#{FAILED}") if failures else meaning,
             class_="verdict",
         ),
-        *(element("p", draw_label(word), " ", MEANING[word], class_="verdict") for word in labels),
+        *(element("p", draw_label(word), " ", MEANING[word], class_="verdict") for word in labels_of(report, lines)),
         draw_failures(failures, site),
         element("dl", *pairs, class_="facts"),
     )
@@ -244,6 +238,16 @@ def _draw_contents(headings: Mapping[str, str], site: Site) -> Html:
         )
         links = {**links, READING: element("li", folded), "": links[READING]}
     return element("nav", element("ul", *links.values()), aria_label="Contents", class_="contents")
+
+
+def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
+    """Return the labels of the whole page: INCOMPLETE, MINI, NOT MLPERF."""
+    short = any(line.row.incomplete for line in lines)
+    provenances = [provenance_of(package.root)[0] for package in report.packages]
+    declared = any(provenance is not None and not provenance.complete for provenance in provenances)
+    labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
+    labels += ["MINI"] if any(run.mini for run in report.runs) else []
+    return labels + (["NOT MLPERF"] if any(run.plugin for run in report.runs) else [])
 
 
 def _draw_packages(report: Report, lines: Sequence[ResultLine], site: Site) -> Iterator[Part]:

@@ -305,6 +305,15 @@ class Cluster:
         """The prefix of a command that runs once, with a trailing space; "" if there is none."""
         return f"srun --nodes=1 --ntasks=1 {self._enter('')}" if self.is_pyxis else self._enter("")
 
+    def count_nodes(self, ranks: int) -> int:
+        """Return the nodes of a run; UsageError if it does not fill them, or for several without a scheduler."""
+        nodes = max(1, ranks // self.ranks_per_node)
+        if ranks > self.ranks_per_node and ranks % self.ranks_per_node:
+            raise UsageError(f"a run of {ranks} ranks does not fill nodes of {self.ranks_per_node} (--ranks-per-node)")
+        if nodes > 1 and self.scheduler not in SUBMIT:
+            raise UsageError("--emit plain is for one machine; for several nodes use slurm or pbs")
+        return nodes
+
     def count_instance_nodes(self, run: PlannedRun) -> int:
         """Return the nodes that each instance of a job has for itself; 0 if it has none, or is not started by srun."""
         if not run.instances or not self.starts_by_srun:
@@ -347,16 +356,8 @@ class Cluster:
         return f"{command} --kill-on-bad-exit=0 --wait=60{cpus}{step} {enter}"
 
     def describe_job(self, ranks: int) -> dict[str, Any]:
-        """Return the values with which a job that makes runs of this many ranks asks for resources.
-
-        UsageError if a run does not fill its nodes, or for several nodes without a scheduler.
-        """
-        nodes, tasks = max(1, ranks // self.ranks_per_node), min(ranks, self.ranks_per_node)
-        if ranks > self.ranks_per_node and ranks % self.ranks_per_node:
-            raise UsageError(f"a run of {ranks} ranks does not fill nodes of {self.ranks_per_node} (--ranks-per-node)")
-        if nodes > 1 and self.scheduler not in SUBMIT:
-            raise UsageError("--emit plain is for one machine; for several nodes use slurm or pbs")
-        cpus = self.site.cpus_per_task
+        """Return the values with which a job that makes runs of this many ranks asks for resources."""
+        nodes, tasks, cpus = self.count_nodes(ranks), min(ranks, self.ranks_per_node), self.site.cpus_per_task
         request = self.site.gpus.request
         gpus = self.gpus_per_node if request != "none" else 0
         return {

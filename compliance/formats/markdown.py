@@ -53,13 +53,7 @@ def render(report: Report, style: Style) -> str:
     blocks = [
         f"## MLPerf HPC check: {SIGNS[report.verdict]}{foreign}",
         summary(report, findings),
-        "\n".join(
-            f"- round {escaped(find_round(round_).title)}"
-            + (f" ({code(why)})" if why else "")
-            + f", profile {report.profile}, {kind} {code(shown_path(paths[0], style))}"
-            + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-            for (round_, why, kind), paths in inputs_by_round(report).items()
-        ),
+        _rounds_line(report, style),
         _findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else "",
         _logs_table(report, style),
         *scores,
@@ -119,6 +113,16 @@ def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]], numer
     titles = [escaped(title) for title in columns]
     rules = ["---:" if right else "---" for right in numeric] or ["---"] * len(titles)
     return "\n".join(f"| {' | '.join(line)} |" for line in (titles, rules, *rows))
+
+
+def _rounds_line(report: Report, style: Style) -> str:
+    return "\n".join(
+        f"- round {escaped(find_round(round_).title)}"
+        + (f" ({code(why)})" if why else "")
+        + f", profile {report.profile}, {kind} {code(shown_path(paths[0], style))}"
+        + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+        for (round_, why, kind), paths in inputs_by_round(report).items()
+    )
 
 
 def _logs_table(report: Report, style: Style) -> str:

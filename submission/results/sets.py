@@ -77,6 +77,11 @@ class Normalisation:
         for epochs in self.epochs:
             _check_positive("epochs", epochs)
 
+    def find_factor(self, epochs: Iterable[float]) -> float:
+        """Return by what epochs and times of a result with these epochs are multiplied."""
+        own, wanted = olympic_mean(epochs), olympic_mean(self.epochs)
+        return wanted / own if own and wanted else 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -221,9 +226,9 @@ class _Outcome:
                 for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
                     values.pop(key, None)
         if normalisation := facts.read_normalisation(name):
-            own = olympic_mean([values[EPOCHS] for values in self.measured.values() if EPOCHS in values])
-            wanted = olympic_mean(normalisation.epochs)
-            self._normalise_values(wanted / own if own and wanted else 1.0)
+            self._normalise_values(
+                normalisation.find_factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v])
+            )
             self.excluded["normalised"] = normalisation.reason
 
     def _normalise_values(self, factor: float) -> None:

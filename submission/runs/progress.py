@@ -211,13 +211,7 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
     counts = Counter(run.benchmark for run in missing)
     to_make = ", ".join(f"{count} of {benchmark}" for benchmark, count in counts.items())
     print(f"runs: {len(finished)} of {len(runs)} finished; to make: {to_make}")
-    data = {
-        setup.data_dir: NEEDS[setup.benchmark].data_mb
-        for setup in setups
-        if setup.benchmark in NEEDS
-        and setup.variant not in (FULL, OWN)
-        and not (setup.data_dir / manifest.NAME).exists()
-    }
+    data = {setup.data_dir: NEEDS[setup.benchmark].data_mb for setup in setups if _makes_data(setup)}
     variants = {setup.benchmark: setup.variant for setup in setups}
     sizes = {run.benchmark: _find_run_mb(run, variants.get(run.benchmark, FULL), finished) for run in missing}
     unknown = [benchmark for benchmark, size_mb in sizes.items() if size_mb is None]
@@ -254,6 +248,13 @@ def check_space(amounts: Iterable[tuple[Path, float]]) -> str:
 
 def _format_mb(amount: float) -> str:
     return readable_bytes(1e6 * amount)
+
+
+def _makes_data(setup: Setup) -> bool:
+    """Tell whether the dataset of a mini problem has to be generated, and its size is known."""
+    return (
+        setup.benchmark in NEEDS and setup.variant not in (FULL, OWN) and not (setup.data_dir / manifest.NAME).exists()
+    )
 
 
 def _find_run_mb(run: PlannedRun, variant: str, finished: Sequence[PlannedRun]) -> float | None:

@@ -6,7 +6,7 @@ The page has figures, laws with intervals and residuals, what was left out, ever
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from common.values import is_number
 from compliance.formats.table import Column, make_table, plain_text
 from submission.results.csv_files import csv_records
 from submission.results.figures.labels import format_amount
-from submission.results.fits.laws import LAWS, Law
+from submission.results.fits.laws import LAWS, Law, Omission
 from submission.results.page.findings import check_replaceable, write_page
 from submission.results.page.html import (
     Html,
@@ -125,17 +125,6 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
     spec = curve.spec
     variables = zip(LAWS[law.name].variables, order_variables(law.name, spec.x, spec.by), strict=True)
     rows = [(each.name, format_number(each.value), *map(format_number, each.interval)) for each in law.parameters]
-    residuals = [
-        (
-            observation.name,
-            ", ".join(map(format_amount, observation.x)),
-            format_number(observation.y),
-            format_number(fitted),
-            f"{100 * relative:+.2g} %",
-        )
-        for observation, fitted, relative in law.residuals
-    ]
-    omissions = [element("li", f"{each.observation.name} {each.reason}".strip()) for each in law.left_out]
     spread = "" if law.spread is None else f"; repetitions spread by {100 * law.spread:.2g} %"
     return element(
         "div",
@@ -151,12 +140,31 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
             class_="quiet",
         ),
         draw_table(("parameter", "value", "from", "to"), rows, "With 95 % intervals"),
-        disclosure(
-            "Residuals",
-            draw_table(("run", "at", "value", "law", "residual"), residuals, "A residual is a share of the law"),
-        ),
-        join_parts([element("p", "Left out of the law:"), element("ul", *omissions)]) if omissions else "",
+        disclosure("Residuals", _list_residuals(law)),
+        _list_omissions(law.left_out),
     )
+
+
+def _list_residuals(law: Law) -> Html:
+    rows = [
+        (
+            observation.name,
+            ", ".join(map(format_amount, observation.x)),
+            format_number(observation.y),
+            format_number(fitted),
+            f"{100 * relative:+.2g} %",
+        )
+        for observation, fitted, relative in law.residuals
+    ]
+    return draw_table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
+
+
+def _list_omissions(omissions: Iterable[Omission]) -> Html:
+    items = [element("li", f"{each.observation.name} {each.reason}".strip()) for each in omissions]
+    return join_parts([element("p", "Left out of the law:"), element("ul", *items)]) if items else Html("")
+
+
+# -- runs -------------------------------------------------------------------------------------------------------
 
 
 def _list_runs(result: StudyResult) -> Html:

@@ -187,12 +187,7 @@ def _probe_software(machine: Machine) -> Fields:
     }
     if installed["torch"]:
         fields["framework"] = f"PyTorch {installed['torch']}"
-    signs = {
-        "Apptainer": not {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"}.isdisjoint(machine.environment),
-        "Podman": (machine.root / "run/.containerenv").exists(),
-        "Docker": (machine.root / ".dockerenv").exists(),
-    }
-    container = next((name for name, is_there in signs.items() if is_there), machine.read_text("run/systemd/container"))
+    container = _detect_container(machine)
     return {**fields, "sw_notes": f"in a container ({container})"} if container else fields
 
 
@@ -203,6 +198,16 @@ def _operating_system(machine: Machine) -> str:
     if kernel:
         return f"{release.get('PRETTY_NAME', 'Linux')}, Linux {kernel}"
     return f"macOS {platform.mac_ver()[0]}" if platform.mac_ver()[0] else platform.system()
+
+
+def _detect_container(machine: Machine) -> str:
+    """Return the type of the container, "" outside one."""
+    signs = {
+        "Apptainer": not {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"}.isdisjoint(machine.environment),
+        "Podman": (machine.root / "run/.containerenv").exists(),
+        "Docker": (machine.root / ".dockerenv").exists(),
+    }
+    return next((name for name, is_there in signs.items() if is_there), machine.read_text("run/systemd/container"))
 
 
 # -- power ----------------------------------------------------------------------------------------------------

@@ -47,20 +47,7 @@ def write_json(comparisons: Sequence[Comparison], _: int | None = None) -> str:
     return json_text(
         {
             "schema": 2,
-            "comparisons": [
-                {
-                    "benchmark": comparison.benchmark,
-                    "a": {"path": comparison.a.path, "name": comparison.a.name},
-                    "b": {"path": comparison.b.path, "name": comparison.b.name},
-                    "sections": [
-                        {key: getattr(section, key) for key in ("title", "kind", "same")}
-                        | {"lines": [_line_record(line) for line in section.lines]}
-                        for section in comparison.sections
-                    ],
-                    "plugin": describe_plugin(comparison.benchmark),
-                }
-                for comparison in comparisons
-            ],
+            "comparisons": [_describe_comparison(comparison) for comparison in comparisons],
         }
     )
 
@@ -138,6 +125,20 @@ def _name_comparison(comparison: Comparison) -> str:
 
 
 # -- for programs ------------------------------------------------------------------------------------------
+
+
+def _describe_comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "benchmark": comparison.benchmark,
+        "a": {"path": comparison.a.path, "name": comparison.a.name},
+        "b": {"path": comparison.b.path, "name": comparison.b.name},
+        "sections": [
+            {key: getattr(section, key) for key in ("title", "kind", "same")}
+            | {"lines": [_line_record(line) for line in section.lines]}
+            for section in comparison.sections
+        ],
+        "plugin": describe_plugin(comparison.benchmark),
+    }
 
 
 def _line_record(line: ComparisonLine) -> dict[str, Any]:

@@ -60,12 +60,12 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     sets = [each for each in sets if is_drawable(each.units) and is_drawable(each.mean("run_time"))]
     if not sets:
         return Html("")
-    fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
-    description = (
-        f"{len(sets)} results; the shortest runs are those of {fastest.row.organisation} on {fastest.row.system}, with "
-        f"{format_amount(fastest.mean('run_time') or 0)} minutes and {fastest.units} {fastest.unit}."
+    figure = Figure(
+        name,
+        title_of("Time to solution by compute units", sets),
+        [_describe_times(sets)],
+        width,
     )
-    figure = Figure(name, title_of("Time to solution by compute units", sets), [description], width)
     texts, bottom = name_results(sets), TIME_TOP + (500 if len(sets) > FEW else 340)
     units, means = [each.units or 1 for each in sets], [each.mean("run_time") or 1 for each in sets]
     x = make_log_scale(units, TIME_LEFT, width - TIME_RIGHT, ROOM if width == WIDE else PADDING)
@@ -104,6 +104,14 @@ def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
     )
 
 
+def _describe_times(sets: Sequence[AnalysedSet]) -> str:
+    fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
+    return (
+        f"{len(sets)} results; the shortest runs are those of {fastest.row.organisation} on {fastest.row.system}, with "
+        f"{format_amount(fastest.mean('run_time') or 0)} minutes and {fastest.units} {fastest.unit}."
+    )
+
+
 # -- what a time to solution is made of ------------------------------------------------------------------------
 
 
@@ -113,12 +121,7 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str) -> Html:
     sets = [each for each, means in zip(sets, quantities, strict=True) if all(map(is_drawable, means))]
     if not sets:
         return Html("")
-    few, many = (pick(sets, key=lambda each: each.mean(EPOCHS) or 0) for pick in (min, max))
-    description = (
-        f"From {format_amount(few.mean(EPOCHS) or 0)} epochs with batches of {few.row.batch_size} to "
-        f"{format_amount(many.mean(EPOCHS) or 0)} with batches of {many.row.batch_size}."
-    )
-    figure = Figure(name, title_of("Batch size, epochs to solution and throughput", sets), [description])
+    figure = Figure(name, title_of("Batch size, epochs to solution and throughput", sets), [_describe_batches(sets)])
     figure.draw_text((8, 22), sets[0].marked_benchmark, "heading")
     bottom = _Block(figure, sets).draw(20.0)
     items = [
@@ -234,6 +237,14 @@ def _find_range(sets: Sequence[AnalysedSet], name: str, means: Sequence[float]) 
     runs = [run_values(each, name) for each in sets]
     values = [value for several in runs for value in (*several, *(value for value, _ in estimate_density(several)))]
     return [min(*values, *means), max(*values, *means)] if values else [*means]
+
+
+def _describe_batches(sets: Sequence[AnalysedSet]) -> str:
+    few, many = (pick(sets, key=lambda each: each.mean(EPOCHS) or 0) for pick in (min, max))
+    return (
+        f"From {format_amount(few.mean(EPOCHS) or 0)} epochs with batches of {few.row.batch_size} to "
+        f"{format_amount(many.mean(EPOCHS) or 0)} with batches of {many.row.batch_size}."
+    )
 
 
 BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 52, 14, 62, 34

@@ -326,10 +326,7 @@ class Cluster:
 
         step: options of srun for a part of them.
         """
-        # The shell of the job ends if a variable in the name of the local disk is not set.
-        hint = "is not set on this node, but local_disk of the site profile names it"
-        disk = re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", rf"${{\1:?{hint}}}", self.site.local_disk or "")
-        enter = self._enter(disk)
+        enter = self._enter(self._disk)
         command = (
             self.site.launcher
             or {
@@ -390,6 +387,12 @@ class Cluster:
             *(f'--bind "{path}"' for path in paths),
         ]
         return " ".join([self.site.apptainer, *options, image, ""]) if self.container else ""
+
+    @property
+    def _disk(self) -> str:
+        """The local disk for the shell of a job, which ends if one of its variables is not set."""
+        hint = "is not set on this node, but local_disk of the site profile names it"
+        return re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", rf"${{\1:?{hint}}}", self.site.local_disk or "")
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -23,7 +23,10 @@ LEAST_SHARED: Final = 2**20
 
 
 class LazySequence(Sequence[T]):
-    """A sequence whose items are made when they are asked for. get_item: makes that of a number. numbers: of all."""
+    """A sequence whose items are made when they are asked for.
+
+    numbers: of the items, in their order. get_item: makes the item of a number.
+    """
 
     def __init__(self, get_item: Callable[[int], T], numbers: Sequence[int]) -> None:
         self._get_item, self._numbers = get_item, numbers
@@ -64,12 +67,12 @@ def share_bytes(content: bytes, ranks: Dist) -> memoryview:
 
     The ranks of a node have many bytes in memory once, if their /dev/shm is the same and has room for them.
     """
-    size, job = ranks.broadcast_json([len(content), uuid.uuid4().hex])
+    size, name, main_node = ranks.broadcast_json([len(content), uuid.uuid4().hex, ranks.node_rank])
     if size < LEAST_SHARED or ranks.nodes == ranks.world_size:
         return memoryview(ranks.broadcast_bytes(content))
     import torch
 
-    leaders, path = ranks.find_leaders(), RAM_DISK / f"mlperf-hpc-{job}-{ranks.node_rank}"
+    leaders, path = ranks.find_leaders(), RAM_DISK / f"mlperf-hpc-{name}-{ranks.node_rank}"
     made = _open_file(path, "x+b") if leaders else None
     try:
         ranks.barrier()
@@ -90,8 +93,9 @@ def share_bytes(content: bytes, ranks: Dist) -> memoryview:
         shared = mmap.mmap(file.fileno(), size)
     if ranks.is_main:
         shared[:] = content
+    ranks.barrier()
     if leaders:
-        leaders.broadcast(torch.frombuffer(shared, dtype=torch.uint8))
+        leaders.broadcast(torch.frombuffer(shared, dtype=torch.uint8), main_node)
     ranks.barrier()
     return memoryview(shared).toreadonly()
 

@@ -79,7 +79,7 @@ class Alarm:
     alone. outer: for a part, whose process goes on after a failure, the alarm of all ranks, which goes first.
     all_unwound: whether all ranks had unwound after a failure. progress: what the training is at, in words; for the
     signs of life. work: what its ranks do, before an error that is shown. pulse: what else is to be done every PULSE_S;
-    it gets the number of the time. speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main:
+    it gets the number of the beat. speaks: whether this rank says that rank 0 is lost, one on each node. has_lost_main:
     whether it is. server: host and port of the store; port 0: it is one of this process, which has no connections to
     other ranks.
     """

@@ -19,7 +19,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any, Final, Protocol, Self
 
 import torch
@@ -80,6 +79,7 @@ class Dist:
 
     alarm: Alarm | None = None
     traffic: Traffic | None = None
+    _leaders: Dist | None = None
 
     def __init__(
         self,
@@ -317,17 +317,15 @@ class Dist:
         return self._nodes
 
     def find_leaders(self) -> Dist | None:
-        """Return the Dist of the first ranks of all nodes; None on all other ranks.
+        """Return the Dist of the ranks with local rank 0, in the order of the nodes; None on all other ranks.
 
         A collective call, expensive the first time.
         """
-        group, nodes = self._leaders, self.find_nodes()
-        return group if nodes.index(self.node_rank) == self.rank else None
-
-    @cached_property
-    def _leaders(self) -> Dist:
-        nodes = self.find_nodes()
-        return self._form_group([nodes.index(node) for node in dict.fromkeys(nodes)], connected=False)
+        if self._leaders is None:
+            leaders = torch.zeros(self.nodes, dtype=torch.int32)
+            leaders[self.node_rank] = 0 if self.local_rank else self.rank
+            self._leaders = self._form_group(self.all_reduce(leaders).tolist(), connected=False)
+        return self._leaders if self.local_rank == 0 else None
 
     def group(self, size: int) -> Dist:
         """Return the Dist of this rank's group of `size` consecutive ranks: ranks 0 to size - 1, and so on.
@@ -420,7 +418,7 @@ class Dist:
 
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
-        vars(self).pop("_leaders", None)
+        self._leaders = None
         self._plane.close()
         if self._group:
             leave_group(self._group)

@@ -292,12 +292,11 @@ def _wait_for_ranks(store: Any, size: int, timeout_s: float) -> None:
         return
     missing = [rank for rank in range(size) if not store.check([f"rank{rank}"])]
     named = [" on ".join(filter(None, (f"{rank}", guess_node(rank, os.environ)))) for rank in missing[:MOST_LISTED]]
-    where = list_some([*named, *missing[MOST_LISTED:]], MOST_LISTED)
     raise LaunchError(
         f"{blame_environment(os.environ)}"
-        f"{len(missing)} of {size} ranks ({where}) did not come to rank 0 on {socket.gethostname()} within "
-        f"{timeout_s:.0f} s (dist.start_timeout_s): see their output; check that all ranks were started with the same "
-        f"address, and that no firewall is between the nodes"
+        f"{len(missing)} of {size} ranks ({list_some([*named, *missing[MOST_LISTED:]], MOST_LISTED)}) did not come to "
+        f"rank 0 on {socket.gethostname()} within {timeout_s:.0f} s (dist.start_timeout_s): see their output; check "
+        f"that all ranks were started with the same address, and that no firewall is between the nodes"
     )
 
 

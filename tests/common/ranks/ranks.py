@@ -224,9 +224,15 @@ def leaders(dist, folder):
 def memory(dist, folder):
     """Check that names are in memory once per node, or in that of each rank where the nodes' memory does not do."""
     names, own, missing = ["train/\u00e9\udc80", "", "x" * 2**20], node_memory.RAM_DISK, folder / "missing"
-    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "full"))
-    for ram_disk, allocate in (own, os.posix_fallocate), (missing if dist.rank % 2 else own, mock.Mock()), (own, full):
-        with mock.patch.object(node_memory, "RAM_DISK", ram_disk), mock.patch("os.posix_fallocate", allocate):
+    full, read_only = (mock.Mock(side_effect=OSError(number, "")) for number in (errno.ENOSPC, errno.EROFS))
+    cases = [(own, os.posix_fallocate), (own, full)]
+    cases += [(missing if dist.rank in ranks else own, mock.Mock()) for ranks in ((1, 3), (2,))]
+    for ram_disk, allocate in cases:
+        with (
+            mock.patch.object(node_memory, "RAM_DISK", ram_disk),
+            mock.patch("os.posix_fallocate", allocate),
+            mock.patch.object(Path, "unlink", Path.unlink if ram_disk == own else read_only),
+        ):
             shared = node_memory.share_names(names if dist.is_main else ["other"], dist)
         assert [*shared] == pickle.loads(pickle.dumps(shared)) == names
         assert [*shared[1:]] == names[1:] and shared[-1] == names[-1]

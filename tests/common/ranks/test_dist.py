@@ -98,18 +98,7 @@ def test_ranks_end_with_a_torchrun_that_is_killed(environment, tmp_path):
 
 def test_two_nodes_under_torchrun(environment, tmp_path):
     """All methods; then a rank fails while the others wait in the backward pass: all unwind, and the error is shown."""
-    steps = (
-        "two_nodes",
-        "methods",
-        "leaders",
-        "memory",
-        "groups",
-        "sharing",
-        "batchnorm",
-        "leave",
-        "averaging",
-        "fail",
-    )
+    steps = "two_nodes methods leaders memory groups sharing batchnorm leave averaging fail".split()
     done = launch(torchrun(4), environment, tmp_path, *steps)
     assert done.returncode != 0
     assert "rank 3: ValueError: broken on purpose" in done.stderr, done.stderr

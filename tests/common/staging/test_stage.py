@@ -121,7 +121,8 @@ def test_no_rank_hears_which_files_the_others_have(run, files, config, monkeypat
     for _ in range(2):
         told.clear()
         run(files, replace(config, keep=True)).close()
-        # The sizes of the lists that each node has once: names, their ends, their order, other facts; the job's name.
+        # The sizes of four lists, of which no rank says more: the names' ends, the names, their order, the other facts
+        # of the files; and the name of the job.
         assert [type(value) for value in told] == [list, list, list, list, str]
 
 
